@@ -1,0 +1,1 @@
+"""LangGraph: the gate at its leaves, graph loading, episodes."""

@@ -1,0 +1,43 @@
+"""Dry-run, record and (later) train LangGraph agents in dreams. No real tool runs in a dream."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.api import asimulate as asimulate
+    from dreamgym_kit.adapters.langgraph.api import dream as dream
+    from dreamgym_kit.adapters.langgraph.api import record as record
+    from dreamgym_kit.adapters.langgraph.api import simulate as simulate
+    from dreamgym_kit.gate.effects import effect as effect
+    from dreamgym_kit.vocabulary import Answer as Answer
+    from dreamgym_kit.vocabulary import Effect as Effect
+    from dreamgym_kit.vocabulary import Episode as Episode
+    from dreamgym_kit.vocabulary import Task as Task
+    from dreamgym_kit.vocabulary import Verdict as Verdict
+    from dreamgym_kit.vocabulary import World as World
+
+_PUBLIC = {
+    "Answer": "dreamgym_kit.vocabulary",
+    "Effect": "dreamgym_kit.vocabulary",
+    "Episode": "dreamgym_kit.vocabulary",
+    "Task": "dreamgym_kit.vocabulary",
+    "Verdict": "dreamgym_kit.vocabulary",
+    "World": "dreamgym_kit.vocabulary",
+    "asimulate": "dreamgym_kit.adapters.langgraph.api",
+    "dream": "dreamgym_kit.adapters.langgraph.api",
+    "effect": "dreamgym_kit.gate.effects",
+    "record": "dreamgym_kit.adapters.langgraph.api",
+    "simulate": "dreamgym_kit.adapters.langgraph.api",
+}
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use, so that `import dreamgym_kit` stays cheap."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,60 @@
+"""One spelling for equal JSON values: the key of ledger, buffer and memo.
+
+Decides: object keys are strings (others are refused: `{1: x}` and `{"1": x}` must not meet), numbers
+that are equal are spelled alike (1.0 is 1, -0.0 is 0), text is ASCII with escapes (lone surrogates
+survive every file and database), NaN and infinity are refused. Arbitrary Python values are first
+made plain by `plain.to_plain`.
+"""
+
+import hashlib
+import json
+import uuid
+
+from dreamgym_kit.errors import NotJson
+
+_NAMESPACE = uuid.UUID("6d0b5a3e-2f0c-5c1e-9f27-8a4f8f3c9d11")
+_EXACT = 2**53  # above this a float no longer names one integer
+
+
+def canonical(value: object) -> str:
+    """Spell a JSON value the same way whatever its key order.
+
+    `json.loads(canonical(x)) == x` for every accepted x.
+
+    Raises:
+        NotJson: NaN, infinity, a key that is no string, a foreign type, nesting too deep, or an
+            integer of more than 4,300 digits.
+    """
+    try:
+        return json.dumps(_one_spelling(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except RecursionError:
+        raise NotJson("nested too deep for a canonical form") from None
+    except ValueError as error:
+        raise NotJson(f"no canonical form: {error}") from error
+
+
+def digest(value: object) -> str:
+    """Hex SHA-256 of the canonical spelling; 64 characters."""
+    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+
+
+def content_id(value: object) -> str:
+    """Name a value by its content (uuid5): equal values get equal ids, on every machine."""
+    return str(uuid.uuid5(_NAMESPACE, canonical(value)))
+
+
+def _one_spelling(value: object) -> object:
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < _EXACT else value
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise NotJson(f"object key {key!r} is not a string")
+        return {key: _one_spelling(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_one_spelling(item) for item in value]
+    raise NotJson(f"{type(value).__name__} is not a JSON value")

@@ -1,0 +1,1 @@
+"""What answers a tool call in a dream."""

@@ -1,0 +1,120 @@
+"""Every error the kit raises on purpose.
+
+DreamgymError(Exception)
+  UserError              a person can mend it: settings, files, names       -> exit code 2
+    MissingExtra         a command needs a package that the base install leaves out
+    UnknownName          a name that nothing has; carries the nearest known one
+    StoreError           a buffer that cannot be read or written as asked
+    RunDirectoryError    a run directory that cannot be used as asked
+    ShapeRefused         the graph holds something that cannot be simulated
+  NotJson(ValueError)    a value that the canonical form or the reader refuses
+
+EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except Exception` in an
+                             agent, a tool node or a retry cannot swallow it
+  GateRefused            something real was about to run where it must not   -> violation, latches
+  DreamAbstained         the dream cannot tell what the tool would answer    -> undetermined
+  BudgetSpent            a hard limit was reached                            -> undetermined
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+__all__ = [
+    "BudgetSpent",
+    "DreamAbstained",
+    "DreamgymError",
+    "EpisodeStop",
+    "GateRefused",
+    "MissingExtra",
+    "NotJson",
+    "RunDirectoryError",
+    "ShapeRefused",
+    "StoreError",
+    "UnknownName",
+    "UserError",
+]
+
+
+class DreamgymError(Exception):
+    """Base of the kit's errors. The text is one line: what, where, what to do."""
+
+
+class UserError(DreamgymError):
+    """The input is at fault, nothing was lost, and the message says how to mend it."""
+
+
+class UnknownName(UserError):
+    """Something names a thing that does not exist.
+
+    Args:
+        kind: what was named, as a person says it ("tool", "key", "graph").
+        name: the name that nothing has.
+        known: what there is; the nearest one is suggested.
+        source: where the name stands ("dreamgym.toml:14").
+        where: what was searched ("the graph").
+    """
+
+    def __init__(self, kind: str, name: str, *, known: Iterable[str], source: str, where: str) -> None:
+        self.name = name
+        self.known = tuple(known)
+        near = get_close_matches(name, self.known, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(self.known) or 'none'}."
+        super().__init__(f"{source}: {kind} '{name}' is not in {where}; {hint}")
+
+
+class MissingExtra(UserError):
+    """A command needs a package that the base install leaves out."""
+
+    def __init__(self, extra: str, *, needed_by: str) -> None:
+        self.extra = extra
+        super().__init__(f"{needed_by} needs an extra: pip install 'dreamgym-kit[{extra}]'")
+
+
+class StoreError(UserError):
+    """A buffer cannot be read or written as asked; nothing in it was changed."""
+
+
+class RunDirectoryError(UserError):
+    """A run directory cannot be used as asked; nothing in it was changed."""
+
+
+class ShapeRefused(UserError):
+    """The graph holds something that the gate cannot answer in place of.
+
+    Args:
+        problems: one sentence each, naming the tool or node and how to register it.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("the graph cannot be simulated yet; nothing was run.\n  " + "\n  ".join(self.problems))
+
+
+class NotJson(DreamgymError, ValueError):
+    """A value that has no canonical JSON form, or a text that our bounded reader refuses."""
+
+
+class EpisodeStop(BaseException):
+    """Ends the episode it is raised in.
+
+    A BaseException because agents, tool nodes and retry middleware catch Exception and go on; an
+    episode that must end must not be talked out of it. Where a bare `except:` swallows it, the
+    session has latched and every later call is refused again.
+    """
+
+
+class GateRefused(EpisodeStop):
+    """Something real was about to run. The refusal is kept in the session too."""
+
+
+class DreamAbstained(EpisodeStop):
+    """The dream cannot tell what the tool would answer; the episode is undetermined."""
+
+
+class BudgetSpent(EpisodeStop):
+    """A hard limit was reached before the call; the call did not run."""
+
+    def __init__(self, what: str, *, limit: float) -> None:
+        self.what = what
+        self.limit = limit
+        super().__init__(f"budget spent: {what} (limit {limit:g})")

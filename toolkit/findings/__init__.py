@@ -1,0 +1,1 @@
+"""Small named rules that say what a person should look at first."""

@@ -1,0 +1,1 @@
+"""Who answers a tool call: the dream, the real tool, or nobody."""

@@ -1,0 +1,1 @@
+"""The replay buffer: transitions in and out."""

@@ -1,0 +1,1 @@
+"""What people read after a run: terminal text and JSON."""

@@ -1,0 +1,1 @@
+"""Running many episodes: engine, budgets, run directory, journal."""

@@ -1,0 +1,1 @@
+"""dreamgym.toml: what it may say, how it is found, read and written."""

@@ -1,0 +1,245 @@
+"""The words of the kit: task, world, call, answer, transition, episode, verdict.
+
+Frozen records, JSON inside (`plain.JsonValue`), no behaviour beyond their own identity. `as_record`
+and `from_record` pairs live with the file formats that need them (replay, rollout).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dreamgym_kit.canonical import content_id, digest
+from dreamgym_kit.plain import JsonValue
+
+SCHEMA_VERSION = 1
+
+
+class Effect(StrEnum):
+    """What a tool does to its world, from harmless to irreversible."""
+
+    PURE = "pure"  # computes from its arguments alone
+    CONTROL = "control"  # the framework's own: hand-off, todo list, think
+    READ = "read"
+    WRITE = "write"  # changes the world, can be undone
+    DESTRUCTIVE = "destructive"  # cannot be undone: mail, payment, delete
+
+    @property
+    def runs_in_dream(self) -> bool:
+        """Only these two ever run for real while dreaming."""
+        return self in (Effect.PURE, Effect.CONTROL)
+
+    @property
+    def changes_world(self) -> bool:
+        """Whether later answers may differ because of such a call."""
+        return self in (Effect.WRITE, Effect.DESTRUCTIVE)
+
+
+class Provenance(StrEnum):
+    """Where an answer came from."""
+
+    REAL = "real"
+    RECORDED = "recorded"
+    COMPOSED = "composed"
+    ANALOGOUS = "analogous"
+    REASONED = "reasoned"
+    SCRIPTED = "scripted"
+    FAULT = "fault"
+    ABSTAINED = "abstained"
+
+
+class Verdict(StrEnum):
+    """The outcome of an episode; undetermined is never counted as either of the others."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    UNDETERMINED = "undetermined"
+
+
+class Split(StrEnum):
+    """Which side of the train/test line a task or transition is on."""
+
+    TRAIN = "train"
+    HELD_OUT = "held_out"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The state that tools act on: which system, and from which seed it was put up."""
+
+    name: str = "default"
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the gate and the dream know it."""
+
+    name: str
+    effect: Effect
+    description: str = ""
+    args_schema: Mapping[str, JsonValue] = field(default_factory=dict)
+    source: str = "guessed"  # who said the effect: declared, decorator, framework, mcp, guessed
+    reason: str = ""  # why it was guessed so, for the person who corrects it
+    kind: str = "tool"  # tool, function or node
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the agent is asked to do, in which world, and who judges it."""
+
+    id: str
+    input: Mapping[str, JsonValue]  # graph state; {"messages": [...]} for chat agents
+    world: World = World()
+    checker: str | None = None  # "module:function", or a name from settings
+    expect: Mapping[str, JsonValue] = field(default_factory=dict)
+    replies: tuple[JsonValue, ...] = ()  # answers to the graph's interrupts, in order
+    split: Split = Split.TRAIN
+    meta: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call of the agent, before anyone has answered it."""
+
+    tool: str
+    args: Mapping[str, JsonValue]
+    call_id: str | None = None  # the framework's; random with most models, so never part of a key
+    node: str | None = None  # the graph node that ran it
+
+    @property
+    def key(self) -> str:
+        """Digest of tool and arguments: the same call has the same key in any episode."""
+        return digest([self.tool, dict(self.args)])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the agent gets back for a call."""
+
+    content: JsonValue = None  # text, content blocks, or any JSON value: what the tool returned
+    provenance: Provenance = Provenance.REAL
+    support: float = 1.0  # 0..1: how well grounded; 1.0 = this very call was seen or really ran
+    artifact: JsonValue = None
+    error: str | None = None  # the message, when the tool failed
+    error_type: str | None = None  # class name of the failure, "ToolException" if in doubt
+    update: Mapping[str, JsonValue] | None = None  # a state update (LangGraph Command), encoded
+    cites: tuple[str, ...] = ()  # ids of the transitions it rests on
+    why: str = ""  # for abstentions and refusals: a plain sentence
+
+    @property
+    def abstained(self) -> bool:
+        """Whether nobody could tell what the tool would say."""
+        return self.provenance is Provenance.ABSTAINED
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A call, its answer and where both stood: what is stored, retrieved and learned from.
+
+    `after` is the digest of the world-changing calls before it in its episode (see
+    `history_digest`): with the world and its seed it names the state that the call met.
+    """
+
+    call: Call
+    answer: Answer
+    effect: Effect
+    episode: str
+    step: int  # 1-based position among the episode's calls
+    world: World = World()
+    task: str = ""
+    after: str = ""
+    tenant: str = "default"
+    split: Split = Split.TRAIN
+    elapsed_s: float = 0.0
+    recorded_at: float = 0.0  # Unix time, seconds
+    schema: int = SCHEMA_VERSION
+
+    @property
+    def id(self) -> str:
+        """Content-addressed (uuid5): everything but clock times and the framework's call id."""
+        answer = self.answer
+        return content_id(
+            [
+                self.tenant,
+                self.split,
+                self.world.name,
+                self.world.seed,
+                self.task,
+                self.episode,
+                self.step,
+                self.after,
+                self.effect,
+                [self.call.tool, dict(self.call.args), self.call.node],
+                [answer.content, answer.artifact, answer.error, answer.error_type],
+                [dict(answer.update) if answer.update is not None else None, answer.provenance],
+                self.schema,
+            ]
+        )
+
+
+def history_digest(writes: Sequence[str]) -> str:
+    """Name the sequence of world-changing calls (their `Call.key`s) so far; "" when there were none."""
+    return digest(list(writes)) if writes else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a person should look at first, with its evidence."""
+
+    kind: str  # short name, "repeated_write"
+    text: str  # a plain sentence
+    steps: tuple[int, ...] = ()  # 1-based steps of the episode
+    severity: str = "warning"  # "warning" or "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One run of the graph on one task: everything that a report or a learner needs later."""
+
+    id: str  # "<task>.<sibling>"
+    task: str
+    sibling: int  # 1-based place in its group
+    world: World
+    verdict: Verdict
+    reason: str  # a plain sentence: why this verdict
+    transitions: tuple[Transition, ...] = ()
+    messages: tuple[Mapping[str, JsonValue], ...] = ()  # transcript: role, content, tool_calls
+    reward: float | None = None  # 0..1; None where nothing was judged
+    stop: str = "finished"  # finished, interrupted, abstained, violation, limit, budget, error, cancelled
+    violations: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    model_calls: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    attempt: int = 1
+    started_at: float = 0.0
+    elapsed_s: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)  # bad_arguments, unknown_tool, ...
+    final: JsonValue = None  # the graph's last state without its messages
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal behaviour: leaves out times, costs, attempts and random call ids."""
+        return digest(
+            [
+                [self.id, self.task, self.world.name, self.world.seed],
+                [self.verdict, self.reason, self.reward, self.stop, list(self.violations)],
+                [
+                    [step.call.tool, dict(step.call.args), step.answer.content, step.answer.error, step.answer.provenance]
+                    for step in self.transitions
+                ],
+                [_without_ids(message) for message in self.messages],
+                [[finding.kind, finding.text, list(finding.steps)] for finding in self.findings],
+            ]
+        )
+
+
+def _without_ids(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    kept = {key: value for key, value in message.items() if key not in ("id", "tool_call_id")}
+    calls = message.get("tool_calls")
+    if calls:
+        kept["tool_calls"] = [{"name": call.get("name"), "args": call.get("args")} for call in calls]
+    return kept
