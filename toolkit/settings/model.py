@@ -1,0 +1,142 @@
+"""What `dreamgym.toml` can say, as frozen records; every default is here and nowhere else.
+
+Decides the words and defaults. Reading, checking and environment variables are in `load`, writing is
+in `render`. There is no key that turns the guard off.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.vocabulary import Effect
+
+SETTINGS_FILE = "dreamgym.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulateSettings:
+    """How a dry run is done."""
+
+    n: int = 1  # episodes per task: one group
+    concurrency: int = 8  # episodes at once
+    seed: int = 0
+    abstain: str = "stop"  # what happens when the dream cannot tell: "stop" the episode, or a tool "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where one episode ends at the latest."""
+
+    steps: int = 50  # tool calls
+    seconds: float = 300.0  # wall time
+    recursion: int = 100  # LangGraph's own recursion_limit
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """Hard limits of a whole run; None is no limit."""
+
+    calls: int | None = None  # tool calls over all episodes
+    usd: float | None = None  # model spend, at the prices of `ModelSettings`
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSettings:
+    """What the second wall lets through besides what the kit itself needs."""
+
+    allow_hosts: tuple[str, ...] = ()  # "host" or "host:port"
+    allow_paths: tuple[str, ...] = ()  # files or folders that may be written
+    allow_commands: tuple[str, ...] = ()  # programs that may be started
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """What a person said about a tool."""
+
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSettings:
+    """A plain function that the gate has to hold though it is no tool."""
+
+    effect: Effect
+    name: str | None = None  # how it is called in reports; the function's own name when None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """A graph node that acts on the world by itself."""
+
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """What the agent's chat model costs, for the spend budget and the report."""
+
+    usd_per_million_input: float = 0.0
+    usd_per_million_output: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings. Equal when they say the same, wherever they were read from."""
+
+    graph: str | None = None  # "module:attr", "file.py:attr", "langgraph.json" or "langgraph.json:name"
+    tasks: str | None = None
+    buffer: str = "dreamgym.db"
+    runs: str = "runs"
+    tenant: str = "default"
+    structured_outputs: tuple[str, ...] = ()  # bound names that are answer schemas, not tools
+    simulate: SimulateSettings = SimulateSettings()
+    limits: Limits = Limits()
+    budget: BudgetSettings = BudgetSettings()
+    guard: GuardSettings = GuardSettings()
+    model: ModelSettings = ModelSettings()
+    tools: Mapping[str, ToolSettings] = field(default_factory=dict)
+    functions: Mapping[str, FunctionSettings] = field(default_factory=dict)  # by "pkg.mod:function"
+    nodes: Mapping[str, NodeSettings] = field(default_factory=dict)
+    checkers: Mapping[str, str] = field(default_factory=dict)  # name -> "module:function"
+    worlds: Mapping[str, str] = field(default_factory=dict)  # world name -> "module:Class"
+    path: Path | None = field(default=None, compare=False)  # the file, absolute; None without one
+    lines: Mapping[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths in the settings start from: the file's folder, else the current one."""
+        return self.path.parent if self.path is not None else Path.cwd()
+
+    def resolve(self, path: str) -> Path:
+        """Make a path of the settings absolute."""
+        return self.folder / path
+
+    def where(self, *key: str) -> str:
+        """Name the place of a key for a message: "dreamgym.toml:14"; the nearest known line of it."""
+        if self.path is None:
+            return "settings"
+        for length in range(len(key), 0, -1):
+            line = self.lines.get(key[:length])
+            if line is not None:
+                return f"{self.path.name}:{line}"
+        return self.path.name
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> "Settings":
+        """Lay values over these settings: {"graph": ..., "simulate.n": 4}. None leaves a key as it is.
+
+        Raises:
+            KeyError: no such key; overrides come from our own code, which must know.
+        """
+        changed = self
+        for dotted, value in overrides.items():
+            if value is not None:
+                changed = _set(changed, dotted.split("."), value)
+        return changed
+
+
+def _set(record: Any, parts: list[str], value: Any) -> Any:
+    name, *rest = parts
+    if name not in {known.name for known in fields(record)}:
+        raise KeyError(name)
+    return replace(record, **{name: _set(getattr(record, name), rest, value) if rest else value})
