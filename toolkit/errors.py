@@ -87,7 +87,8 @@ class ShapeRefused(UserError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
-        super().__init__("the graph cannot be simulated yet; nothing was run.\n  " + "\n  ".join(self.problems))
+        listed = "\n  ".join(self.problems)
+        super().__init__(f"the graph cannot be simulated yet; nothing was run.\n  {listed}")
 
 
 class NotJson(DreamgymError, ValueError):

@@ -5,6 +5,7 @@ of two equal keys without a word. Everything that the kit did not write itself i
 """
 
 import json
+import re
 from math import isfinite
 from typing import Any
 
@@ -12,6 +13,8 @@ from dreamgym_kit.errors import NotJson
 
 MAX_DEPTH = 200
 MAX_BYTES = 32 * 2**20
+
+_BRACKET_OR_STRING = re.compile(r'[\[\]{}]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 def read_json(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
@@ -46,26 +49,17 @@ def read_json(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def _check_depth(text: str) -> None:
-    """Count brackets outside strings; cheap enough for lines, exact for valid JSON."""
+    """Count brackets outside strings; most texts are cleared by a plain count."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0
-    inside = escaped = False
-    for character in text:
-        if inside:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                inside = False
-        elif character == '"':
-            inside = True
-        elif character in "[{":
+    for found in _BRACKET_OR_STRING.finditer(text):
+        mark = found.group()[0]
+        if mark in "[{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise NotJson(f"nested deeper than {MAX_DEPTH}")
-        elif character in "]}":
+        elif mark in "]}":
             depth -= 1
 
 

@@ -18,6 +18,7 @@ class Situation:
     history: Sequence[Transition]  # this episode's earlier calls and answers, oldest first
     after: str  # history_digest of the world-changing calls among them
     tool: ToolSpec
+    seen: int = 0  # how often this very call was answered before in this very state
     tenant: str = "default"
 
 

@@ -228,7 +228,13 @@ class Episode:
                 [self.id, self.task, self.world.name, self.world.seed],
                 [self.verdict, self.reason, self.reward, self.stop, list(self.violations)],
                 [
-                    [step.call.tool, dict(step.call.args), step.answer.content, step.answer.error, step.answer.provenance]
+                    [
+                        step.call.tool,
+                        dict(step.call.args),
+                        step.answer.content,
+                        step.answer.error,
+                        step.answer.provenance,
+                    ]
                     for step in self.transitions
                 ],
                 [_without_ids(message) for message in self.messages],

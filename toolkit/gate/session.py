@@ -1,0 +1,277 @@
+"""One episode's side of the gate: admits calls, has them answered, keeps them, and latches.
+
+The path of a call: policy -> budget -> the same request before? -> experience -> commit. The decision
+is written once, as a generator that asks and is told, and driven from sync and async callers alike
+(`ask`, `ask_async`). A refusal is raised *and* kept: once violated, a session refuses everything.
+"""
+
+import asyncio
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from dreamgym_kit.dream.ledger import Ledger, Place
+from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
+from dreamgym_kit.ports import ExperienceModel, Situation
+from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition, World
+
+Identity = tuple[str, str]
+"""Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
+
+Question = tuple[Call, Situation]
+
+
+class Session:
+    """Everything the gate knows about one episode. Thread-safe.
+
+    Args:
+        policy: who answers which tool.
+        experience: answers what the policy sends to the dream; None abstains from all of it.
+        charge: called before each call; raises `BudgetSpent` when the run's budget is gone.
+        on_transition: hears each kept call at once (live progress, the recording store). What it
+            raises ends the episode: a call that cannot be kept must not be followed by another.
+        step_limit: most tool calls in this episode.
+        abstain: "stop" ends the episode when the dream cannot tell; "error" lets the tool fail.
+    """
+
+    def __init__(
+        self,
+        policy: GatePolicy,
+        *,
+        experience: ExperienceModel | None = None,
+        episode: str = "",
+        task: str = "",
+        world: World | None = None,
+        tenant: str = "default",
+        charge: Callable[[Call], None] | None = None,
+        on_transition: Callable[[Transition], None] | None = None,
+        step_limit: int | None = None,
+        abstain: str = "stop",
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self.policy = policy
+        self.episode = episode or self.id
+        self.world = world or World()
+        self.task = task
+        self.tenant = tenant
+        self.ledger = Ledger(episode=self.episode, task=task, world=self.world, tenant=tenant)
+        self.open = True
+        self.stopped: EpisodeStop | None = None
+        self.violations: list[str] = []
+        self.notes: list[str] = []
+        self.counts: dict[str, int] = {}
+        self.real_calls = 0
+        self.held_call_ids: set[str] = set()
+        self._experience = experience
+        self._charge = charge
+        self._on_transition = on_transition
+        self._step_limit = step_limit
+        self._abstain = abstain
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._admitted = 0
+
+    @property
+    def mode(self) -> Mode:
+        """Dream or record."""
+        return self.policy.mode
+
+    def close(self) -> None:
+        """End the session. Work that outlives it keeps seeing it, and is refused."""
+        self.open = False
+
+    def count(self, what: str, by: int = 1) -> None:
+        """Count something worth telling (bad arguments, unknown tools)."""
+        with self._lock:
+            self.counts[what] = self.counts.get(what, 0) + by
+
+    def refuse(self, why: str) -> NoReturn:
+        """Latch the session and end the episode: something real was about to run."""
+        refusal = GateRefused(why)
+        with self._lock:
+            if why not in self.violations:
+                self.violations.append(why)
+            self.stopped = self.stopped or refusal
+        raise refusal
+
+    def check_open(self, tool: str) -> None:
+        """Refuse where no call may run any more.
+
+        Raises:
+            GateRefused: the session is closed, has latched, or lives in another process.
+            EpisodeStop: the episode was stopped for another reason before.
+        """
+        if not self.open:
+            raise GateRefused(f"{tool} was called after its episode had ended; it did not run")
+        if self._pid != os.getpid():
+            self.refuse(f"{tool} was called in a forked process; it did not run")
+        if self.stopped is not None:
+            if isinstance(self.stopped, GateRefused):
+                raise GateRefused(f"{tool} was called after a refusal; it did not run")
+            raise self.stopped
+
+    def admit(self, call: Call) -> tuple[Route, Place]:
+        """Decide who answers, and charge the budget.
+
+        Raises:
+            EpisodeStop: see `check_open`; or a limit was reached (`BudgetSpent`).
+        """
+        self.check_open(call.tool)
+        try:
+            with self._lock:
+                self._admitted += 1
+                if self._step_limit is not None and self._admitted > self._step_limit:
+                    raise BudgetSpent("tool calls of one episode", limit=self._step_limit)
+            if self._charge is not None:
+                self._charge(call)
+        except EpisodeStop as stop:
+            self.stopped = self.stopped or stop
+            raise
+        if call.call_id is not None:
+            self.held_call_ids.add(call.call_id)
+        return self.policy.route(call.tool), self.ledger.place(call)
+
+    def flow(
+        self, call: Call, place: Place, identity: Identity | None
+    ) -> Generator[Question, Answer, Answer]:
+        """Have a call answered by the dream; yields the question that an experience model answers."""
+        if identity is not None and (before := self.ledger.remembered(identity)) is not None:
+            return before
+        started = time.time()
+        after = self.ledger.after(place)
+        answer = yield call, self._situation(call, after)
+        answer = self._settle(call, answer)
+        self.keep(call, answer, place, after=after, started=started)
+        if answer.abstained:
+            self._stop_undecided(call, answer)
+        if identity is not None:
+            self.ledger.remember(identity, answer)
+        return answer
+
+    def ask(self, call: Call, place: Place, identity: Identity | None = None) -> Answer:
+        """Drive `flow` from a thread (sync tools)."""
+        flow = self.flow(call, place, identity)
+        try:
+            question = next(flow)
+            while True:
+                question = flow.send(self._answer_now(question))
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+        finally:
+            flow.close()
+
+    async def ask_async(self, call: Call, place: Place, identity: Identity | None = None) -> Answer:
+        """Drive `flow` on the event loop (async tools)."""
+        flow = self.flow(call, place, identity)
+        try:
+            question = next(flow)
+            while True:
+                question = flow.send(await self._answer(question))
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+        finally:
+            flow.close()
+
+    def keep(self, call: Call, answer: Answer, place: Place, *, after: str, started: float) -> Transition:
+        """Commit a call and its answer, dreamt or real."""
+        entry = self.ledger.commit(
+            place,
+            call,
+            answer,
+            self.policy.spec(call.tool).effect,
+            after=after,
+            elapsed_s=max(0.0, time.time() - started),
+            at=started,
+        )
+        if answer.provenance is Provenance.REAL:
+            with self._lock:
+                self.real_calls += 1
+        if self._on_transition is not None:
+            self._on_transition(entry)
+        return entry
+
+    def violated(self) -> bool:
+        """Whether anything was refused in this session."""
+        return bool(self.violations)
+
+    def _situation(self, call: Call, after: str) -> Situation:
+        return Situation(
+            world=self.world,
+            task=self.task,
+            episode=self.episode,
+            history=self.ledger.history(),
+            after=after,
+            seen=self.ledger.seen(call, after),
+            tool=self.policy.spec(call.tool),
+            tenant=self.tenant,
+        )
+
+    def _settle(self, call: Call, answer: Answer) -> Answer:
+        """An abstention may be turned into a failing tool, by the run's own setting only."""
+        if not answer.abstained or self._abstain != "error":
+            return answer
+        return replace(
+            answer,
+            provenance=Provenance.ABSTAINED,
+            error=f"{call.tool} is not available right now",
+            error_type="ToolException",
+        )
+
+    def _stop_undecided(self, call: Call, answer: Answer) -> None:
+        self.count("abstained")
+        if answer.error is not None:
+            return
+        stop = DreamAbstained(answer.why or f"the dream cannot tell what {call.tool} would answer")
+        self.stopped = self.stopped or stop
+        raise stop
+
+    async def _answer(self, question: Question) -> Answer:
+        call, situation = question
+        if self._experience is None:
+            return Answer(
+                provenance=Provenance.ABSTAINED, support=0.0, why="this dream has no experience to go by"
+            )
+        return await self._experience.answer(call, situation)
+
+    def _answer_now(self, question: Question) -> Answer:
+        answering = self._answer(question)
+        if self._experience is None or not self._experience.waits:
+            return _finish(answering)
+        return _in_own_loop(answering)
+
+
+def _finish(answering: Coroutine[Any, Any, Answer]) -> Answer:
+    """Run a coroutine that never waits to its end, without an event loop."""
+    try:
+        answering.send(None)
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer
+    answering.close()
+    raise RuntimeError("an experience model that says it never waits has waited")
+
+
+def _in_own_loop(answering: Coroutine[Any, Any, Answer]) -> Answer:
+    """Wait in a thread of its own: the caller may itself be on a running loop."""
+    box: list[Answer] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            box.append(asyncio.run(answering))
+        except BaseException as error:  # noqa: BLE001  carried to the caller's thread below
+            failure.append(error)
+
+    thread = threading.Thread(target=work, name="dreamgym-experience")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return box[0]
