@@ -1,0 +1,172 @@
+"""Transitions as JSON objects: nothing is lost, nothing unknown passes, a wrong field is named."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.replay.records import (
+    answer_from_record,
+    answer_to_record,
+    dump_transition,
+    load_transition,
+    transition_from_record,
+    transition_to_record,
+)
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Transition, World
+
+# Lone surrogates included: models and tools do send them.
+texts = st.text(st.characters(exclude_categories=()), max_size=8)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.none() | st.booleans() | st.integers() | numbers | texts
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(texts, values, max_size=3)
+answers = st.builds(
+    Answer,
+    content=values,
+    provenance=st.sampled_from(Provenance),
+    support=st.floats(0, 1),
+    artifact=values,
+    error=st.none() | texts,
+    error_type=st.none() | texts,
+    update=st.none() | objects,
+    cites=st.lists(texts, max_size=2).map(tuple),
+    why=texts,
+)
+transitions = st.builds(
+    Transition,
+    call=st.builds(Call, tool=texts, args=objects, call_id=st.none() | texts, node=st.none() | texts),
+    answer=answers,
+    effect=st.sampled_from(Effect),
+    episode=texts,
+    step=st.integers(1, 2**70),
+    world=st.builds(World, name=texts, seed=st.integers()),
+    task=texts,
+    after=texts,
+    tenant=texts,
+    split=st.sampled_from(Split),
+    elapsed_s=numbers,
+    recorded_at=numbers,
+)
+ROW = transition_to_record(Transition(Call("get_order", {"id": 7}), Answer("paid"), Effect.READ, "t1.1", 1))
+
+
+@given(transitions)
+def test_a_transition_written_and_read_is_the_same_transition(transition: Transition) -> None:
+    line = dump_transition(transition)
+    assert "\n" not in line
+    back = load_transition(line)
+    assert back == transition
+    assert back.id == transition.id
+    assert transition_from_record(transition_to_record(transition)) == transition
+
+
+@given(answers)
+def test_an_answer_written_and_read_is_the_same_answer(answer: Answer) -> None:
+    assert answer_from_record(json.loads(json.dumps(answer_to_record(answer)))) == answer
+
+
+def test_what_the_agent_saw_keeps_its_key_order_and_its_floats() -> None:
+    answer = Answer({"total": 1.0, "at": 1})
+    line = dump_transition(Transition(Call("sum", {}), answer, Effect.PURE, "t.1", 1))
+    assert '"content":{"total":1.0,"at":1}' in line
+
+
+def test_fields_with_a_default_may_be_left_out_and_the_id_too() -> None:
+    short = {
+        "schema": 1,
+        "call": {"tool": "get_order", "args": {"id": 7}},
+        "answer": {"content": "paid", "provenance": "real"},
+        "effect": "read",
+        "episode": "t1.1",
+        "step": 1,
+    }
+    assert transition_from_record(short).id == ROW["id"]
+
+
+@pytest.mark.parametrize("field", ["schema", "effect", "episode", "step", "call", "answer"])
+def test_a_missing_field_is_named(field: str) -> None:
+    with pytest.raises(NotJson, match=f"^{field}: missing$"):
+        transition_from_record({key: value for key, value in ROW.items() if key != field})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": "1"}, "step: expected a whole number, got '1'"),
+        ({"step": True}, "step: expected a whole number, got true"),
+        ({"step": 0}, "step: steps count from 1, got 0"),
+        ({"effect": "reed"}, "effect: 'reed' is none of pure, control, read, write, destructive"),
+        ({"world": "shop"}, "world: expected an object, got 'shop'"),
+        ({"world": {"seed": 1}}, "world.name: missing"),
+        ({"elapsed_s": float("nan")}, "elapsed_s: expected a finite number, got nan"),
+        ({"elapsed_s": 10**400}, "elapsed_s: expected a finite number, got a very large number"),
+        ({"call": {"tool": "a", "args": [1]}}, "call.args: expected an object, got a list"),
+        ({"call": {"args": {}}}, "call.tool: missing"),
+        ({"answer": {"content": 1}}, "answer.provenance: missing"),
+        (
+            {"answer": {"provenance": "real", "support": 2}},
+            "answer.support: expected a number from 0 to 1, got 2",
+        ),
+        ({"answer": {"provenance": "real", "cites": ["a", 1]}}, "answer.cites[1]: expected text, got 1"),
+        ({"world": {"name": "a", "sed": 1}}, "world.sed: no such field; known: name, seed"),
+        ({"schema": 0}, "schema: there is no schema 0; known: 1 to 1"),
+        ({"schema": 2, "mood": 1}, "schema: 2 is newer than 1, the newest known here; update dreamgym-kit"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_was_expected(change: dict[str, object], message: str) -> None:
+    with pytest.raises(NotJson) as caught:
+        transition_from_record({**ROW, **change})
+    assert str(caught.value) == message
+
+
+def test_an_unknown_field_is_refused_and_cannot_break_the_message_into_lines() -> None:
+    with pytest.raises(NotJson, match=r"^'a\\nb': no such field; known: schema, id, tenant"):
+        transition_from_record({**ROW, "a\nb": 1})
+
+
+def test_an_edited_row_that_kept_its_id_is_refused_and_says_what_to_do() -> None:
+    edited = {**ROW, "step": 2}
+    with pytest.raises(NotJson, match=r"^id: '.*' is not the id of this content \(.*\); .* remove its id$"):
+        transition_from_record(edited)
+    del edited["id"]
+    assert transition_from_record(edited).step == 2
+
+
+@pytest.mark.parametrize("record", [None, [], "text", 3])
+def test_what_is_no_object_is_refused(record: object) -> None:
+    with pytest.raises(NotJson, match="a transition: expected an object"):
+        transition_from_record(record)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Transition(Call("a", {"x": float("nan")}), Answer("hi"), Effect.READ, "t.1", 1),
+        Transition(Call("a", {"x": object()}), Answer("hi"), Effect.READ, "t.1", 1),
+        Transition(Call("a", {}), Answer("hi"), Effect.READ, "t.1", 0),
+        Transition(Call("a", {}), Answer("hi", support=float("nan")), Effect.READ, "t.1", 1),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(bad: Transition) -> None:
+    with pytest.raises(NotJson):
+        dump_transition(bad)
+
+
+@settings(max_examples=200)
+@given(
+    st.recursive(
+        st.just({}) | scalars, lambda inner: st.dictionaries(texts | st.sampled_from(list(ROW)), inner)
+    )
+)
+def test_json_that_is_no_transition_is_refused_in_one_line(record: object) -> None:
+    with pytest.raises(NotJson) as refusal:
+        transition_from_record(record)
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 300
