@@ -34,20 +34,29 @@ class Ledger:
         self._times_seen: Counter[tuple[str, str]] = Counter()
         self._announced: dict[str, tuple[int, int]] = {}
         self._answered: dict[tuple[str, str], Answer] = {}
+        self._unclaimed: tuple[str, ...] = ()
         self._turn = 0
         self._arrivals = 0
 
-    def announce(self, call_ids: Sequence[str]) -> None:
-        """A model asked for these calls, in this order, in one turn."""
+    def announce(self, call_ids: Sequence[str]) -> bool:
+        """A model asked for these calls, in this order, in one turn.
+
+        Returns False for an echo: a model's `_generate` may itself stream, and both are heard.
+        """
         with self._lock:
+            if self._unclaimed and self._unclaimed == tuple(call_ids):
+                return False
+            self._unclaimed = tuple(call_ids)
             self._turn += 1
             for index, call_id in enumerate(call_ids):
                 self._announced[call_id] = (self._turn, index)
+        return True
 
     def place(self, call: Call) -> Place:
         """Give a call its place; a call that no model asked for is a turn of its own."""
         with self._lock:
             self._arrivals += 1
+            self._unclaimed = ()
             known = self._announced.get(call.call_id) if call.call_id is not None else None
             if known is None:
                 self._turn += 1

@@ -31,6 +31,7 @@ class GatePolicy:
 
     mode: Mode
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
+    structured: frozenset[str] = frozenset()  # names that only shape an answer; nothing runs for them
 
     def spec(self, tool: str) -> ToolSpec:
         """The tool as known; a destructive stranger where it is not."""

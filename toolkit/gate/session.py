@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -67,6 +67,7 @@ class Session:
         self.counts: dict[str, int] = {}
         self.real_calls = 0
         self.held_call_ids: set[str] = set()
+        self.asked_tools: list[str] = []
         self._experience = experience
         self._charge = charge
         self._on_transition = on_transition
@@ -98,6 +99,11 @@ class Session:
                 self.violations.append(why)
             self.stopped = self.stopped or refusal
         raise refusal
+
+    def asked_for(self, calls: Mapping[str, str]) -> None:
+        """A model asked for these calls (id -> tool name), in this order, in one turn."""
+        if self.ledger.announce(list(calls)):
+            self.asked_tools.extend(calls.values())
 
     def check_open(self, tool: str) -> None:
         """Refuse where no call may run any more.

@@ -1,0 +1,189 @@
+"""Answers in the framework's own form, and back.
+
+A tool's return value is kept as what the agent will see of it: JSON where it is JSON, else the text
+that the framework makes of it. State updates (`Command`) and messages are encoded without pickle and
+decoded into the four message classes that a tool may return, nothing else.
+"""
+
+import builtins
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.tools import BaseTool, ToolException
+from langgraph.types import Command, Send
+
+from dreamgym_kit.plain import to_plain
+from dreamgym_kit.vocabulary import Answer, Provenance
+
+_MESSAGES: dict[str, type[BaseMessage]] = {
+    "ai": AIMessage,
+    "human": HumanMessage,
+    "system": SystemMessage,
+    "tool": ToolMessage,
+}
+
+
+class RecordedFailure(Exception):
+    """A failure that a real tool once raised, with a class that is not ours to make again."""
+
+
+def encode_answer(tool: BaseTool | None, value: Any) -> Answer:
+    """A real tool's return value as an answer."""
+    artifact = None
+    if tool is not None and tool.response_format == "content_and_artifact" and isinstance(value, tuple):
+        value, artifact = value if len(value) == 2 else (value, None)
+    if isinstance(value, Command):
+        return Answer(update=_encode_command(value), provenance=Provenance.REAL)
+    return Answer(content=_encode(value), artifact=_encode(artifact), provenance=Provenance.REAL)
+
+
+def encode_failure(error: BaseException) -> Answer:
+    """A real tool's failure as an answer."""
+    return Answer(error=str(error), error_type=type(error).__name__, provenance=Provenance.REAL)
+
+
+def deliver(tool: BaseTool | None, answer: Answer, call_id: str | None) -> Any:
+    """Give an answer back as the tool's return value.
+
+    Raises:
+        Exception: the failure that the answer tells of, as the tool would have raised it.
+    """
+    if answer.error is not None:
+        raise failure(answer)
+    if answer.update is not None:
+        return _decode_command(answer.update, call_id)
+    content = _decode(answer.content, call_id)
+    if tool is not None and tool.response_format == "content_and_artifact":
+        return content, _decode(answer.artifact, call_id)
+    return content
+
+
+def failure(answer: Answer) -> Exception:
+    """The exception that an answer tells of: ToolException, a built-in one, or `RecordedFailure`."""
+    name = answer.error_type or "ToolException"
+    if name == "ToolException":
+        return ToolException(answer.error)
+    kind = getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):
+        try:
+            return kind(answer.error)
+        except TypeError:
+            pass
+    named = type(name, (RecordedFailure,), {}) if name.isidentifier() else RecordedFailure
+    return named(answer.error)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, BaseMessage):
+        return _encode_message(value)
+    if isinstance(value, list) and any(isinstance(item, (BaseMessage, Command)) for item in value):
+        return {"$list": [_encode(item) for item in value]}
+    if isinstance(value, Command):
+        return {"$command": _encode_command(value)}
+    if value is None or isinstance(value, (str, bool, int)):
+        return to_plain(value)
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return to_plain(value if isinstance(value, bytes) else str(value))
+    return to_plain(value)
+
+
+def _encode_message(message: BaseMessage) -> dict[str, Any]:
+    kept: dict[str, Any] = {"type": message.type, "content": to_plain(message.content)}
+    if message.name:
+        kept["name"] = message.name
+    if isinstance(message, ToolMessage):
+        kept["status"] = message.status
+        if message.artifact is not None:
+            kept["artifact"] = _encode(message.artifact)
+    if isinstance(message, AIMessage) and message.tool_calls:
+        kept["tool_calls"] = to_plain(message.tool_calls)
+    return {"$message": kept}
+
+
+def _encode_command(command: Command[Any]) -> dict[str, Any]:
+    update = command.update
+    encoded: dict[str, Any] = {}
+    if isinstance(update, Mapping):
+        encoded["update"] = {str(key): _encode_value(item) for key, item in update.items()}
+    elif update is not None:
+        encoded["update"] = _encode_value(update)
+    if command.goto:
+        encoded["goto"] = _encode_goto(command.goto)
+    if command.graph is not None:
+        encoded["graph"] = command.graph
+    if command.resume is not None:
+        encoded["resume"] = to_plain(command.resume)
+    return encoded
+
+
+def _encode_value(value: Any) -> Any:
+    """A state value: messages inside lists and objects keep being messages."""
+    if isinstance(value, BaseMessage):
+        return _encode_message(value)
+    if isinstance(value, (list, tuple)):
+        return [_encode_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _encode_value(item) for key, item in value.items()}
+    return to_plain(value)
+
+
+def _encode_goto(goto: Any) -> Any:
+    if isinstance(goto, str):
+        return goto
+    if isinstance(goto, Send):
+        return {"$send": [goto.node, _encode_value(goto.arg)]}
+    return [_encode_goto(item) for item in goto]
+
+
+def _decode(value: Any, call_id: str | None) -> Any:
+    if isinstance(value, Mapping):
+        if set(value) == {"$message"}:
+            return _decode_message(value["$message"], call_id)
+        if set(value) == {"$command"}:
+            return _decode_command(value["$command"], call_id)
+        if set(value) == {"$list"}:
+            return [_decode(item, call_id) for item in value["$list"]]
+        return {key: _decode(item, call_id) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_decode(item, call_id) for item in value]
+    return value
+
+
+def _decode_message(record: Mapping[str, Any], call_id: str | None) -> BaseMessage:
+    kind = _MESSAGES.get(str(record.get("type")), HumanMessage)
+    fields: dict[str, Any] = {"content": record.get("content", "")}
+    if record.get("name"):
+        fields["name"] = record["name"]
+    if kind is ToolMessage:
+        fields["tool_call_id"] = call_id or ""
+        fields["status"] = record.get("status", "success")
+        fields["artifact"] = _decode(record.get("artifact"), call_id)
+    if kind is AIMessage and record.get("tool_calls"):
+        fields["tool_calls"] = record["tool_calls"]
+    return kind(**fields)
+
+
+def _decode_command(record: Mapping[str, Any], call_id: str | None) -> Command[Any]:
+    fields: dict[str, Any] = {}
+    if "update" in record:
+        fields["update"] = _decode(record["update"], call_id)
+    if "goto" in record:
+        fields["goto"] = _decode_goto(record["goto"], call_id)
+    if record.get("graph") is not None:
+        fields["graph"] = record["graph"]
+    if record.get("resume") is not None:
+        fields["resume"] = record["resume"]
+    return Command(**fields)
+
+
+def _decode_goto(goto: Any, call_id: str | None) -> Any:
+    if isinstance(goto, str):
+        return goto
+    if isinstance(goto, Mapping):
+        node, arg = goto["$send"]
+        return Send(node, _decode(arg, call_id))
+    return [_decode_goto(item, call_id) for item in goto]

@@ -1,0 +1,124 @@
+"""What one tool call looks like where the gate stands: its arguments, its id, its place in the graph.
+
+`BaseTool.run` knows the call id and the config, `_run` knows the validated arguments: the frame set
+by the first is read by the second. The model must not see what the framework injected (state, store,
+call id, runtime, config), nor may a key depend on it.
+"""
+
+import inspect
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
+from langchain_core.tools import BaseTool
+
+from dreamgym_kit.gate.registry import CONFIG_KEY
+from dreamgym_kit.gate.session import Identity
+from dreamgym_kit.plain import to_plain
+from dreamgym_kit.vocabulary import Call
+
+Frame = tuple[BaseTool, str | None, Mapping[str, Any] | None]
+"""The tool being run, the framework's call id, and the config it was run with."""
+
+frame: ContextVar[Frame | None] = ContextVar("dreamgym_frame", default=None)
+let_through: ContextVar[object] = ContextVar("dreamgym_let_through", default=None)
+"""The tool or function whose real body is running in this context: it is not asked a second time."""
+
+_PLUMBING = ("run_manager", "callbacks", "config")
+
+
+def config_here(tool: object | None = None) -> Mapping[str, Any]:
+    """The runnable config that reaches this point; empty where there is none."""
+    around = frame.get()
+    if around is not None and around[0] is tool and around[2]:
+        return around[2]
+    return var_child_runnable_config.get() or {}
+
+
+def session_key(config: Mapping[str, Any]) -> str | None:
+    """The second key of the session, where the config carries one."""
+    configurable = config.get("configurable")
+    key = configurable.get(CONFIG_KEY) if configurable else None
+    return key if isinstance(key, str) else None
+
+
+def metadata_here() -> Mapping[str, Any]:
+    """LangGraph's own facts about the running node."""
+    return (var_child_runnable_config.get() or {}).get("metadata") or {}
+
+
+def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+    """The call as the agent made it, from what arrived at the leaf."""
+    around = frame.get()
+    call_id = around[1] if around is not None and around[0] is tool else None
+    return Call(
+        tool.name, plain_arguments(tool, args, kwargs), call_id, metadata_here().get("langgraph_node")
+    )
+
+
+def plain_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Validated arguments as JSON data, without what the framework injected."""
+    passed = {name: value for name, value in kwargs.items() if name not in _PLUMBING}
+    if args:
+        passed = {**positional_names(tool, args), **passed}
+    kept = tool._filter_injected_args(passed)
+    return {name: to_plain(value) for name, value in kept.items() if not _is_config(value)}
+
+
+def positional_names(tool: BaseTool, args: tuple[Any, ...]) -> dict[str, Any]:
+    """Name positional arguments as the tool's own schema does."""
+    try:
+        names = list(tool.args)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        names = []
+    return {
+        names[position] if position < len(names) else f"arg{position + 1}": value
+        for position, value in enumerate(args)
+    }
+
+
+def identity_of(call: Call) -> Identity | None:
+    """Name this request so that a node that LangGraph runs again is told the same.
+
+    The checkpoint namespace is the same when a task is run again after an interrupt, and another one
+    in every other step; without it (no graph) or without a call id nothing can be told apart.
+    """
+    namespace = metadata_here().get("langgraph_checkpoint_ns")
+    if not namespace or call.call_id is None:
+        return None
+    return f"{namespace}|{call.call_id}", call.key
+
+
+def _is_config(value: object) -> bool:
+    """A RunnableConfig parameter may have any name."""
+    return isinstance(value, dict) and bool(value) and set(value) <= _CONFIG_KEYS and "configurable" in value
+
+
+_CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
+
+
+def function_arguments(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Arguments of a plain function by name, defaults filled in, as JSON data.
+
+    Raises:
+        TypeError: the call does not fit the signature, as the function itself would say.
+    """
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    named = dict(bound.arguments)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named.update(named.pop(name, {}))
+    return {
+        name: to_plain(value)
+        for name, value in named.items()
+        if name not in ("self", *_PLUMBING) and not _is_config(value) and not _is_injected(value)
+    }
+
+
+def _is_injected(value: object) -> bool:
+    module = type(value).__module__
+    return module.startswith(("langgraph.", "langchain_core.callbacks"))

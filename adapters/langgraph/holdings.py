@@ -1,0 +1,103 @@
+"""Which names the gate holds: a call to a bound name that it does not hold must not reach a node.
+
+Held are tools (their leaves are gated), hooked functions, and schemas that only shape a structured
+answer. A name that a model was bound with and that is none of these will be run by somebody's own
+code, which the gate cannot see.
+"""
+
+import gc
+import inspect
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hooked_names
+from dreamgym_kit.gate.effects import declared_effect
+from dreamgym_kit.vocabulary import Effect
+
+Callback = Callable[..., Any]
+
+
+class Holdings:
+    """Names seen so far in this process, and what stands behind them."""
+
+    def __init__(self) -> None:
+        self._tools: dict[int, weakref.ref[BaseTool]] = {}  # by id: tools are models, so unhashable
+        self._names: set[str] = set()
+        self.structured: set[str] = set()
+        self.schemas: set[str] = set()
+        self.unhookable: dict[str, str] = {}
+        self.declared: dict[str, Effect] = {}
+
+    def add_tool(self, tool: BaseTool) -> None:
+        """A tool object: every way into it is gated."""
+        if id(tool) not in self._tools:
+            self._tools[id(tool)] = weakref.ref(tool, self._forget(id(tool)))
+        self._names.add(tool.name)
+
+    def _forget(self, key: int) -> Callable[[weakref.ref[BaseTool]], None]:
+        return lambda _: self._tools.pop(key, None) and None
+
+    def add_bound(self, bound: Iterable[Any], *, structured: bool) -> None:
+        """What a model was bound with. Plain functions are hooked on the spot."""
+        for one in bound:
+            if isinstance(one, BaseTool):
+                self.add_tool(one)
+            elif structured:
+                self.structured.add(name_of(one))
+            elif callable(one) and not isinstance(one, type):
+                self._hook(one)
+            else:
+                self.schemas.add(name_of(one))
+
+    def scan(self) -> None:
+        """Find tools that were made since: anything alive may be called."""
+        for candidate in gc.get_objects():
+            # type(), not isinstance(): foreign proxies run code in __class__
+            if issubclass(type(candidate), BaseTool):
+                try:
+                    self.add_tool(candidate)
+                except AttributeError:
+                    continue  # half-built; it will be met again at its leaf
+
+    def holds(self, name: str, also: Iterable[str] = ()) -> bool:
+        """Whether every way to run `name` meets the gate."""
+        if name in self._names or name in self.structured or name in hooked_names() or name in also:
+            return True
+        self.scan()
+        return name in self._names
+
+    def tools(self) -> list[BaseTool]:
+        """All live tools that were met."""
+        return [tool for one in list(self._tools.values()) if (tool := one()) is not None]
+
+    def _hook(self, function: Callback) -> None:
+        name = name_of(function)
+        try:
+            hook(function, name)
+        except NotHookable as reason:
+            self.unhookable[name] = str(reason)
+            return
+        effect = declared_effect(function)
+        if effect is not None:
+            self.declared[name] = effect
+
+
+def name_of(bound: Any) -> str:
+    """The name under which a model is told of something bound to it."""
+    if isinstance(bound, dict):
+        function = bound.get("function")
+        name = function.get("name") if isinstance(function, dict) else bound.get("name") or bound.get("title")
+        return str(name or bound.get("type") or "unnamed")
+    if inspect.isroutine(bound) or isinstance(bound, type):
+        return bound.__name__
+    try:
+        return str(convert_to_openai_tool(bound)["function"]["name"])
+    except (KeyError, TypeError, ValueError):
+        return str(getattr(bound, "name", None) or getattr(bound, "__name__", None) or type(bound).__name__)
+
+
+HOLDINGS = Holdings()

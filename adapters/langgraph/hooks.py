@@ -1,0 +1,226 @@
+"""The gate inside plain functions: every reference to a hooked function meets it.
+
+A function's code object is replaced by a small trampoline. So an alias imported elsewhere, a closure,
+a `@task`, a node, or a tool's function captured before the tool existed all come here. Identity, name,
+signature and kind (coroutine, generator) stay; undoing restores the function exactly.
+"""
+
+import functools
+import inspect
+import itertools
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.tools import BaseTool
+
+from dreamgym_kit.adapters.langgraph.answers import deliver
+from dreamgym_kit.adapters.langgraph.frames import (
+    config_here,
+    function_arguments,
+    let_through,
+    metadata_here,
+    session_key,
+)
+from dreamgym_kit.adapters.langgraph.leaf import run_real, run_real_async
+from dreamgym_kit.gate.policy import Route
+from dreamgym_kit.gate.registry import PROCESS, current, find
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.vocabulary import Call
+
+_HOOKS: dict[int, "Hook"] = {}
+_NUMBERS = itertools.count(1)
+_DROPPED_FOR_TOOLS = ("run_manager", "callbacks", "config")
+
+
+class NotHookable(Exception):
+    """A callable without Python code of its own; the text says what it is."""
+
+
+@dataclass(slots=True, eq=False)
+class Hook:
+    """One hooked function: the name its calls go by, and what it takes to undo it."""
+
+    name: str
+    function: types.FunctionType
+    real: types.FunctionType
+    signature: inspect.Signature
+    number: int
+    before: tuple[Any, Any, Any, Any]
+    tool: BaseTool | None = None
+
+    def undo(self) -> None:
+        """Give the function its own code back."""
+        function = self.function
+        code, defaults, kwdefaults, signature = self.before
+        function.__code__, function.__defaults__, function.__kwdefaults__ = code, defaults, kwdefaults
+        if signature is None:
+            function.__dict__.pop("__signature__", None)
+        else:
+            function.__dict__["__signature__"] = signature
+        _HOOKS.pop(self.number, None)
+
+
+def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None) -> Hook:
+    """Put the gate into a function, coroutine function, generator function or method.
+
+    Args:
+        target: the callable; of a bound method the function under it.
+        name: the tool name its calls go by.
+        tool: the tool whose body this is: its arguments are filtered as that tool's.
+
+    Raises:
+        NotHookable: a builtin, a C function, a partial, a callable object or an async generator.
+    """
+    function = getattr(target, "__func__", target)
+    if not isinstance(function, types.FunctionType):
+        raise NotHookable(f"{type(target).__name__} objects hold no Python code that could be replaced")
+    if inspect.isasyncgenfunction(function):
+        raise NotHookable("async generator functions cannot be answered in place of")
+    known = next((old for old in _HOOKS.values() if old.function is function), None)
+    if known is not None:
+        return known
+    return _install(function, name, tool)
+
+
+def hooked_names() -> set[str]:
+    """The names that hooked functions go by."""
+    return {one.name for one in _HOOKS.values()}
+
+
+def unhook_all() -> None:
+    """Undo every hook."""
+    for one in list(_HOOKS.values()):
+        one.undo()
+
+
+def _install(function: types.FunctionType, name: str, tool: BaseTool | None) -> Hook:
+    real = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    real.__kwdefaults__ = function.__kwdefaults__
+    signature = inspect.signature(function)
+    number = next(_NUMBERS)
+    made = Hook(
+        name,
+        function,
+        real,
+        signature,
+        number,
+        (
+            function.__code__,
+            function.__defaults__,
+            function.__kwdefaults__,
+            function.__dict__.get("__signature__"),
+        ),
+        tool,
+    )
+    _HOOKS[number] = made
+    code = _trampoline(function, number)
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__code__ = code
+    function.__defaults__ = None
+    function.__kwdefaults__ = None
+    return made
+
+
+def _trampoline(function: types.FunctionType, number: int) -> types.CodeType:
+    """Code of the function's own kind that calls `_enter`; its only free name is an import."""
+    source_module, kind = "dreamgym_kit.adapters.langgraph.hooks", "def"
+    body = "return enter({n}, args, kwargs)"
+    if inspect.iscoroutinefunction(function):
+        kind, body = "async def", "return await enter_async({n}, args, kwargs)"
+    elif inspect.isgeneratorfunction(function):
+        body = "return (yield from enter_generator({n}, args, kwargs))"
+    source = (
+        f"{kind} hooked(*args, **kwargs):\n"
+        f"    from {source_module} import enter, enter_async, enter_generator\n"
+        f"    {body.format(n=number)}\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(source, f"<gate in {function.__module__}.{function.__qualname__}>", "exec"), names)  # noqa: S102
+    made: types.CodeType = names["hooked"].__code__
+    return made.replace(
+        co_name=function.__code__.co_name,
+        co_qualname=function.__code__.co_qualname,
+        co_freevars=function.__code__.co_freevars,
+    )
+
+
+def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where a hooked function's calls arrive."""
+    one = _HOOKS.get(number)
+    if one is None:
+        raise RuntimeError("a hooked function was called while its hook was being removed")
+    session = _session(one)
+    if session is None:
+        return one.real(*args, **kwargs)
+    call = _call(one, args, kwargs)
+    route, place = session.admit(call)
+    if route is Route.DREAM:
+        return deliver(one.tool, session.ask(call, place), None)
+    return run_real(session, call, place, one.tool, lambda: one.real(*args, **kwargs), owner=one)
+
+
+async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where a hooked coroutine function's calls arrive."""
+    one = _HOOKS.get(number)
+    if one is None:
+        raise RuntimeError("a hooked function was called while its hook was being removed")
+    session = _session(one)
+    if session is None:
+        return await one.real(*args, **kwargs)
+    call = _call(one, args, kwargs)
+    route, place = session.admit(call)
+    if route is Route.DREAM:
+        return deliver(one.tool, await session.ask_async(call, place), None)
+    return await run_real_async(session, call, place, one.tool, lambda: one.real(*args, **kwargs), owner=one)
+
+
+def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where a hooked generator function's calls arrive; the answer's items are what it yields."""
+    one = _HOOKS.get(number)
+    if one is None:
+        raise RuntimeError("a hooked function was called while its hook was being removed")
+    session = _session(one)
+    if session is None:
+        return (yield from one.real(*args, **kwargs))
+    call = _call(one, args, kwargs)
+    route, place = session.admit(call)
+    if route is Route.DREAM:
+        items = deliver(one.tool, session.ask(call, place), None)
+    else:
+        items = run_real(session, call, place, None, lambda: list(one.real(*args, **kwargs)), owner=one)
+    yield from items if isinstance(items, list) else [items]
+    return None
+
+
+def _session(one: Hook) -> Session | None:
+    """The session to ask; None where the real body may run unasked."""
+    if not PROCESS.armed and current.get() is None:
+        return None
+    running = let_through.get()
+    if running is one or (isinstance(running, BaseTool) and _is_body_of(one.function, running)):
+        return None
+    return find(session_key(config_here()), one.name)
+
+
+def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
+    for field in ("func", "coroutine"):
+        body = tool.__dict__.get(field)
+        if getattr(body, "__func__", body) is function:
+            return True
+    method = functools.partial(getattr, type(tool))
+    return any(getattr(method(name, None), "__wrapped__", None) is function for name in ("_run", "_arun"))
+
+
+def _call(one: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    arguments = function_arguments(one.signature, args, kwargs)
+    if one.tool is not None:
+        arguments = one.tool._filter_injected_args(arguments)
+    return Call(one.name, arguments, None, metadata_here().get("langgraph_node"))

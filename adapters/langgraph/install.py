@@ -1,0 +1,195 @@
+"""Puts the gate into the framework's classes, for the whole process, and takes it out again.
+
+Installed and idle it costs one attribute read a call. It has to stand before the user's module is
+imported only for what that module captures while it is imported; tools themselves are gated in any
+order. `uninstall` leaves every class entry and every function as it was.
+"""
+
+import functools
+import inspect
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.tools import BaseTool, StructuredTool, Tool
+
+from dreamgym_kit.adapters.langgraph.fields import FieldGuard
+from dreamgym_kit.adapters.langgraph.frames import frame
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, unhook_all
+from dreamgym_kit.adapters.langgraph.isolation import guard_memory
+from dreamgym_kit.adapters.langgraph.leaf import async_leaf, sync_leaf
+from dreamgym_kit.adapters.langgraph.models import (
+    ASYNC_STREAMS,
+    STREAMS,
+    binding,
+    generating,
+    generating_async,
+    streaming,
+    streaming_async,
+    uncached,
+    uncached_async,
+)
+from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, guarded_override
+from dreamgym_kit.adapters.langgraph.patches import PatchSet, is_ours, plain_wrapper, subclasses
+from dreamgym_kit.gate.registry import PROCESS, current, stray
+
+_PATCHES: PatchSet | None = None
+
+
+def installed() -> bool:
+    """Whether the gate stands in this process."""
+    return _PATCHES is not None
+
+
+def install() -> None:
+    """Put the gate in; doing it twice does nothing."""
+    global _PATCHES
+    if _PATCHES is not None:
+        return
+    _PATCHES = patches = PatchSet()
+    for owner in subclasses(BaseTool):
+        _guard_tool_class(patches, owner)
+    for owner in (StructuredTool, Tool):
+        patches.replace(owner, "func", FieldGuard("func", is_async=False))
+        patches.replace(owner, "coroutine", FieldGuard("coroutine", is_async=True))
+    for owner in subclasses(BaseChatModel):
+        _guard_model_class(patches, owner)
+    _guard_late_classes(patches, BaseTool, _guard_tool_class)
+    _guard_late_classes(patches, BaseChatModel, _guard_model_class)
+    _guard_frames(patches)
+    _guard_model_caches(patches)
+    guard_memory(patches)
+
+
+def uninstall() -> None:
+    """Take the gate out.
+
+    Raises:
+        RuntimeError: a session is open, or the process is still armed.
+    """
+    global _PATCHES
+    if PROCESS.sessions or PROCESS.armed:
+        raise RuntimeError("the gate cannot be taken out while a session is open or the process is armed")
+    unhook_all()
+    if _PATCHES is not None:
+        _PATCHES.undo()
+        _PATCHES = None
+
+
+def hook_tool_functions() -> None:
+    """Put the gate into the functions under all live tools too, so that one captured early is met.
+
+    Functions of the framework itself are left alone, and so is what has no Python code of its own:
+    the tool's leaf holds those.
+    """
+    HOLDINGS.scan()
+    for tool in HOLDINGS.tools():
+        for field in ("func", "coroutine"):
+            body = tool.__dict__.get(field) if isinstance(tool, (StructuredTool, Tool)) else None
+            if body is None or _of_framework(body):
+                continue
+            try:
+                hook(body, tool.name, tool=tool)
+            except NotHookable:
+                continue
+
+
+def _of_framework(body: Any) -> bool:
+    module = getattr(body, "__module__", "") or ""
+    return module.partition(".")[0] in {"langchain", "langchain_core", "langgraph", "langchain_mcp_adapters"}
+
+
+def _guard_tool_class(patches: PatchSet, owner: type) -> None:
+    if owner is BaseTool:
+        return
+    for name, wrap in (("_run", sync_leaf), ("_arun", async_leaf)):
+        real = owner.__dict__.get(name)
+        if inspect.isfunction(real) and not is_ours(real):
+            patches.replace(owner, name, wrap(real))
+    if owner.__module__.startswith("langchain_core."):
+        return
+    for name in ENTRY_POINTS:
+        real = owner.__dict__.get(name)
+        if inspect.isfunction(real) and not is_ours(real):
+            patches.replace(owner, name, guarded_override(real, name))
+
+
+def _guard_model_class(patches: PatchSet, owner: type) -> None:
+    wrappers: dict[str, Any] = {
+        "_generate": generating,
+        "_agenerate": generating_async,
+        "bind_tools": binding,
+    }
+    wrappers |= dict.fromkeys(STREAMS, streaming) | dict.fromkeys(ASYNC_STREAMS, streaming_async)
+    for name, wrap in wrappers.items():
+        real = owner.__dict__.get(name)
+        # BaseChatModel's own leaves only delegate; `type(self)._stream == BaseChatModel._stream` must hold
+        own = owner is not BaseChatModel or name == "bind_tools"
+        if own and inspect.isfunction(real) and not is_ours(real):
+            patches.replace(owner, name, wrap(real))
+
+
+def _guard_late_classes(patches: PatchSet, root: type, guard: Any) -> None:
+    """Classes made after installation are met when they are made."""
+    own = root.__dict__.get("__init_subclass__")
+
+    def __init_subclass__(cls: type, **kwargs: Any) -> None:  # noqa: N807
+        if own is not None:
+            own.__get__(None, cls)(**kwargs)
+        else:
+            super(root, cls).__init_subclass__(**kwargs)
+        guard(patches, cls)
+
+    patches.replace(root, "__init_subclass__", classmethod(__init_subclass__))
+
+
+def _guard_frames(patches: PatchSet) -> None:
+    real_run, real_arun = BaseTool.__dict__["run"], BaseTool.__dict__["arun"]
+
+    @functools.wraps(real_run)
+    def run(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not PROCESS.armed and current.get() is None:
+            return real_run(self, tool_input, *args, **kwargs)
+        _check_leaves(patches, self)
+        token = frame.set((self, kwargs.get("tool_call_id"), kwargs.get("config")))
+        try:
+            return real_run(self, tool_input, *args, **kwargs)
+        finally:
+            frame.reset(token)
+
+    @functools.wraps(real_arun)
+    async def arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not PROCESS.armed and current.get() is None:
+            return await real_arun(self, tool_input, *args, **kwargs)
+        _check_leaves(patches, self)
+        token = frame.set((self, kwargs.get("tool_call_id"), kwargs.get("config")))
+        try:
+            return await real_arun(self, tool_input, *args, **kwargs)
+        finally:
+            frame.reset(token)
+
+    patches.replace(BaseTool, "run", plain_wrapper(run, real_run))
+    patches.replace(BaseTool, "arun", plain_wrapper(arun, real_arun))
+
+
+def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
+    """Catch leaves that were put there past us: on the instance, or into the class later."""
+    owner = type(tool)
+    for name in ("_run", "_arun"):
+        if name in tool.__dict__:
+            why = f"tool '{tool.name}' carries its own {name} on the instance: it cannot be simulated"
+            session = current.get()
+            if session is not None:
+                session.refuse(why)
+            stray(why)
+        leaf = getattr(owner, name)
+        if not is_ours(leaf) and leaf is not BaseTool.__dict__[name]:
+            holder = next(one for one in owner.__mro__ if name in one.__dict__)
+            _guard_tool_class(patches, holder)
+
+
+def _guard_model_caches(patches: PatchSet) -> None:
+    for name, wrap in (("_generate_with_cache", uncached), ("_agenerate_with_cache", uncached_async)):
+        real = BaseChatModel.__dict__.get(name)
+        if real is not None:
+            patches.replace(BaseChatModel, name, wrap(real))

@@ -1,0 +1,174 @@
+"""The gate at a tool's leaf: `_run` and `_arun` of every tool class.
+
+An answer put in there has the framework's validation before it and its formatting, artifacts, error
+handling, callbacks and tracing after it. Nothing above the leaf needs to know.
+"""
+
+import functools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import jsonschema
+from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
+from langgraph.errors import GraphBubbleUp
+
+from dreamgym_kit.adapters.langgraph.answers import deliver, encode_answer, encode_failure
+from dreamgym_kit.adapters.langgraph.frames import call_of, config_here, identity_of, let_through, session_key
+from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
+from dreamgym_kit.dream.ledger import Place
+from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.gate.policy import Mode, Route
+from dreamgym_kit.gate.registry import PROCESS, current, find
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.vocabulary import Answer, Call
+
+Body = Callable[..., Any]
+
+
+def sync_leaf(real: Body) -> Body:
+    """Wrap a tool class's `_run` (or a field's function given as `real(self, ...)`)."""
+    of_framework = _is_framework_leaf(real)
+
+    @functools.wraps(real)
+    def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
+        if let_through.get() is self or (not PROCESS.armed and current.get() is None):
+            return real(self, *args, **kwargs)
+        session = _session_for(self)
+        if session is None or (of_framework and not self.__dict__.get("func")):
+            return real(self, *args, **kwargs)
+        call = call_of(self, args, kwargs)
+        check_arguments(self, call, session)
+        route, place = session.admit(call)
+        if route is Route.DREAM:
+            answer = session.ask(call, place, identity_of(call))
+            return deliver(self, answer, call.call_id)
+        return run_real(session, call, place, self, lambda: real(self, *args, **kwargs))
+
+    return plain_wrapper(wrapper, real)
+
+
+def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
+    """Wrap a tool class's `_arun` (or a field's coroutine given as `real(self, ...)`)."""
+    of_framework = _is_framework_leaf(real)
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
+        if let_through.get() is self or (not PROCESS.armed and current.get() is None):
+            return await real(self, *args, **kwargs)
+        session = _session_for(self)
+        if session is None or (of_framework and not self.__dict__.get("coroutine")):
+            return await real(self, *args, **kwargs)
+        call = call_of(self, args, kwargs)
+        check_arguments(self, call, session)
+        route, place = session.admit(call)
+        if route is Route.DREAM:
+            answer = await session.ask_async(call, place, identity_of(call))
+            return deliver(self, answer, call.call_id)
+        return await run_real_async(session, call, place, self, lambda: real(self, *args, **kwargs))
+
+    return plain_wrapper(wrapper, real)
+
+
+def run_real(
+    session: Session,
+    call: Call,
+    place: Place,
+    tool: BaseTool | None,
+    body: Callable[[], Any],
+    *,
+    owner: object = None,
+) -> Any:
+    """Run a real body and keep what it answered. Interrupts pass unkept: the body runs again on resume."""
+    after, started = session.ledger.after(place), time.time()
+    token = let_through.set(owner if owner is not None else tool)
+    try:
+        value = body()
+    except (EpisodeStop, GraphBubbleUp):
+        raise
+    except Exception as error:
+        _keep(session, call, encode_failure(error), place, after, started)
+        raise
+    finally:
+        let_through.reset(token)
+    _keep(session, call, encode_answer(tool, value), place, after, started)
+    return value
+
+
+async def run_real_async(
+    session: Session,
+    call: Call,
+    place: Place,
+    tool: BaseTool | None,
+    body: Callable[[], Awaitable[Any]],
+    *,
+    owner: object = None,
+) -> Any:
+    """`run_real` for coroutines."""
+    after, started = session.ledger.after(place), time.time()
+    token = let_through.set(owner if owner is not None else tool)
+    try:
+        value = await body()
+    except (EpisodeStop, GraphBubbleUp):
+        raise
+    except Exception as error:
+        _keep(session, call, encode_failure(error), place, after, started)
+        raise
+    finally:
+        let_through.reset(token)
+    _keep(session, call, encode_answer(tool, value), place, after, started)
+    return value
+
+
+def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
+    """Validate JSON-schema tools (all MCP tools): the framework leaves that to the server.
+
+    Raises:
+        ToolException: what is wrong, for the agent; the dream is not asked.
+    """
+    if session.mode is not Mode.DREAM or not isinstance(tool.args_schema, dict):
+        return
+    problem = next(_validator(tool).iter_errors(dict(call.args)), None)
+    if problem is not None:
+        session.count("bad_arguments")
+        if call.call_id is not None:
+            session.held_call_ids.add(call.call_id)
+        where = ".".join(str(part) for part in problem.absolute_path)
+        raise ToolException(f"Invalid arguments for {tool.name}: {where or 'arguments'}: {problem.message}")
+
+
+def _validator(tool: BaseTool) -> Any:
+    """The tool's validator, made once per schema object."""
+    schema = tool.args_schema
+    assert isinstance(schema, dict)
+    known = _VALIDATORS.get(id(schema))
+    if known is None or known[0] is not schema:
+        kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        known = _VALIDATORS[id(schema)] = (schema, kind(schema))
+    return known[1]
+
+
+_VALIDATORS: dict[int, tuple[dict[str, Any], Any]] = {}
+"""By id of the schema, which is kept beside its validator so that the id stays its own."""
+
+
+def _session_for(tool: BaseTool) -> Session | None:
+    return find(session_key(config_here(tool)), tool.name)
+
+
+def _keep(session: Session, call: Call, answer: Answer, place: Place, after: str, started: float) -> None:
+    session.keep(call, answer, place, after=after, started=started)
+
+
+def _is_framework_leaf(real: Body) -> bool:
+    """StructuredTool's and Tool's own leaves, which only call the field `func` or `coroutine`.
+
+    Where that field is empty the framework must go on: it raises its own NotImplementedError for an
+    async-only tool called synchronously, and runs `_run` (gated itself) for a sync-only one.
+    """
+    return real in _FRAMEWORK_LEAVES
+
+
+_FRAMEWORK_LEAVES = frozenset(
+    kind.__dict__[name] for kind in (StructuredTool, Tool) for name in ("_run", "_arun")
+)

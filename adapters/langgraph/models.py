@@ -1,0 +1,204 @@
+"""The gate at the chat model's leaf: what the model asked for, before any node can act on it.
+
+Here a model's tool calls are announced to the session (their order is what later makes parallel calls
+deterministic), and a call to a bound name that the gate does not hold is refused: some node would run
+a function by itself. Answers from an LLM cache are switched off: a dream must neither read nor fill it.
+"""
+
+import functools
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatResult
+
+from dreamgym_kit.adapters.langgraph.frames import session_key
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of
+from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
+from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.gate.registry import PROCESS, current, find
+from dreamgym_kit.gate.session import Session
+
+STREAMS = ("_stream", "_stream_chat_model_events")
+ASYNC_STREAMS = ("_astream", "_astream_chat_model_events")
+
+
+def generating(real: Any) -> Any:
+    """Wrap `_generate`."""
+
+    @functools.wraps(real)
+    def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
+        session = _session()
+        result: ChatResult = real(self, *args, **kwargs)
+        if session is not None:
+            _heard(session, [generation.message for generation in result.generations], kwargs)
+        return result
+
+    return plain_wrapper(wrapper, real)
+
+
+def generating_async(real: Any) -> Any:
+    """Wrap `_agenerate`."""
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
+        session = _session()
+        result: ChatResult = await real(self, *args, **kwargs)
+        if session is not None:
+            _heard(session, [generation.message for generation in result.generations], kwargs)
+        return result
+
+    return plain_wrapper(wrapper, real)
+
+
+def streaming(real: Any) -> Any:
+    """Wrap a sync stream of chunks or events."""
+
+    @functools.wraps(real)
+    def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        session = _session()
+        if session is None:
+            yield from real(self, *args, **kwargs)
+            return
+        asked: dict[str, str] = {}
+        for part in real(self, *args, **kwargs):
+            _hear_part(session, part, kwargs, asked)
+            yield part
+        _announce(session, asked)
+
+    return plain_wrapper(wrapper, real)
+
+
+def streaming_async(real: Any) -> Any:
+    """Wrap an async stream of chunks or events."""
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        session = _session()
+        asked: dict[str, str] = {}
+        async for part in real(self, *args, **kwargs):
+            if session is not None:
+                _hear_part(session, part, kwargs, asked)
+            yield part
+        if session is not None:
+            _announce(session, asked)
+
+    return plain_wrapper(wrapper, real)
+
+
+def binding(real: Any) -> Any:
+    """Wrap `bind_tools`: learn what the model is told of, and hook plain functions at once."""
+
+    @functools.wraps(real)
+    def wrapper(self: BaseChatModel, tools: Any, *args: Any, **kwargs: Any) -> Any:
+        tools = list(tools)
+        HOLDINGS.add_bound(tools, structured="ls_structured_output_format" in kwargs)
+        return real(self, tools, *args, **kwargs)
+
+    return plain_wrapper(wrapper, real)
+
+
+def uncached(real: Any) -> Any:
+    """Wrap `_generate_with_cache`: inside a session no LLM cache is read or filled."""
+
+    @functools.wraps(real)
+    def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
+        return real(_without_cache(self), *args, **kwargs)
+
+    return plain_wrapper(wrapper, real)
+
+
+def uncached_async(real: Any) -> Any:
+    """Wrap `_agenerate_with_cache`."""
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
+        return await real(_without_cache(self), *args, **kwargs)
+
+    return plain_wrapper(wrapper, real)
+
+
+def _without_cache(model: BaseChatModel) -> BaseChatModel:
+    session = current.get()
+    if session is None or session.mode is not Mode.DREAM or model.cache is False:
+        return model
+    if model.cache is None or model.cache is True:
+        from langchain_core.globals import get_llm_cache
+
+        if get_llm_cache() is None and model.cache is None:
+            return model
+    return model.model_copy(update={"cache": False})
+
+
+def _session() -> Session | None:
+    if not PROCESS.armed and current.get() is None:
+        return None
+    from dreamgym_kit.adapters.langgraph.frames import config_here
+
+    return find(session_key(config_here()), "a chat model")
+
+
+def _heard(session: Session, messages: Iterable[BaseMessage], kwargs: dict[str, Any]) -> None:
+    """Take in whole answers of a model."""
+    asked: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, AIMessage):
+            for number, call in enumerate(message.tool_calls):
+                _check_held(session, call["name"], kwargs)
+                asked[call["id"] or f"?{number}"] = call["name"]
+    _announce(session, asked)
+
+
+def _hear_part(session: Session, part: Any, kwargs: dict[str, Any], asked: dict[str, str]) -> None:
+    """Take in one streamed part; a refusal comes before the consumer sees it."""
+    for name, call_id in _calls_in(part):
+        if name:
+            _check_held(session, name, kwargs)
+            asked[call_id or f"?{len(asked)}"] = name
+
+
+def _calls_in(part: Any) -> list[tuple[str | None, str | None]]:
+    message = getattr(part, "message", None)
+    if isinstance(message, AIMessageChunk):
+        chunks = [(chunk.get("name"), chunk.get("id")) for chunk in message.tool_call_chunks]
+        return chunks or [(call["name"], call["id"]) for call in message.tool_calls]
+    if isinstance(message, AIMessage):
+        return [(call["name"], call["id"]) for call in message.tool_calls]
+    if isinstance(part, dict):  # protocol events: a content block that starts or finishes
+        blocks = [part.get(key) for key in ("content", "content_block", "block")]
+        return [
+            (block.get("name"), block.get("id"))
+            for block in blocks
+            if isinstance(block, dict) and "tool_call" in str(block.get("type"))
+        ]
+    return []
+
+
+def _announce(session: Session, asked: dict[str, str]) -> None:
+    if asked:
+        session.asked_for(asked)
+
+
+def _check_held(session: Session, name: str, kwargs: dict[str, Any]) -> None:
+    """Refuse a call that somebody's own code would run.
+
+    A name the model was never told of is the framework's to answer ("not a valid tool").
+    """
+    if session.mode is not Mode.DREAM or HOLDINGS.holds(name, session.policy.structured):
+        return
+    told = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}
+    if name not in told and name not in HOLDINGS.schemas and name not in HOLDINGS.unhookable:
+        session.count("unknown_tool")
+        return
+    what = HOLDINGS.unhookable.get(name)
+    why = (
+        f"is a callable that cannot be hooked ({what})"
+        if what
+        else "is bound to the model by its schema alone"
+    )
+    session.refuse(
+        f"the model called '{name}', which {why}: some node would run it for real. Name the function that "
+        f'runs it in dreamgym.toml: [functions."package.module:{name}"] effect = "...", name = "{name}"; '
+        f'if it only shapes a structured answer: structured_outputs = ["{name}"]'
+    )
