@@ -1,0 +1,373 @@
+"""Reading settings: every refusal names its place, what is wrong and the nearest right thing."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.settings.load import (
+    check_nodes,
+    check_tools,
+    environment_names,
+    find_settings,
+    load_settings,
+    parse_settings,
+)
+from dreamgym_kit.settings.model import GuardSettings, Limits, Settings, SimulateSettings, ToolSettings
+from dreamgym_kit.settings.read import read_settings
+from dreamgym_kit.vocabulary import Effect
+
+WHOLE = """\
+graph = "desk.graph:build"
+tasks = "tasks.jsonl"
+structured_outputs = ["Reply"]
+
+[simulate]
+n = 4
+abstain = "error"
+
+[limits]
+seconds = 30
+
+[budget]
+calls = 500
+
+[guard]
+allow_hosts = ["api.openai.com", "localhost:8000"]
+
+[tools.cancel_order]
+effect = "destructive"
+
+[functions."desk.mail:send"]
+effect = "destructive"
+name = "send_mail"
+
+[nodes.notify]
+effect = "write"
+
+[checkers]
+once = "desk.checks:once"
+
+[worlds.desk]
+ref = "desk.worlds:Desk"
+"""
+
+
+def test_a_whole_file_is_read() -> None:
+    settings = parse_settings(WHOLE)
+    assert settings.graph == "desk.graph:build"
+    assert settings.simulate == SimulateSettings(n=4, abstain="error")
+    assert settings.limits == Limits(seconds=30.0)
+    assert settings.budget.calls == 500
+    assert settings.budget.usd is None
+    assert settings.guard == GuardSettings(allow_hosts=("api.openai.com", "localhost:8000"))
+    assert settings.tools == {"cancel_order": ToolSettings(Effect.DESTRUCTIVE)}
+    assert settings.functions["desk.mail:send"].name == "send_mail"
+    assert settings.nodes["notify"].effect is Effect.WRITE
+    assert settings.checkers == {"once": "desk.checks:once"}
+    assert settings.worlds == {"desk": "desk.worlds:Desk"}
+    assert settings.structured_outputs == ("Reply",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "\n[simulate]\nconcurency = 4\n",
+            "dreamgym.toml:3: key 'concurency' is not in the section [simulate]; did you mean 'concurrency'?",
+        ),
+        ("grap = 'a:b'", "dreamgym.toml:1: key 'grap' is not in the settings; did you mean 'graph'?"),
+        ("\nseed = 4", "dreamgym.toml:2: key 'seed' belongs to [simulate], not to the top of the file."),
+        (
+            "[limits]\nn = 2",
+            "dreamgym.toml:2: key 'n' belongs to [simulate], not to [limits].",
+        ),
+        (
+            "[simulate]\nn = 'four'",
+            "dreamgym.toml:2: simulate.n wants a whole number, found the text 'four'.",
+        ),
+        ("[simulate]\nn = true", "dreamgym.toml:2: simulate.n wants a whole number, found true."),
+        ("[simulate]\nn = 0", "dreamgym.toml:2: simulate.n must be at least 1; found 0."),
+        (
+            "[limits]\n\nseconds = nan",
+            "dreamgym.toml:3: limits.seconds is no number to work with; leave it out.",
+        ),
+        (
+            "[limits]\nsteps = 1e3",
+            "dreamgym.toml:2: limits.steps wants a whole number, found the number 1000.0.",
+        ),
+        ("graph = 3", "dreamgym.toml:1: graph wants text, found the number 3."),
+        ("graph = ' '", "dreamgym.toml:1: graph is empty; give it a value or leave it out."),
+        ("simulate = 3", "dreamgym.toml:1: simulate wants a table, found the number 3."),
+        (
+            "[simulate]\nabstain = 'halt'",
+            "dreamgym.toml:2: value 'halt' is not in the choices for simulate.abstain; known: stop, error.",
+        ),
+        (
+            "[tools.cancel_order]\neffect = 'destructiv'",
+            "dreamgym.toml:2: effect 'destructiv' is not in the effects; did you mean 'destructive'?",
+        ),
+        (
+            "[tools.cancel_order]\n",
+            (
+                "dreamgym.toml:1: tools.cancel_order says no 'effect'; "
+                "one of pure, control, read, write, destructive."
+            ),
+        ),
+        (
+            "[tools]\ncancel_order = 'write'",
+            "dreamgym.toml:2: tools.cancel_order wants a table, found the text 'write'.",
+        ),
+        (
+            "[tools.x]\neffect = 'read'\neffects = 'read'",
+            "dreamgym.toml:3: key 'effects' is not in the section [tools.x]; did you mean 'effect'?",
+        ),
+        (
+            "[guard]\nallow_hosts = 'localhost'",
+            "dreamgym.toml:2: guard.allow_hosts wants a list of texts, found the text 'localhost'.",
+        ),
+        ("[guard]\nallow_hosts = [1]", "dreamgym.toml:2: guard.allow_hosts wants text, found the number 1."),
+        (
+            "[guard]\nenabled = false",
+            (
+                "dreamgym.toml:2: key 'enabled' is not in the section [guard]; "
+                "known: allow_hosts, allow_paths, allow_commands."
+            ),
+        ),
+        ("[checkers]\nonce = 'checks'", "dreamgym.toml:2: 'checks' names no object; write \"module:name\"."),
+        (
+            "[functions.send]\neffect = 'write'",
+            "dreamgym.toml:1: 'send' names no object; write \"module:name\".",
+        ),
+        ("[worlds.desk]\n", "dreamgym.toml:1: worlds.desk says no 'ref'; write ref = \"module:Class\"."),
+        (
+            "[worlds.desk]\nref = 'a:B'\nreff = 'a:B'",
+            "dreamgym.toml:3: key 'reff' is not in the section [worlds.desk]; did you mean 'ref'?",
+        ),
+        ("[[tools]]\neffect = 'read'", "dreamgym.toml:1: tools wants a table, found a list."),
+        ("graph = 1979-01-01", "dreamgym.toml:1: graph wants text, found a date."),
+        ("graph = ", "dreamgym.toml: not TOML: Invalid value (at end of document)"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse_settings(text, path=Path("dreamgym.toml"))
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000 + "]" * 5000, "a = " + "9" * 5000])
+def test_a_bomb_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UserError, match=r"^dreamgym\.toml: not TOML"):
+        parse_settings(text)
+
+
+def test_a_number_too_large_for_anything_is_refused() -> None:
+    with pytest.raises(UserError, match="is no number to work with"):
+        parse_settings(f"[simulate]\nseed = {'9' * 400}")
+
+
+SECRETS = [
+    "sk-proj-abcdefghijklmnopqrstuvwx",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "AKIAIOSFODNN7EXAMPLE",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3.c2lnbmF0dXJl",
+    "https://user:hunter2@example.com/v1",
+    "Bearer abcdef0123456789",
+    "k3J9xQ2mZ8vL5tR7wB1nH4cY6pD0sF9gTqWe",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "graph = '{}'",
+        "[guard]\nallow_hosts = ['a', '{}']",
+        "[tools.x]\neffect = '{}'",
+        "nonsense = '{}'",
+        "[checkers]\n'{}' = 'a:b'",
+    ],
+)
+def test_a_secret_is_refused_and_never_repeated(text: str, secret: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse_settings(text.format(secret), path=Path("dreamgym.toml"))
+    assert "name the environment variable instead" in str(refused.value)
+    assert secret not in str(refused.value)
+
+
+def test_a_key_that_asks_for_a_secret_is_refused_whatever_it_holds() -> None:
+    with pytest.raises(UserError) as refused:
+        parse_settings("[model]\n\napi_key = 'none'", path=Path("dreamgym.toml"))
+    assert str(refused.value) == (
+        "dreamgym.toml:3: key 'api_key' would hold a secret, and settings keep none; "
+        "set it as an environment variable that your graph reads."
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "my_company.agents.customer_support.graph_with_long_name_v2:build_graph",
+        "recordings/2026-11-21-customer-support-final-v2.sqlite3",
+        "tools/ReadTheDocumentationOfEverything",
+        "localhost:8000",
+    ],
+)
+def test_long_ordinary_names_are_no_secrets(value: str) -> None:
+    assert parse_settings(f"graph = '{value}'").graph == value
+
+
+def test_a_tool_may_be_called_reset_password() -> None:
+    settings = parse_settings("[tools.reset_password]\neffect = 'write'")
+    assert settings.tools["reset_password"].effect is Effect.WRITE
+
+
+def test_the_nearest_file_upwards_holds(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "dreamgym.toml").write_text("graph = 'far:graph'")
+    assert load_settings(inner, environ={}).graph == "far:graph"
+    (tmp_path / "a" / "dreamgym.toml").write_text("graph = 'near:graph'")
+    assert load_settings(inner, environ={}).graph == "near:graph"
+    assert find_settings(inner) == tmp_path / "a" / "dreamgym.toml"
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    assert load_settings(tmp_path, environ={}) == Settings()
+
+
+def test_paths_start_at_the_file(tmp_path: Path) -> None:
+    (tmp_path / "dreamgym.toml").write_text("runs = 'out'")
+    settings = load_settings(tmp_path, environ={})
+    assert settings.resolve(settings.runs) == tmp_path / "out"
+    assert settings.resolve("/elsewhere") == Path("/elsewhere")
+
+
+def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "dreamgym.toml").write_bytes(b"\xef\xbb\xbf\r\n[simulate]\r\nn = 'x'\r\n")
+    with pytest.raises(UserError, match=r"^dreamgym\.toml:3: simulate\.n wants a whole number"):
+        load_settings(tmp_path, environ={})
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"graph = '\xff'", "not UTF-8 at byte 9; save it as UTF-8."),
+        (b"#" * 2**20 + b"#", "1048577 bytes are more"),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path, raw: bytes, message: str) -> None:
+    (tmp_path / "dreamgym.toml").write_bytes(raw)
+    with pytest.raises(UserError) as refused:
+        load_settings(tmp_path, environ={})
+    assert str(refused.value).startswith(f"{tmp_path / 'dreamgym.toml'}: ")
+    assert message in str(refused.value)
+
+
+def test_a_file_that_was_named_and_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"settings cannot be read: No such file.*dreamgym-kit init"):
+        load_settings(file=tmp_path / "other.toml", environ={})
+
+
+def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "dreamgym.toml").write_text("[simulate]\nn = 2\nseed = 7\n[tools.a]\neffect = 'read'\n")
+    settings = load_settings(
+        tmp_path,
+        environ={
+            "DREAMGYM_SIMULATE_N": "4",
+            "DREAMGYM_BUDGET_USD": "2.5",
+            "DREAMGYM_GUARD_ALLOW_HOSTS": "localhost:8000, api.openai.com",
+            "DREAMGYM_TOOLS": '{"b": {"effect": "write"}}',
+            "DREAMGYM_RUNS": "elsewhere",
+            "DREAMGYM_TENANT": "",
+            "HOME": "/nowhere",
+        },
+    )
+    assert settings.simulate == SimulateSettings(n=4, seed=7)
+    assert settings.budget.usd == 2.5
+    assert settings.guard.allow_hosts == ("localhost:8000", "api.openai.com")
+    assert settings.tools == {"a": ToolSettings(Effect.READ), "b": ToolSettings(Effect.WRITE)}
+    assert settings.runs == str(Path("elsewhere").absolute())
+    assert settings.tenant == "default"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        (
+            "DREAMGYM_SIMULATE_N",
+            "four",
+            "DREAMGYM_SIMULATE_N: simulate.n wants a whole number, found the text 'four'.",
+        ),
+        (
+            "DREAMGYM_SIMULATE_M",
+            "4",
+            (
+                "environment: variable 'DREAMGYM_SIMULATE_M' is not in the settings; "
+                "did you mean 'DREAMGYM_SIMULATE_N'?"
+            ),
+        ),
+        (
+            "DREAMGYM_TOOLS",
+            "[1",
+            "DREAMGYM_TOOLS: wants a JSON object: Expecting ',' delimiter at line 1 column 3",
+        ),
+        ("DREAMGYM_TOOLS", "[1]", "DREAMGYM_TOOLS: tools wants a table, found a list."),
+        (
+            "DREAMGYM_GRAPH",
+            "sk-proj-abcdefghijklmnopqrstuvwx",
+            (
+                "DREAMGYM_GRAPH: this looks like a key or token, and settings keep none; "
+                "name the environment variable instead."
+            ),
+        ),
+    ],
+)
+def test_a_wrong_variable_is_named(tmp_path: Path, variable: str, text: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load_settings(tmp_path, environ={variable: text})
+    assert str(refused.value) == message
+
+
+def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
+    for variable, key in environment_names().items():
+        kinds = {"tools": '{"t": {"effect": "read"}}', "functions": '{"a:b": {"effect": "read"}}'}
+        kinds |= {
+            "nodes": '{"n": {"effect": "read"}}',
+            "checkers": '{"c": "a:b"}',
+            "worlds": '{"w": {"ref": "a:b"}}',
+        }
+        text = kinds.get(key[0], "error" if key[-1] == "abstain" else "17")
+        assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable
+
+
+def test_a_tool_that_the_graph_lacks_gets_the_nearest_name() -> None:
+    settings = parse_settings("\n[tools.cancel_ordr]\neffect = 'write'\n", path=Path("dreamgym.toml"))
+    (unknown,) = check_tools(settings, ["get_order", "cancel_order"])
+    assert str(unknown) == (
+        "dreamgym.toml:2: tool 'cancel_ordr' is not in the graph; did you mean 'cancel_order'?"
+    )
+    assert check_tools(settings, ["cancel_ordr"]) == []
+
+
+def test_a_node_that_the_graph_lacks_gets_the_nearest_name() -> None:
+    settings = parse_settings("[nodes.notfy]\neffect = 'write'\n", path=Path("dreamgym.toml"))
+    assert [str(unknown) for unknown in check_nodes(settings, ["notify"])] == [
+        "dreamgym.toml:1: node 'notfy' is not in the graph; did you mean 'notify'?"
+    ]
+
+
+def test_flags_are_laid_over_and_none_leaves_a_key_as_it_is() -> None:
+    settings = parse_settings("graph = 'a:b'").with_overrides({"simulate.n": 3, "graph": None})
+    assert (settings.graph, settings.simulate.n) == ("a:b", 3)
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=8), st.none() | st.booleans() | st.integers() | st.text())
+)
+def test_no_data_ends_in_anything_but_a_named_refusal(data: dict[str, object]) -> None:
+    with suppress(UserError):
+        Settings(**read_settings(data, lambda *key: ".".join(key)))

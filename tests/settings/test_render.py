@@ -1,0 +1,126 @@
+"""Writing settings: what is written reads back the same, and a graph's texts cannot add a key."""
+
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as profile
+from hypothesis import strategies as st
+
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.settings.model import (
+    BudgetSettings,
+    FunctionSettings,
+    GuardSettings,
+    Limits,
+    ModelSettings,
+    NodeSettings,
+    Settings,
+    SimulateSettings,
+    ToolSettings,
+)
+from dreamgym_kit.settings.render import render_settings
+from dreamgym_kit.settings.secrets import looks_secret
+from dreamgym_kit.vocabulary import Effect, ToolSpec
+
+text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(
+    lambda value: bool(value.strip()) and not looks_secret(value)
+)
+reference = st.builds("{}:{}".format, st.text(string.ascii_letters, min_size=1, max_size=6), text)
+effects = st.sampled_from(list(Effect))
+whole = st.integers(1, 2**62)
+amount = st.floats(0.001, 1e12)
+texts = st.lists(text, max_size=3).map(tuple)
+
+
+def named(values: st.SearchStrategy) -> st.SearchStrategy:
+    return st.dictionaries(text, values, max_size=3)
+
+
+any_settings = st.builds(
+    Settings,
+    graph=st.none() | text,
+    tasks=st.none() | text,
+    buffer=text,
+    runs=text,
+    tenant=text,
+    structured_outputs=texts,
+    simulate=st.builds(
+        SimulateSettings, n=whole, concurrency=whole, seed=whole, abstain=st.sampled_from(["stop", "error"])
+    ),
+    limits=st.builds(Limits, steps=whole, seconds=amount, recursion=whole),
+    budget=st.builds(BudgetSettings, calls=st.none() | whole, usd=st.none() | amount),
+    guard=st.builds(GuardSettings, allow_hosts=texts, allow_paths=texts, allow_commands=texts),
+    model=st.builds(ModelSettings, usd_per_million_input=amount, usd_per_million_output=amount),
+    tools=named(st.builds(ToolSettings, effect=effects)),
+    functions=st.dictionaries(
+        reference, st.builds(FunctionSettings, effect=effects, name=st.none() | text), max_size=3
+    ),
+    nodes=named(st.builds(NodeSettings, effect=effects)),
+    checkers=named(reference),
+    worlds=named(reference),
+)
+
+
+@profile(deadline=None)
+@given(any_settings)
+def test_what_is_written_reads_back_the_same(settings: Settings) -> None:
+    assert parse_settings(render_settings(settings)) == settings
+
+
+def test_every_line_of_the_written_file_is_known(tmp_path: Path) -> None:
+    written = render_settings(Settings(graph="a:b", tools={"x y": ToolSettings(Effect.READ)}))
+    settings = parse_settings(written, path=tmp_path / "dreamgym.toml")
+    line = written.splitlines().index('[tools."x y"]') + 1
+    assert settings.where("tools", "x y", "effect") == f"dreamgym.toml:{line + 1}"
+    assert settings.where("tools", "x y", "nothing") == f"dreamgym.toml:{line}"
+
+
+@given(any_settings)
+@profile(max_examples=30, deadline=None)
+def test_the_line_of_a_key_holds_that_key(settings: Settings) -> None:
+    written = render_settings(settings)
+    read = parse_settings(written)
+    lines = written.split("\n")
+    for key, line in read.lines.items():
+        assert "[" in lines[line - 1] or "=" in lines[line - 1], key
+
+
+def test_lines_survive_strings_that_look_like_keys(tmp_path: Path) -> None:
+    toml = (
+        '# [a]\ngraph = """x\n[simulate]\nn = "4" \\""""\n'
+        'structured_outputs = [ # ]\n "]",\n]\n[simulate] # n = 1\nseed = -1\n'
+    )
+    with pytest.raises(UserError) as refused:
+        parse_settings(toml, path=tmp_path / "dreamgym.toml")
+    assert str(refused.value) == "dreamgym.toml:9: simulate.seed must be at least 0; found -1."
+
+
+def test_guesses_are_written_with_their_reasons() -> None:
+    spec = ToolSpec(
+        "cancel_order",
+        Effect.DESTRUCTIVE,
+        "Cancel an order.",
+        source="guessed",
+        reason="its name says 'cancel'",
+    )
+    written = render_settings(Settings(graph="desk:graph"), [spec])
+    assert "# Cancel an order.\n[tools.cancel_order]\n" in written
+    assert "effect = \"destructive\"  # guessed: its name says 'cancel'\n" in written
+    assert parse_settings(written).tools == {"cancel_order": ToolSettings(Effect.DESTRUCTIVE)}
+
+
+def test_what_a_person_said_is_kept_over_a_guess() -> None:
+    said = Settings(tools={"look": ToolSettings(Effect.READ), "gone": ToolSettings(Effect.WRITE)})
+    written = render_settings(said, [ToolSpec("look", Effect.DESTRUCTIVE)])
+    assert parse_settings(written).tools == said.tools
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_tools_description_cannot_add_a_key(description: str, reason: str) -> None:
+    hostile = f"{description}\n[guard]\nallow_hosts = ['*']\r[tools.x]\x85effect = 'pure'"
+    spec = ToolSpec("look", Effect.READ, hostile, reason=reason + "\n[nodes.x]\neffect='pure'")
+    settings = parse_settings(render_settings(Settings(), [spec]))
+    assert settings == Settings(tools={"look": ToolSettings(Effect.READ)})

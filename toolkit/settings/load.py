@@ -1,0 +1,182 @@
+"""Where settings come from: `dreamgym.toml`, then the environment; flags are laid over by the command.
+
+The file is the nearest `dreamgym.toml` at or above the start folder. Every key has an environment
+variable: `DREAMGYM_` and the section and the key in capitals, joined by underscores
+(`DREAMGYM_SIMULATE_N`, `DREAMGYM_LIMITS_SECONDS`; keys of the top: `DREAMGYM_GRAPH`). Lists are
+separated by commas. A table with names of the user's own (tools, functions, nodes, checkers, worlds)
+is one variable with a JSON object, laid over the file's table name by name. Paths in the file are
+relative to the file, paths in the environment to the current folder.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from dreamgym_kit.errors import NotJson, UnknownName, UserError
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.settings.lines import lines_of
+from dreamgym_kit.settings.model import SETTINGS_FILE, Settings
+from dreamgym_kit.settings.read import keys_of, read_settings, sections
+
+PREFIX = "DREAMGYM_"
+_MAX_BYTES = 2**20
+_PATHS = ("tasks", "buffer", "runs")
+
+
+def find_settings(start: Path) -> Path | None:
+    """Find the nearest `dreamgym.toml` at or above a folder (or a file's folder)."""
+    here = start.absolute()
+    for folder in (here, *here.parents):
+        file = folder / SETTINGS_FILE
+        if file.is_file():
+            return file
+    return None
+
+
+def load_settings(
+    start: Path | None = None, *, file: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Settings:
+    """Read the settings that hold here.
+
+    Args:
+        start: where the upward search begins; the current folder when None.
+        file: this file and no search.
+        environ: variables instead of the process's own.
+
+    Raises:
+        UserError: names file and line, or the variable, and what to do.
+    """
+    found = file if file is not None else find_settings(start if start is not None else Path.cwd())
+    settings = Settings() if found is None else parse_settings(_text_of(found), path=found.absolute())
+    return _with_environment(settings, os.environ if environ is None else environ)
+
+
+def parse_settings(text: str, *, path: Path | None = None) -> Settings:
+    """Read settings from TOML text; `path` is where it stands, for messages and relative paths."""
+    name = path.name if path is not None else SETTINGS_FILE
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{name}: not TOML: {error}") from None
+    except RecursionError:
+        raise UserError(f"{name}: not TOML that we read: nested too deep") from None
+    except ValueError as error:  # an integer of more than 4,300 digits
+        raise UserError(f"{name}: not TOML that we read: {error}") from None
+    lines = lines_of(text)
+    places = Settings(path=path if path is not None else Path(name), lines=lines)
+    return Settings(**read_settings(data, places.where), path=path, lines=lines)
+
+
+def check_tools(settings: Settings, known: Iterable[str]) -> list[UnknownName]:
+    """List the tools that settings name and the graph does not have, with the nearest that it has."""
+    names = sorted(known)
+    return [
+        UnknownName("tool", name, known=names, source=settings.where("tools", name), where="the graph")
+        for name in settings.tools
+        if name not in names
+    ]
+
+
+def check_nodes(settings: Settings, known: Iterable[str]) -> list[UnknownName]:
+    """List the nodes that settings name and the graph does not have."""
+    names = sorted(known)
+    return [
+        UnknownName("node", name, known=names, source=settings.where("nodes", name), where="the graph")
+        for name in settings.nodes
+        if name not in names
+    ]
+
+
+def graph_from_here(spec: str) -> str:
+    """Make the file in a graph's name absolute when it is given on a command line or in the environment."""
+    file, colon, attribute = spec.rpartition(":")
+    path, rest = (file, colon + attribute) if colon else (spec, "")
+    with suppress(OSError, ValueError):
+        if (path.endswith((".py", ".json")) or "/" in path) and Path(path).exists():
+            return f"{Path(path).absolute()}{rest}"
+    return spec
+
+
+def environment_names() -> dict[str, tuple[str, ...]]:
+    """Every environment variable and the key it sets."""
+    names: dict[str, tuple[str, ...]] = {}
+    for name in keys_of(Settings):
+        inner = sections().get(name)
+        if inner is None:
+            names[f"{PREFIX}{name.upper()}"] = (name,)
+        else:
+            names.update({f"{PREFIX}{name}_{key}".upper(): (name, key) for key in keys_of(inner)})
+    return names
+
+
+def _text_of(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UserError(
+            f"{path}: settings cannot be read: {reason}; `dreamgym-kit init` writes them."
+        ) from None
+    if len(raw) > _MAX_BYTES:
+        raise UserError(f"{path}: {len(raw)} bytes are more than settings can be (limit {_MAX_BYTES}).")
+    try:
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8.") from None
+
+
+def _with_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    known = environment_names()
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or text == "":
+            continue
+        if variable not in known:
+            raise UnknownName("variable", variable, known=known, source="environment", where="the settings")
+        settings = _overlay(settings, variable, known[variable], text)
+    return settings
+
+
+def _overlay(settings: Settings, variable: str, key: tuple[str, ...], text: str) -> Settings:
+    """Lay one variable over the settings: it goes the same way through the reader as the file."""
+    value = _from_text(_kind_of(key), text, variable)
+    data: dict[str, Any] = {key[0]: value if len(key) == 1 else {key[1]: value}}
+    read = read_settings(data, lambda *_: variable)[key[0]]
+    if len(key) == 2:
+        read = replace(getattr(settings, key[0]), **{key[1]: getattr(read, key[1])})
+    elif isinstance(read, dict):
+        read = {**getattr(settings, key[0]), **read}
+    elif key[0] in _PATHS:
+        read = str(Path(read).absolute())
+    elif key[0] == "graph":
+        read = graph_from_here(read)
+    return replace(settings, **{key[0]: read})
+
+
+def _kind_of(key: tuple[str, ...]) -> Any:
+    kind: Any = Settings
+    for name in key:
+        kind = get_type_hints(kind)[name]
+    if get_origin(kind) is UnionType:
+        kind = next(option for option in get_args(kind) if option is not NoneType)
+    return kind
+
+
+def _from_text(kind: Any, text: str, variable: str) -> Any:
+    """A variable's text as the value that the file would hold; what does not fit stays text."""
+    if kind is int or kind is float:
+        with suppress(ValueError):
+            return kind(text)
+        return text
+    if get_origin(kind) is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if kind is str:
+        return text
+    try:
+        return read_json(text)
+    except NotJson as error:
+        raise UserError(f"{variable}: wants a JSON object: {error}") from None

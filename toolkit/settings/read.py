@@ -1,0 +1,233 @@
+"""Turns parsed TOML or JSON data into the records of `model`; refuses what it does not know.
+
+The records' own field types are the schema, so a key is named in one place only. Every message says
+where the key stands, which kind of value it wants and which kind it found; no message repeats a value
+that looks like a secret (those are refused before anything else).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.secrets import looks_secret, names_secret
+from dreamgym_kit.vocabulary import Effect
+
+Where = Callable[..., str]
+_NOT_KEYS = frozenset({"path", "lines"})
+_WORLD_KEYS = ("ref",)
+_ABSTAIN = ("stop", "error")
+_AT_LEAST: Mapping[tuple[str, ...], float] = {
+    ("simulate", "n"): 1,
+    ("simulate", "concurrency"): 1,
+    ("simulate", "seed"): 0,
+    ("limits", "steps"): 1,
+    ("limits", "recursion"): 1,
+    ("limits", "seconds"): 0.001,
+    ("budget", "calls"): 0,
+    ("budget", "usd"): 0,
+    ("model", "usd_per_million_input"): 0,
+    ("model", "usd_per_million_output"): 0,
+}
+_TOO_LARGE = 2**63
+_REFERENCES = frozenset({"checkers", "worlds"})
+
+
+def keys_of(record: type) -> tuple[str, ...]:
+    """The keys that a section may hold."""
+    return tuple(known.name for known in fields(record) if known.name not in _NOT_KEYS)
+
+
+def sections() -> dict[str, type]:
+    """The sections with fixed keys: name -> record."""
+    hints = get_type_hints(Settings)
+    return {name: hints[name] for name in keys_of(Settings) if is_dataclass(hints[name])}
+
+
+def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
+    """Check all of `data` and give the values for `Settings(**values)`.
+
+    Args:
+        data: what the parser made of the file, or of the environment.
+        where: names the place of a key ("dreamgym.toml:14").
+
+    Raises:
+        UserError: the first thing that is wrong, in one line.
+    """
+    refuse_secrets(data, where)
+    return _Reader(where).record(Settings, data, ())
+
+
+def refuse_secrets(data: Mapping[str, Any], where: Where) -> None:
+    """Refuse a credential anywhere in `data`, without repeating it."""
+    for key, value in _leaves(data, ()):
+        if names_secret(key[-1]) and (len(key) == 1 or key[0] in sections()):
+            raise UserError(
+                f"{where(*key)}: key '{key[-1]}' would hold a secret, and settings keep none; "
+                "set it as an environment variable that your graph reads."
+            )
+        if any(looks_secret(part) for part in key) or (isinstance(value, str) and looks_secret(value)):
+            raise UserError(
+                f"{where(*key)}: this looks like a key or token, and settings keep none; "
+                "name the environment variable instead."
+            )
+
+
+def _leaves(value: Any, key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield (*key, name), None
+            yield from _leaves(inner, (*key, name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, key)
+    elif key:
+        yield key, value
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    where: Where
+
+    def record(self, record: type, data: Any, key: tuple[str, ...]) -> dict[str, Any]:
+        self._want(isinstance(data, Mapping), key, "a table", data)
+        known = keys_of(record)
+        hints = get_type_hints(record)
+        values = {}
+        for name, value in data.items():
+            if name not in known:
+                raise self._unknown(name, known, key)
+            values[name] = self.value(hints[name], value, (*key, name))
+        needed = [field.name for field in fields(record) if field.name == "effect"]
+        for name in needed:
+            if name not in values:
+                raise UserError(f"{self.where(*key)}: {_dotted(key)} says no '{name}'; one of {_effects()}.")
+        return values
+
+    def value(self, kind: Any, value: Any, key: tuple[str, ...]) -> Any:
+        if get_origin(kind) is UnionType:
+            kind = next(option for option in get_args(kind) if option is not NoneType)
+        if is_dataclass(kind) and isinstance(kind, type):
+            return kind(**self.record(kind, value, key))
+        if get_origin(kind) is tuple:
+            return self._texts(value, key)
+        if kind is Effect:
+            return self._effect(value, key)
+        if kind in (int, float):
+            return self._number(kind, value, key)
+        if kind is str:
+            return self._text(value, key)
+        return self._named(get_args(kind)[1], value, key)
+
+    def _named(self, kind: Any, value: Any, key: tuple[str, ...]) -> dict[str, Any]:
+        """A table whose keys are the user's own names."""
+        self._want(isinstance(value, Mapping), key, "a table", value)
+        read = {}
+        for name, inner in value.items():
+            if key == ("worlds",):
+                read[name] = self._world(inner, (*key, name))
+            else:
+                read[name] = self.value(kind, inner, (*key, name))
+            if key == ("functions",):
+                self._reference(name, (*key, name))
+        return read
+
+    def _world(self, value: Any, key: tuple[str, ...]) -> str:
+        self._want(isinstance(value, Mapping), key, 'a table: ref = "module:Class"', value)
+        for name in value:
+            if name not in _WORLD_KEYS:
+                raise self._unknown(name, _WORLD_KEYS, key)
+        if "ref" not in value:
+            raise UserError(
+                f"{self.where(*key)}: {_dotted(key)} says no 'ref'; write ref = \"module:Class\"."
+            )
+        return self._text(value["ref"], (*key, "ref"))
+
+    def _text(self, value: Any, key: tuple[str, ...]) -> str:
+        self._want(isinstance(value, str), key, "text", value)
+        text: str = value
+        if not text.strip():
+            raise UserError(f"{self.where(*key)}: {_dotted(key)} is empty; give it a value or leave it out.")
+        if key[0] in _REFERENCES:
+            self._reference(text, key)
+        if key == ("simulate", "abstain") and text not in _ABSTAIN:
+            raise UnknownName(
+                "value",
+                text,
+                known=_ABSTAIN,
+                source=self.where(*key),
+                where="the choices for simulate.abstain",
+            )
+        return text
+
+    def _reference(self, text: str, key: tuple[str, ...]) -> None:
+        module, colon, name = text.partition(":")
+        if not (colon and module.strip() and name.strip()):
+            raise UserError(f"{self.where(*key)}: '{text}' names no object; write \"module:name\".")
+
+    def _texts(self, value: Any, key: tuple[str, ...]) -> tuple[str, ...]:
+        self._want(isinstance(value, (list, tuple)), key, "a list of texts", value)
+        return tuple(self._text(item, key) for item in value)
+
+    def _effect(self, value: Any, key: tuple[str, ...]) -> Effect:
+        text = self._text(value, key)
+        known = [str(effect) for effect in Effect]
+        if text not in known:
+            raise UnknownName("effect", text, known=known, source=self.where(*key), where="the effects")
+        return Effect(text)
+
+    def _number(self, kind: type, value: Any, key: tuple[str, ...]) -> float:
+        allowed = (int,) if kind is int else (int, float)
+        wanted = "a whole number" if kind is int else "a number"
+        self._want(isinstance(value, allowed) and not isinstance(value, bool), key, wanted, value)
+        least = _AT_LEAST[key]
+        if abs(value) >= _TOO_LARGE or not isfinite(value):
+            raise UserError(f"{self.where(*key)}: {_dotted(key)} is no number to work with; leave it out.")
+        if value < least:
+            raise UserError(
+                f"{self.where(*key)}: {_dotted(key)} must be at least {least:g}; found {value:g}."
+            )
+        return float(value) if kind is float else int(value)
+
+    def _want(self, fits: bool, key: tuple[str, ...], wanted: str, found: Any) -> None:
+        if not fits:
+            place = _dotted(key) or "the file"
+            raise UserError(f"{self.where(*key)}: {place} wants {wanted}, found {_kind(found)}.")
+
+    def _unknown(self, name: str, known: tuple[str, ...], key: tuple[str, ...]) -> UserError:
+        source = self.where(*key, name)
+        for section, record in sections().items():
+            if name in keys_of(record) and (section,) != key:
+                here = f"not to [{'.'.join(key)}]" if key else "not to the top of the file"
+                return UserError(f"{source}: key '{name}' belongs to [{section}], {here}.")
+        where = f"the section [{'.'.join(key)}]" if key else "the settings"
+        return UnknownName("key", name, known=known, source=source, where=where)
+
+
+def _dotted(key: tuple[str, ...]) -> str:
+    return ".".join(part if part.isidentifier() else f'"{part}"' for part in key)
+
+
+def _effects() -> str:
+    return ", ".join(Effect)
+
+
+def _kind(value: Any) -> str:
+    """Name what was found, as a person says it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"the text '{value}'" if len(value) <= 40 else "a text"
+        case int() | float():
+            return f"the number {value}"
+        case list() | tuple():
+            return "a list"
+        case Mapping():
+            return "a table"
+        case None:
+            return "nothing"
+    return f"a {type(value).__name__}"

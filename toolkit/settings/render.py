@@ -1,0 +1,171 @@
+"""Writes `dreamgym.toml`: every key with a word on it, guesses with their reasons, for a person to correct.
+
+A key at its default stands as a comment, so that a later default reaches the user; reading what was
+written gives the same settings. Texts from the graph (descriptions, names) can only ever be comments
+or quoted: they cannot add a key.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import tomlkit
+
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.read import keys_of, sections
+from dreamgym_kit.vocabulary import Effect, ToolSpec
+
+_WIDTH = 96
+_HEAD = """\
+# Settings of dreamgym-kit. Paths are relative to this file. What starts with # is off or at its default.
+# Every key has an environment variable, DREAMGYM_<SECTION>_<KEY>: DREAMGYM_SIMULATE_N=4.
+# No secrets here: keys and tokens belong in environment variables that your graph reads.
+"""
+_WORDS: Mapping[tuple[str, ...], str] = {
+    ("graph",): '"module:attribute", "file.py:attribute" or "langgraph.json:name"',
+    ("tasks",): "one JSON object a line: id, input, world, checker",
+    ("buffer",): "recorded calls and answers (SQLite)",
+    ("runs",): "one folder a run",
+    ("tenant",): "whose recordings to use",
+    ("structured_outputs",): "names bound to the model that are answer forms, not tools",
+    ("simulate",): "How a dry run is done.",
+    ("simulate", "n"): "episodes per task",
+    ("simulate", "concurrency"): "episodes at once",
+    ("simulate", "seed"): "same seed, same run",
+    (
+        "simulate",
+        "abstain",
+    ): '"stop" the episode when the dream cannot tell, or answer the tool with an "error"',
+    ("limits",): "Where one episode ends at the latest.",
+    ("limits", "steps"): "tool calls",
+    ("limits", "seconds"): "wall time",
+    ("limits", "recursion"): "LangGraph's recursion_limit",
+    ("budget",): "Hard limits of a whole run; none unless set.",
+    ("budget", "calls"): "tool calls over all episodes",
+    ("budget", "usd"): "model spend, at the prices under [model]",
+    ("guard",): "What the second wall lets through; your chat model's host belongs here.",
+    ("guard", "allow_hosts"): '["api.openai.com", "localhost:8000"]',
+    ("guard", "allow_paths"): "files or folders that may be written",
+    ("guard", "allow_commands"): "programs that may be started",
+    ("model",): "What the agent's chat model costs.",
+    ("model", "usd_per_million_input"): "tokens read",
+    ("model", "usd_per_million_output"): "tokens written",
+}
+_EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
+    ("graph",): "my_agent:graph",
+    ("tasks",): "tasks.jsonl",
+    ("budget", "calls"): 10_000,
+    ("budget", "usd"): 5.0,
+}
+_EFFECTS = """\
+
+# What each tool does to its world. Correct the guesses: this is what a dry run rests on.
+#   pure         computes from its arguments alone; runs for real in a dream
+#   control      the framework's own: hand-off, todo list; runs for real in a dream
+#   read         looks, changes nothing
+#   write        changes something, can be undone
+#   destructive  cannot be undone: mail, payment, delete
+"""
+_EXAMPLES = """\
+
+# Plain functions that act on the world without being tools:
+# [functions."my_agent.mail:send"]
+# effect = "destructive"
+
+# Nodes that act on the world by themselves:
+# [nodes.notify]
+# effect = "write"
+
+# Checkers that tasks name, and worlds that can be put up for `record`:
+# [checkers]
+# refunded_once = "my_agent.checks:refunded_once"
+# [worlds.desk]
+# ref = "my_agent.worlds:Desk"
+"""
+
+
+def render_settings(settings: Settings, specs: Sequence[ToolSpec] = ()) -> str:
+    """Write settings as commented TOML, with the tools of a graph where settings do not name them yet."""
+    parts = [_HEAD, *_keys(settings, (), Settings())]
+    for name, record in sections().items():
+        section = getattr(settings, name)
+        parts += ["", f"# {_WORDS[(name,)]}", f"[{name}]", *_keys(section, (name,), record())]
+    parts.append(_EFFECTS)
+    parts += _tools(settings, [spec for spec in specs if spec.kind == "tool"])
+    parts += _others(settings, [spec for spec in specs if spec.kind == "node"])
+    if not (settings.functions or settings.nodes or settings.checkers or settings.worlds):
+        parts.append(_EXAMPLES)
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _keys(record: Any, above: tuple[str, ...], default: Any) -> list[str]:
+    lines = []
+    for known in fields(record):
+        key = (*above, known.name)
+        if known.name not in keys_of(type(record)) or key not in _WORDS or known.name in sections():
+            continue
+        value, usual = getattr(record, known.name), getattr(default, known.name)
+        if value != usual:
+            text = f"{known.name} = {_value(value)}"
+        else:
+            text = f"# {known.name} = {_value(_EXAMPLE_VALUES[key] if value is None else value)}"
+        lines.append(f"{text}  # {_WORDS[key]}")
+    return lines
+
+
+def _tools(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
+    known = {spec.name: spec for spec in specs}
+    lines: list[str] = []
+    for name in [*known, *(name for name in settings.tools if name not in known)]:
+        spec, said = known.get(name), settings.tools.get(name)
+        if spec is not None and spec.description.strip():
+            lines.append(f"# {_comment(spec.description)}")
+        lines.append(f"[tools.{_name(name)}]")
+        if said is not None:
+            lines += [f"effect = {_value(said.effect)}", ""]
+        elif spec is not None:
+            lines += [f"effect = {_value(spec.effect)}{_reason(spec)}", ""]
+    return lines
+
+
+def _reason(spec: ToolSpec) -> str:
+    said = f"{spec.source}: {spec.reason}" if spec.reason else spec.source
+    return f"  # {_comment(said)}"
+
+
+def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
+    lines: list[str] = []
+    for name, function in settings.functions.items():
+        lines += [f"[functions.{_name(name)}]", f"effect = {_value(function.effect)}"]
+        lines += [f"name = {_value(function.name)}", ""] if function.name is not None else [""]
+    said = {name: node.effect for name, node in settings.nodes.items()}
+    for name, effect in ({spec.name: spec.effect for spec in nodes} | said).items():
+        lines += [f"[nodes.{_name(name)}]", f"effect = {_value(effect)}", ""]
+    if settings.checkers:
+        lines += [
+            "[checkers]",
+            *(f"{_name(name)} = {_value(ref)}" for name, ref in settings.checkers.items()),
+            "",
+        ]
+    for name, ref in settings.worlds.items():
+        lines += [f"[worlds.{_name(name)}]", f"ref = {_value(ref)}", ""]
+    return lines
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Effect):
+        value = str(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    return str(tomlkit.item(value).as_string())
+
+
+def _name(name: str) -> str:
+    return str(tomlkit.key(name).as_string())
+
+
+def _comment(text: str) -> str:
+    """One printable line: what a tool says about itself must not become a key."""
+    plain = "".join(character if character.isprintable() else " " for character in text)
+    line = " ".join(plain.split())
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."
