@@ -1,7 +1,8 @@
-"""The one reader of JSON from outside: bounded in size and depth, finite numbers only.
+"""The one reader of JSON from outside: bounded in size, depth and values, finite numbers only.
 
-`json.loads` alone dies with RecursionError near 1,000 levels, takes NaN and 1e999, and keeps the last
-of two equal keys without a word. Everything that the kit did not write itself is read here.
+`json.loads` alone dies with RecursionError near 1,000 levels, takes NaN and 1e999, keeps the last of two
+equal keys without a word, and makes 1 GB of objects from 12 MB of `{},`. Everything that the kit did not
+write itself is read here, and what it writes to be read again passes `check_bounds`.
 """
 
 import json
@@ -13,8 +14,10 @@ from dreamgym_kit.errors import NotJson
 
 MAX_DEPTH = 200
 MAX_BYTES = 32 * 2**20
+MAX_VALUES = 1_000_000  # items of all lists and objects together
 
-_BRACKET_OR_STRING = re.compile(r'[\[\]{}]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+_BRACKET = re.compile(r"[\[\]{}]")
 
 
 def read_json(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
@@ -30,7 +33,7 @@ def read_json(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
         raise NotJson(f"not UTF-8 at byte {error.start}") from None
-    _check_depth(decoded)
+    check_bounds(decoded, max_bytes=max_bytes)
     try:
         return json.loads(
             decoded,
@@ -39,28 +42,34 @@ def read_json(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
             object_pairs_hook=_distinct_keys,
         )
     except json.JSONDecodeError as error:
-        raise NotJson(f"{error.msg} at line {error.lineno} column {error.colno}") from None
+        line = f"line {error.lineno} " if "\n" in decoded else ""
+        raise NotJson(f"{error.msg} at {line}column {error.colno}") from None
     except RecursionError:
         raise NotJson(f"nested deeper than {MAX_DEPTH}") from None
     except NotJson:
         raise
-    except ValueError as error:
-        raise NotJson(str(error)) from None
+    except ValueError:  # the one that is left: Python's limit for the digits of an integer
+        raise NotJson("an integer of more than 4,300 digits") from None
 
 
-def _check_depth(text: str) -> None:
-    """Count brackets outside strings; most texts are cleared by a plain count."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
+def check_bounds(text: str, *, max_bytes: int = MAX_BYTES) -> None:
+    """Refuse a text that is too large, too deep or of too many values before anything is built of it.
+
+    Raises:
+        NotJson: which bound it breaks.
+    """
+    if len(text) > max_bytes:
+        raise NotJson(f"larger than {max_bytes} bytes")
+    if text.count("[") + text.count("{") <= MAX_DEPTH and text.count(",") <= MAX_VALUES:
+        return  # nearly every text: too few marks for a breach, wherever they stand
+    marks = _STRING.sub("", text)
+    if sum(map(marks.count, ",[{")) > MAX_VALUES:
+        raise NotJson(f"more than {MAX_VALUES} values")
     depth = 0
-    for found in _BRACKET_OR_STRING.finditer(text):
-        mark = found.group()[0]
-        if mark in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise NotJson(f"nested deeper than {MAX_DEPTH}")
-        elif mark in "]}":
-            depth -= 1
+    for bracket in _BRACKET.finditer(marks):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise NotJson(f"nested deeper than {MAX_DEPTH}")
 
 
 def _refuse_constant(name: str) -> object:
@@ -80,6 +89,6 @@ def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise NotJson(f"key '{key[:60]}' stands twice in one object")
+                raise NotJson(f"key {key[:60]!r} stands twice in one object")
             seen.add(key)
     return found

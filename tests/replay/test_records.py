@@ -117,7 +117,7 @@ def test_a_missing_field_is_named(field: str) -> None:
         ({"answer": {"provenance": "real", "cites": ["a", 1]}}, "answer.cites[1]: expected text, got 1"),
         ({"world": {"name": "a", "sed": 1}}, "world.sed: no such field; known: name, seed"),
         ({"schema": 0}, "schema: there is no schema 0; known: 1 to 1"),
-        ({"schema": 2, "mood": 1}, "schema: 2 is newer than 1, the newest known here; update dreamgym-kit"),
+        ({"schema": 2, "mood": 1}, "schema: 2 is newer than 1, the newest here; update dreamgym-kit"),
     ],
 )
 def test_a_wrong_field_is_named_with_what_was_expected(change: dict[str, object], message: str) -> None:

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import TypeVar
 
 from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.jsonread import check_bounds, read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import SCHEMA_VERSION, Answer, Call, Effect, Provenance, Split, Transition, World
 
@@ -105,11 +105,17 @@ def dump_transition(transition: Transition) -> str:
     Raises:
         NotJson: see `transition_to_record`.
     """
-    record = transition_to_record(transition)
+    return dump_record(transition_to_record(transition))
+
+
+def dump_record(record: Mapping[str, JsonValue]) -> str:
+    """Spell a record as one line; see `dump_transition`."""
     try:
-        return json.dumps(record, separators=(",", ":"), allow_nan=False)
+        line = json.dumps(record, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise NotJson(f"cannot be written as JSON: {error}") from None
+    check_bounds(line)
+    return line
 
 
 def load_transition(text: str | bytes) -> Transition:
@@ -122,7 +128,7 @@ def _read_transition(record: object) -> Transition:
     schema = fields.take("schema", _whole)
     if schema > SCHEMA_VERSION:
         raise NotJson(
-            f"schema: {_shown(schema)} is newer than {SCHEMA_VERSION}, the newest known here; update dreamgym-kit"
+            f"schema: {_shown(schema)} is newer than {SCHEMA_VERSION}, the newest here; update dreamgym-kit"
         )
     if schema < 1:
         raise NotJson(f"schema: there is no schema {_shown(schema)}; known: 1 to {SCHEMA_VERSION}")

@@ -1,0 +1,73 @@
+"""A store in memory, for tests and for Python callers that need no file.
+
+Keeps all of the port's promise but the durable part: what was put is gone when the process ends.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from dreamgym_kit.errors import NotJson, StoreError
+from dreamgym_kit.replay.records import dump_transition, load_transition
+from dreamgym_kit.vocabulary import Transition, World
+
+
+class MemoryStore:
+    """Implements `ports.TransitionStore` over a dict; threads may share it.
+
+    Keeps each transition as text, as a file would: who changes an answer that was read from here
+    changes nobody else's, and what no file could take is refused here too.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, tuple[tuple[str, World, str, str], str]] = {}  # id -> (place, JSON)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def put(self, transitions: Sequence[Transition]) -> int:
+        """See `TransitionStore.put`."""
+        try:
+            rows = {row.id: (_place(row), dump_transition(row)) for row in transitions}
+        except NotJson as error:
+            raise StoreError(f"memory: a transition cannot be stored, so none was: {error}") from error
+        with self._lock:
+            self._refuse_closed()
+            new = {name: row for name, row in rows.items() if name not in self._lines}
+            self._lines.update(new)
+        return len(new)
+
+    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+        """See `TransitionStore.exact`."""
+        wanted = (tenant, world, tool, key)
+        return [load_transition(line) for place, line in self._rows() if place == wanted]
+
+    def scan(
+        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+    ) -> Iterator[Transition]:
+        """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
+        for (its_tenant, its_world, its_tool, _), line in self._rows():
+            if tenant in (None, its_tenant) and world in (None, its_world) and tool in (None, its_tool):
+                yield load_transition(line)
+
+    def count(self) -> int:
+        """See `TransitionStore.count`."""
+        return len(self._rows())
+
+    def close(self) -> None:
+        """See `TransitionStore.close`."""
+        with self._lock:
+            self._closed = True
+            self._lines.clear()
+
+    def _rows(self) -> list[tuple[tuple[str, World, str, str], str]]:
+        with self._lock:
+            self._refuse_closed()
+            return list(self._lines.values())
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StoreError("memory: this store was closed; what it held is gone")
+
+
+def _place(transition: Transition) -> tuple[str, World, str, str]:
+    call = transition.call
+    return (transition.tenant, transition.world, call.tool, call.key)

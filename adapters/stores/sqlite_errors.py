@@ -1,0 +1,48 @@
+"""What SQLite says, as one line that names the file, what happened and what to do.
+
+Every call into SQLite that the store makes stands inside `named`; nothing of `sqlite3` leaves the
+store. In each of these cases the transaction was rolled back: acknowledged rows are still there.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dreamgym_kit.errors import StoreError
+
+_READ_ONLY = "to only read it: read_only=True"
+_KEPT = "what was acknowledged before is kept"
+_WORDS = {
+    sqlite3.SQLITE_BUSY: f"is locked by another process; end that one or try again ({_READ_ONLY})",
+    sqlite3.SQLITE_LOCKED: f"is locked by another process; end that one or try again ({_READ_ONLY})",
+    sqlite3.SQLITE_READONLY: f"cannot be written, the file or its folder is read-only; {_READ_ONLY}",
+    sqlite3.SQLITE_PERM: "cannot be opened, access is denied; ask for read and write access to it",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its folder can be written and files can be opened",
+    sqlite3.SQLITE_FULL: f"could not grow, the disk is full; {_KEPT}: free some space and repeat",
+    sqlite3.SQLITE_IOERR: f"the disk failed while it was used; {_KEPT}: check the disk and repeat",
+    sqlite3.SQLITE_NOMEM: f"memory ran out while it was used; {_KEPT}: repeat with fewer rows at once",
+    sqlite3.SQLITE_TOOBIG: f"a row is too large for SQLite; {_KEPT}: leave that row out",
+}
+_PRIMARY = 0xFF  # the low byte of an extended result code names its family
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite into `StoreError`s that name `path`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        words = _WORDS.get(code & _PRIMARY) if code is not None else None
+        raise StoreError(f"{path}: {words or _damaged(error)}") from error
+
+
+def damaged(path: Path, what: object) -> StoreError:
+    """Say that the file is not what was written into it."""
+    return StoreError(f"{path}: {_damaged(what)}")
+
+
+def _damaged(what: object) -> str:
+    said = " ".join(str(what).split())[:200]
+    return f"is damaged ({said}); nothing was changed: keep it and import your last export into a new one"

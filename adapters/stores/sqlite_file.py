@@ -1,0 +1,164 @@
+"""Which file is a buffer: its marks, its tables, and how a connection to it is opened.
+
+A path is looked at without SQLite first, since opening somebody else's database can already write to
+it (journals, checkpoints). Only an absent or empty file is made into a buffer. The tables are created in
+one transaction with the marks in the header, so a killed process leaves either nothing or a buffer.
+"""
+
+import sqlite3
+import stat
+import time
+from contextlib import closing
+from pathlib import Path
+
+from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
+from dreamgym_kit.errors import StoreError
+
+APPLICATION_ID = 0x44524D47  # "DRMG", in the file header at byte 68
+SCHEMA = 1  # `user_version`, in the file header at byte 60
+_MAGIC = b"SQLite format 3\x00"
+
+# seq is never used twice, so that its order stays the order recorded even where rows get deleted.
+# Text columns hold JSON's ASCII spelling (see sqlite.py); the payload alone holds the transition.
+_TABLES = (
+    """create table transitions (
+        seq integer primary key autoincrement,
+        id text not null unique,
+        tenant text not null,
+        world text not null,
+        tool text not null,
+        key text not null,
+        payload text not null
+    )""",
+    "create index transitions_exact on transitions (tenant, world, tool, key)",
+    f"pragma application_id = {APPLICATION_ID}",
+    f"pragma user_version = {SCHEMA}",
+)
+
+
+def is_new(path: Path) -> bool:
+    """Whether `path` is free to become a buffer; touches nothing.
+
+    Raises:
+        StoreError: there is something else, or a buffer of a newer version.
+    """
+    header = _header(path)
+    if not header:
+        return True
+    if len(header) < 100 or not header.startswith(_MAGIC):
+        raise StoreError(
+            f"{path}: is not a buffer (no SQLite database); nothing was touched: name another file"
+        )
+    _check_marks(path, int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big"))
+    return False
+
+
+def create(path: Path, *, lock_wait_s: float) -> None:
+    """Make an absent or empty file into an empty buffer; does nothing when another process was first."""
+    with named(path), closing(connect(path, "rwc", lock_wait_s=lock_wait_s)) as connection:
+        connection.execute("begin immediate")
+        if not connection.execute("select count(*) from sqlite_master").fetchone()[0]:
+            for statement in _TABLES:
+                connection.execute(statement)
+        connection.execute("commit")
+        write_ahead(connection, lock_wait_s)
+
+
+def connect(path: Path, mode: str, *, lock_wait_s: float) -> sqlite3.Connection:
+    """Open a connection without implicit transactions, for use by one thread at a time."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=lock_wait_s,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    # A damaged or planted file must not run code of its schema, nor lead SQLite outside a page.
+    connection.execute("pragma trusted_schema = off")
+    connection.execute("pragma cell_size_check = on")
+    return connection
+
+
+def connect_to_read(path: Path, *, read_only: bool, lock_wait_s: float) -> sqlite3.Connection:
+    """Open a buffer for reading and check its marks again, now as SQLite sees them."""
+    with named(path):
+        if read_only:
+            connection = _connect_read_only(path, lock_wait_s)
+        else:
+            connection = connect(path, "rw", lock_wait_s=lock_wait_s)
+            connection.execute("pragma query_only = on")
+    try:
+        with named(path):
+            marks = [
+                connection.execute(f"pragma {name}").fetchone()[0]
+                for name in ("application_id", "user_version")
+            ]
+            connection.execute("select seq, id, tenant, world, tool, key, payload from transitions limit 0")
+        _check_marks(path, *marks)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def write_ahead(connection: sqlite3.Connection, lock_wait_s: float) -> None:
+    """Switch to a write-ahead log; SQLite does not wait for locks here by itself."""
+    deadline = time.monotonic() + lock_wait_s
+    if connection.execute("pragma journal_mode").fetchone()[0] == "wal":
+        return
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return  # a file system that cannot have it keeps the rollback journal: as safe, slower
+
+
+def _connect_read_only(path: Path, lock_wait_s: float) -> sqlite3.Connection:
+    connection = connect(path, "ro", lock_wait_s=lock_wait_s)
+    try:
+        connection.execute("select count(*) from sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        # In a folder that cannot be written SQLite cannot share a log. Without a log nobody writes here.
+        log = path.with_name(f"{path.name}-wal")
+        shut = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if error.sqlite_errorcode & 0xFF not in shut or (log.exists() and log.stat().st_size):
+            raise
+        return connect(path, "ro&immutable=1", lock_wait_s=lock_wait_s)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _header(path: Path) -> bytes:
+    """The first 100 bytes of a regular file; empty when there is none."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            kind = "a folder" if path.is_dir() else "no regular file"
+            raise StoreError(f"{path}: is {kind}; a buffer is a file: name one")
+        with path.open("rb") as file:
+            return file.read(100)
+    except FileNotFoundError:
+        return b""
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StoreError(f"{path}: cannot be read ({reason}); nothing was touched") from error
+
+
+def _check_marks(path: Path, application: int, schema: int) -> None:
+    if application != APPLICATION_ID:
+        raise StoreError(
+            f"{path}: is an SQLite database of something else; nothing was touched: name another file"
+        )
+    if schema > SCHEMA:
+        raise StoreError(
+            f"{path}: was written by a newer dreamgym-kit (schema {schema}, this one knows {SCHEMA}); "
+            "nothing was touched: update dreamgym-kit"
+        )
+    if schema < 1:
+        raise damaged(path, f"schema {schema}")

@@ -1,0 +1,271 @@
+"""What every `TransitionStore` promises, whatever it keeps its rows in."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.errors import StoreError
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import TransitionStore
+from dreamgym_kit.replay.jsonl import export_jsonl, import_jsonl
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+
+OpenStore = Callable[[str], TransitionStore]
+SHOP = World("shop", 1)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+    """Opens a store by name; all are closed at the end of the test."""
+    opened: list[TransitionStore] = []
+
+    def open_named(name: str) -> TransitionStore:
+        opened.append(MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / f"{name}.db"))
+        return opened[-1]
+
+    yield open_named
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> TransitionStore:
+    return open_store("buffer")
+
+
+def seen(
+    step: int,
+    content: JsonValue = "ok",
+    *,
+    tool: str = "get_order",
+    world: World = SHOP,
+    tenant: str = "default",
+    episode: str = "t1.1",
+    **args: JsonValue,
+) -> Transition:
+    call = Call(tool, args or {"id": 7})
+    return Transition(call, Answer(content), Effect.READ, episode, step, world=world, tenant=tenant)
+
+
+def test_putting_twice_is_putting_once(store: TransitionStore) -> None:
+    rows = [seen(1), seen(2)]
+    assert store.put(rows) == 2
+    assert store.put(rows) == 0
+    assert store.put([seen(2), seen(3), seen(3)]) == 1
+    assert store.count() == 3
+    assert list(store.scan()) == [seen(1), seen(2), seen(3)]
+
+
+def test_a_second_recording_of_the_same_content_keeps_the_first_times(store: TransitionStore) -> None:
+    first = Transition(Call("a", {}), Answer(1), Effect.READ, "t.1", 1, recorded_at=1.0)
+    again = Transition(Call("a", {}, call_id="x"), Answer(1), Effect.READ, "t.1", 1, recorded_at=2.0)
+    store.put([first])
+    assert store.put([again]) == 0
+    assert next(store.scan()).recorded_at == 1.0
+
+
+def test_rows_come_back_whole_and_in_the_order_recorded(store: TransitionStore) -> None:
+    rows = [
+        seen(step, {"at": step, "total": 1.0, "none": None, "é\ud800": [True, "\x00"]}) for step in (3, 1, 2)
+    ]
+    store.put(rows[:1])
+    store.put(rows[1:])
+    assert list(store.scan()) == rows
+    assert [type(row.answer.content["total"]) for row in store.scan()] == [float] * 3
+
+
+def test_exact_finds_every_recording_of_the_very_call_in_order(store: TransitionStore) -> None:
+    first, other, second = seen(1, "queued", id=7), seen(2, id=8), seen(3, "done", id=7)
+    store.put([first, other, second])
+    assert store.exact("get_order", Call("get_order", {"id": 7}).key, SHOP) == [first, second]
+    assert store.exact("get_order", Call("get_order", {"id": 9}).key, SHOP) == []
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ({"tenant": "a"}, {"tenant": "b"}),
+        ({"tenant": "a"}, {"tenant": "A"}),
+        ({"tenant": "a"}, {"tenant": "a\x00"}),
+        ({"tenant": 'a"'}, {"tenant": 'a\\"'}),
+        ({"tenant": "' or '1'='1"}, {"tenant": "a"}),
+        ({"tenant": "é"}, {"tenant": "e\u0301"}),
+        ({"tenant": "\ud800"}, {"tenant": "\ud801"}),
+        ({"world": World("shop", 1)}, {"world": World("shop", 2)}),
+        ({"world": World("shop", 1)}, {"world": World("shop", -1)}),
+        ({"world": World("shop", 11)}, {"world": World("shop:1", 1)}),
+        ({"world": World("shop", 2**80)}, {"world": World("shop", 2**80 + 1)}),
+        ({"tool": "get_order"}, {"tool": "get_orders"}),
+        ({"tool": "get_order"}, {"tool": "get%"}),
+    ],
+)
+def test_nothing_crosses_between_tenants_worlds_or_tools(
+    store: TransitionStore, mine: dict[str, object], theirs: dict[str, object]
+) -> None:
+    own, other = seen(1, "mine", **mine), seen(1, "theirs", **theirs)
+    store.put([other, own])
+    for row in (own, other):
+        assert store.exact(row.call.tool, row.call.key, row.world, tenant=row.tenant) == [row]
+        assert list(store.scan(tenant=row.tenant, tool=row.call.tool, world=row.world)) == [row]
+
+
+def test_scan_filters_by_each_part_alone(store: TransitionStore) -> None:
+    rows = [seen(1, tenant="a"), seen(2, tool="list_orders"), seen(3, world=World("office"))]
+    store.put(rows)
+    assert list(store.scan(tenant="a")) == rows[:1]
+    assert list(store.scan(tool="list_orders")) == rows[1:2]
+    assert list(store.scan(world=World("office"))) == rows[2:]
+    assert list(store.scan()) == rows
+
+
+def test_a_scan_of_many_rows_is_whole_and_leaves_out_what_is_put_meanwhile(store: TransitionStore) -> None:
+    rows = [seen(step) for step in range(1, 701)]
+    store.put(rows)
+    scanned = []
+    for row in store.scan():
+        scanned.append(row)
+        if len(scanned) == 1:
+            store.put([seen(1000)])
+    assert scanned == rows
+    assert store.count() == 701
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        seen(1, float("nan")),
+        seen(1, object()),
+        seen(1, {1: "a key that is no text"}),
+        seen(0),
+        seen(1, x="y" * (33 * 2**20)),
+    ],
+    ids=["nan", "object", "key", "step", "33 MB"],
+)
+def test_put_is_all_or_nothing(store: TransitionStore, bad: Transition) -> None:
+    with pytest.raises(StoreError, match="a transition cannot be stored, so none was: "):
+        store.put([seen(5), bad, seen(6)])
+    assert store.count() == 0
+    assert store.put([seen(5)]) == 1
+
+
+def test_putting_nothing_is_no_error(store: TransitionStore) -> None:
+    assert store.put([]) == 0
+
+
+def test_who_changes_what_was_read_or_put_changes_nothing_in_the_store(store: TransitionStore) -> None:
+    answer = {"items": [1]}
+    store.put([seen(1, answer)])
+    answer["items"].append(2)
+    next(store.scan()).answer.content["items"].append(3)
+    assert next(store.scan()).answer.content == {"items": [1]}
+
+
+def test_export_then_import_gives_the_same_ids_in_the_same_order(
+    open_store: OpenStore, tmp_path: Path
+) -> None:
+    source, target = open_store("source"), open_store("target")
+    source.put([seen(3, "é\ud800"), seen(1, 1.0), seen(2, tenant="a", world=World("other", 2))])
+    assert export_jsonl(source, tmp_path / "rows.jsonl") == 3
+    report = import_jsonl(tmp_path / "rows.jsonl", target)
+    assert (report.read, report.new, report.duplicates, report.problems) == (3, 3, 0, ())
+    assert list(target.scan()) == list(source.scan())
+    again = import_jsonl(tmp_path / "rows.jsonl", target)
+    assert (again.read, again.new, again.duplicates) == (3, 0, 3)
+
+
+def test_closing_twice_does_no_harm_and_a_closed_store_says_so(store: TransitionStore) -> None:
+    store.put([seen(1)])
+    store.close()
+    store.close()
+    for use in (store.count, lambda: store.put([seen(2)]), lambda: list(store.scan())):
+        with pytest.raises(StoreError, match="this store was closed"):
+            use()
+
+
+class StoreAgainstDict(RuleBasedStateMachine):
+    """Bar S6: whatever is done to a store, it answers as a dict in insertion order would."""
+
+    rows = st.builds(
+        seen,
+        st.integers(1, 4),
+        st.sampled_from(["ok", 1.0, None]),
+        tool=st.sampled_from(["get", "set"]),
+        world=st.sampled_from([World("a"), World("b")]),
+        tenant=st.sampled_from(["x", "y"]),
+        id=st.integers(1, 2),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.model: dict[str, Transition] = {}
+        self.files = 0
+        self.store = self.open()
+
+    def open(self) -> TransitionStore:
+        raise NotImplementedError
+
+    @rule(batch=st.lists(rows, max_size=4))
+    def put(self, batch: list[Transition]) -> None:
+        before = len(self.model)
+        for row in batch:
+            self.model.setdefault(row.id, row)
+        assert self.store.put(batch) == len(self.model) - before
+
+    @rule(row=rows, bad=st.sampled_from([float("inf"), object()]))
+    def fail_to_put(self, row: Transition, bad: object) -> None:
+        with pytest.raises(StoreError):
+            self.store.put([row, seen(1, bad)])
+
+    @rule(row=rows)
+    def exact(self, row: Transition) -> None:
+        want = (row.tenant, row.world, row.call.key)
+        expected = [it for it in self.model.values() if (it.tenant, it.world, it.call.key) == want]
+        assert self.store.exact(row.call.tool, row.call.key, row.world, tenant=row.tenant) == expected
+
+    @precondition(lambda self: self.files < 5)
+    @rule()
+    def export_and_import(self) -> None:
+        self.files += 1
+        path = Path(self.folder.name) / f"{self.files}.jsonl"
+        assert export_jsonl(self.store, path) == len(self.model)
+        report = import_jsonl(path, self.store)
+        assert (report.read, report.new) == (len(self.model), 0)
+
+    @invariant()
+    def holds_the_same(self) -> None:
+        assert self.store.count() == len(self.model)
+        assert list(self.store.scan()) == list(self.model.values())
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.folder.cleanup()
+
+
+class MemoryAgainstDict(StoreAgainstDict):
+    def open(self) -> TransitionStore:
+        return MemoryStore()
+
+
+class SqliteAgainstDict(StoreAgainstDict):
+    def open(self) -> TransitionStore:
+        return SqliteStore(Path(self.folder.name) / "buffer.db")
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = self.open()
+
+
+TestMemoryAgainstDict = MemoryAgainstDict.TestCase
+TestSqliteAgainstDict = SqliteAgainstDict.TestCase
+TestMemoryAgainstDict.settings = TestSqliteAgainstDict.settings = settings(
+    max_examples=50, stateful_step_count=20, deadline=None
+)
