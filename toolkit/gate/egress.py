@@ -1,0 +1,318 @@
+"""The second wall: while a dream runs, nothing in this process touches the outside unasked.
+
+The gate answers the calls it knows. Code that it does not know (a side effect in a plain node, a
+client in a closure) meets this guard: one audit hook (PEP 578), in every thread of the process, that
+refuses connections, programs and changes to files unless a person allowed them. Reading files is free.
+
+A tripwire, not a sandbox: `KNOWN_GAPS` says what it cannot see. Where a guarantee is needed, run the
+dream in a container or a network namespace as well. What an event asks for is read in `attempts`;
+what is open already when a dream begins is listed by `connections`.
+"""
+
+import _socket
+import asyncio
+import importlib
+import json
+import os
+import shutil
+import sys
+import sysconfig
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from dreamgym_kit.errors import GateRefused, UserError
+from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
+
+__all__ = ["KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "disarm", "exempt", "refuse_uvloop", "trips"]
+
+KNOWN_GAPS: dict[str, str] = {
+    "open_connection": "A connection that was open before the dream began (a pooled HTTP client, a database "
+    "session) can still be used; `doctor` and the run's warnings list those that are open.",
+    "open_file": "A file that was opened for writing before the dream began can still be written to.",
+    "earlier_child": "A process that was started before the dream began runs on, and can be sent work.",
+    "c_function": "A C function that was looked up with ctypes before the dream began can still be called.",
+    "cffi": "C extensions and cffi libraries do their own input and output without telling Python.",
+    "grpc": "gRPC connects in its C core without telling Python (Weaviate's client, many cloud clients).",
+    "libpq": "psycopg connects through libpq, in C, without telling Python.",
+    "rust_client": "HTTP clients written in Rust connect without telling Python.",
+    "uvloop": "A uvloop event loop connects and starts programs through libuv without telling Python; "
+    "the kit's own loop refuses to be one.",
+    "sqlite_attach": "SQL can attach and write a second database file on an allowed SQLite connection.",
+    "name_lookup": "socket.connect((name, port)) looks the name up before Python tells; "
+    "the connection itself is refused.",
+    "special_file": "os.mkfifo and os.mknod make special files without telling Python.",
+    "folder_descriptor": "os.open(name, flags, dir_fd=...) is judged as if `name` lay in the working "
+    "directory, which matters only where that is allowed.",
+}
+"""What the guard cannot see, one plain sentence each; bar G5 shows that each is really open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a person lets pass: `[guard]` in dreamgym.toml, the model's endpoint, the scratch folder.
+
+    Nothing is allowed by itself, loopback and Unix sockets included.
+    """
+
+    hosts: frozenset[str] = frozenset()  # "host" for every port, or "host:port"; "[::1]:80" for IPv6
+    paths: tuple[Path, ...] = ()  # a file, or a folder with all that is in it
+    commands: tuple[str, ...] = ()  # a program's name or path; "fork" and "kill" for those
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """One refusal: what was attempted, by whom."""
+
+    event: str  # the audit event, "socket.connect"
+    target: str  # "db.internal:5432", "/srv/app.db", "git"
+    thread: str
+    traceback_hint: str  # the innermost line that is not a library's: "agent.py:12 in charge"
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _HostRule:
+    host: str
+    port: int | None  # None: every port
+
+
+class _Guard:
+    """One armed allowance, with what its names resolved to and what it refused."""
+
+    def __init__(self, allowance: Allowance, on_trip: Callable[[Trip], None]) -> None:
+        self.rules = [_host_rule(entry) for entry in sorted(allowance.hosts)]
+        self.paths = [os.path.realpath(path) for path in allowance.paths]
+        self.commands = allowance.commands
+        self.on_trip = on_trip
+        self.trips: deque[Trip] = deque(maxlen=1000)
+        self.resolved: dict[str, set[int | None]] = {}  # address -> ports that its names may be reached on
+
+    def permits(self, attempt: Attempt) -> bool:
+        if attempt.setting is Setting.HOSTS:
+            return self._permits_host(attempt)
+        if attempt.setting is Setting.PATHS:
+            return any(
+                attempt.target == path or attempt.target.startswith(path.rstrip("/") + "/")
+                for path in self.paths
+            )
+        return any(_same_program(entry, attempt.target) for entry in self.commands)
+
+    def _permits_host(self, attempt: Attempt) -> bool:
+        if any(rule.host == attempt.host and _covers(rule.port, attempt.port) for rule in self.rules):
+            return True
+        if attempt.port is None or plain_address(attempt.host) is None:
+            return False
+        if not self._reached_by_name(attempt):
+            self._resolve(attempt.port)
+        return self._reached_by_name(attempt)
+
+    def _reached_by_name(self, attempt: Attempt) -> bool:
+        return any(_covers(port, attempt.port) for port in self.resolved.get(attempt.host, ()))
+
+    def learn(self, host: Any, found: Sequence[Any]) -> None:
+        """Remember the addresses that an allowed name was resolved to, as the caller got them."""
+        name = host.decode("ascii", "replace") if isinstance(host, bytes) else str(host)
+        ports = {rule.port for rule in self.rules if rule.host == name.lower().rstrip(".")}
+        for *_, address in found if ports else ():
+            self.resolved.setdefault(plain_address(address[0]) or address[0], set()).update(ports)
+
+    def _resolve(self, port: int) -> None:
+        """Ask for the allowed names ourselves: this address came from gethostbyname or a cache."""
+        for rule in self.rules:
+            if _covers(rule.port, port) and plain_address(rule.host) is None:
+                try:
+                    with exempt():
+                        self.learn(rule.host, _doors.getaddrinfo(rule.host, port))
+                except OSError:
+                    continue
+
+    def refuse(self, event: str, attempt: Attempt) -> NoReturn:
+        where = _origin(sys._getframe(2))
+        message = _printable(
+            f"refused to {attempt.deed}: nothing outside is touched in a dream ({where}); to let it pass: "
+            f"[guard] {attempt.setting} = [{json.dumps(attempt.target, ensure_ascii=False)}] in dreamgym.toml"
+        )
+        trip = Trip(event, attempt.target, threading.current_thread().name, where, message)
+        self.trips.append(trip)
+        try:
+            with exempt():
+                self.on_trip(trip)
+        finally:
+            raise GateRefused(message)
+
+
+class _Doors:
+    """Two functions that audit events show only half of, replaced while the guard is armed.
+
+    `_socket.getaddrinfo` is announced with the name but never with the addresses that it found, and
+    `_posixsubprocess.fork_exec`, by which multiprocessing starts its processes, is not announced at all.
+    """
+
+    def __init__(self) -> None:
+        self.getaddrinfo = _socket.getaddrinfo
+        try:
+            self._posix: dict[str, Any] = vars(importlib.import_module("_posixsubprocess"))
+        except ImportError:  # no such module where processes are not forked
+            self._posix = {}
+        self.fork_exec = self._posix.get("fork_exec")
+
+    def shut(self) -> None:
+        vars(_socket)["getaddrinfo"] = self._remembered_getaddrinfo
+        if self.fork_exec is not None:
+            self._posix["fork_exec"] = self._announced_fork_exec
+
+    def reopen(self) -> None:
+        vars(_socket)["getaddrinfo"] = self.getaddrinfo
+        if self.fork_exec is not None:
+            self._posix["fork_exec"] = self.fork_exec
+
+    def _remembered_getaddrinfo(self, *args: Any, **kwargs: Any) -> Any:
+        found = self.getaddrinfo(*args, **kwargs)
+        if _guard is not None:
+            _guard.learn(args[0] if args else kwargs.get("host"), found)
+        return found
+
+    def _announced_fork_exec(self, argv: Any, programs: Any, *rest: Any) -> Any:
+        assert self.fork_exec is not None
+        sys.audit("dreamgym_kit.spawn", programs[0], argv)
+        return self.fork_exec(argv, programs, *rest)
+
+
+_doors = _Doors()
+_guard: _Guard | None = None
+_hooked = False
+_arming = threading.Lock()
+_exempted: ContextVar[bool] = ContextVar("dreamgym_kit_exempted", default=False)
+
+
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    guard = _guard
+    if guard is None:
+        return
+    read = READERS.get(event)
+    if read is None or _exempted.get():
+        return
+    for attempt in read(args):
+        if not guard.permits(attempt):
+            guard.refuse(event, attempt)
+
+
+def arm(allowance: Allowance, on_trip: Callable[[Trip], None]) -> None:
+    """Refuse, from now on and in every thread, whatever `allowance` does not name.
+
+    Each refusal calls `on_trip` in the thread that acted, before `GateRefused` is raised there: code
+    that swallows the exception has still been reported. `on_trip` must return at once.
+
+    Raises:
+        UserError: an entry of `allowance.hosts` is no host, or a guard is armed already.
+    """
+    global _guard, _hooked
+    guard = _Guard(allowance, on_trip)
+    with _arming:
+        if _guard is not None:
+            raise UserError("a dream already runs in this process; end it before another one begins")
+        if not _hooked:
+            sys.addaudithook(_hook)
+            _hooked = True
+        _doors.shut()
+        _guard = guard
+
+
+def disarm() -> None:
+    """Let everything pass again; harmless when nothing is armed."""
+    global _guard
+    with _arming:
+        _guard = None
+        _doors.reopen()
+
+
+def armed() -> bool:
+    """Whether a guard stands in this process."""
+    return _guard is not None
+
+
+def trips() -> list[Trip]:
+    """What was refused since `arm`, oldest first; the last thousand."""
+    guard = _guard
+    return [] if guard is None else list(guard.trips)
+
+
+@contextmanager
+def exempt() -> Iterator[None]:
+    """Let this context pass: for the kit's own writers, never around code of the user's.
+
+    Tasks that are started inside inherit it; threads do not.
+    """
+    token = _exempted.set(True)
+    try:
+        yield
+    finally:
+        _exempted.reset(token)
+
+
+def refuse_uvloop() -> None:
+    """Raise a `UserError` when the running event loop is uvloop's, which the guard cannot see into."""
+    loop = asyncio.get_running_loop()
+    if type(loop).__module__.partition(".")[0] == "uvloop":
+        raise UserError(
+            "the running event loop is uvloop's, whose connections cannot be guarded; "
+            "run the dream on asyncio's own loop (asyncio.run without uvloop.install())"
+        )
+
+
+def _host_rule(entry: str) -> _HostRule:
+    text = entry.strip().lower()
+    host, colon, port = text.rpartition(":")
+    if plain_address(text) is not None or not colon:
+        host, port = text, ""
+    host = host.removeprefix("[").removesuffix("]").rstrip(".")
+    if not host or any(letter in host for letter in "/@* ") or (colon and port and not port.isdecimal()):
+        raise UserError(f'[guard] allow_hosts: \'{entry}\' is not a host; write "name" or "name:443"')
+    return _HostRule(plain_address(host) or host, int(port) if port else None)
+
+
+def _covers(rule: int | None, port: int | None) -> bool:
+    return rule is None or port is None or rule == port
+
+
+def _lies_in(folder: str, path: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _same_program(entry: str, program: str) -> bool:
+    if entry == program:
+        return True
+    found = shutil.which(entry) if "/" in program else None
+    return found is not None and os.path.realpath(found) == os.path.realpath(program)
+
+
+def _printable(text: str) -> str:
+    """One line that no terminal obeys: names come from the agent."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OURS = str(Path(__file__).parent)
+
+
+def _origin(frame: FrameType | None) -> str:
+    """The innermost line that is not a library's, else the innermost of all."""
+    first = frame
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(("<", *_LIBRARIES, _OURS)):
+            return _line(frame)
+        frame = frame.f_back
+    return _line(first) if first is not None else "unknown place"
+
+
+def _line(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"  # noqa: PTH119 - a label
