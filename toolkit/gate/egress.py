@@ -14,6 +14,8 @@ import asyncio
 import importlib
 import json
 import os
+import platform
+import re
 import shutil
 import sys
 import sysconfig
@@ -215,6 +217,7 @@ def arm(allowance: Allowance, on_trip: Callable[[Trip], None]) -> None:
     """
     global _guard, _hooked
     guard = _Guard(allowance, on_trip)
+    _ = platform.uname().processor  # asks `uname -p` once; model clients put it into their headers
     with _arming:
         if _guard is not None:
             raise UserError("a dream already runs in this process; end it before another one begins")
@@ -267,15 +270,19 @@ def refuse_uvloop() -> None:
         )
 
 
+_HOST = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[^:/@*\s\[\]]+))(?::(?P<port>\d{1,5}))?")
+
+
 def _host_rule(entry: str) -> _HostRule:
     text = entry.strip().lower()
-    host, colon, port = text.rpartition(":")
-    if plain_address(text) is not None or not colon:
-        host, port = text, ""
-    host = host.removeprefix("[").removesuffix("]").rstrip(".")
-    if not host or any(letter in host for letter in "/@* ") or (colon and port and not port.isdecimal()):
+    bare = plain_address(text)  # an IPv6 address needs no brackets when no port follows
+    if bare is not None:
+        return _HostRule(bare, None)
+    found = _HOST.fullmatch(text)
+    if found is None:
         raise UserError(f'[guard] allow_hosts: \'{entry}\' is not a host; write "name" or "name:443"')
-    return _HostRule(plain_address(host) or host, int(port) if port else None)
+    host = found["address"] or found["name"].rstrip(".")
+    return _HostRule(plain_address(host) or host, int(found["port"]) if found["port"] else None)
 
 
 def _covers(rule: int | None, port: int | None) -> bool:

@@ -1,0 +1,54 @@
+"""Connections that stand open when a dream begins are listed, so that they can be warned about."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.gate import connections
+from dreamgym_kit.gate.connections import OpenConnection, open_connections
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/fd").is_dir(), reason="the list of open files is Linux's"
+)
+
+
+def test_a_connected_socket_is_listed_with_the_far_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            assert OpenConnection(client.fileno(), "tcp", f"127.0.0.1:{port}") in open_connections()
+            assert client.send(b"x") == 1  # looking has not disturbed it
+        assert all(connection.remote != f"127.0.0.1:{port}" for connection in open_connections())
+
+
+def test_listening_unconnected_and_paired_sockets_are_not_connections() -> None:
+    before = open_connections()
+    left, right = socket.socketpair()
+    with left, right, socket.create_server(("127.0.0.1", 0)), socket.socket(type=socket.SOCK_DGRAM):
+        assert open_connections() == before
+
+
+async def test_a_running_event_loop_is_not_a_connection() -> None:
+    own = asyncio.get_running_loop()._csock.fileno()  # type: ignore[attr-defined]
+    assert all(connection.fd != own for connection in open_connections())
+
+
+def test_udp_and_unix_ends_are_told_apart(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        server.bind(str(tmp_path / "door"))
+        server.listen()
+        client.connect(str(tmp_path / "door"))
+        with socket.socket(type=socket.SOCK_DGRAM) as caller:
+            caller.connect(("127.0.0.1", 9))
+            listed = open_connections()
+        assert OpenConnection(client.fileno(), "unix", str(tmp_path / "door")) in listed
+        assert ("udp", "127.0.0.1:9") in {(connection.kind, connection.remote) for connection in listed}
+
+
+def test_a_system_that_keeps_no_list_has_nothing_to_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_DESCRIPTORS", tmp_path / "absent")
+    assert open_connections() == []
