@@ -1,0 +1,51 @@
+"""Where the desk's graph is taken from: `dreamgym_kit.recipes.desk.graph:graph`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from dreamgym_kit.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+    from langgraph.graph.state import CompiledStateGraph
+
+_NEEDED = ("langchain", "langchain_mcp_adapters", "mcp")
+
+
+@asynccontextmanager
+async def graph(
+    model: "str | BaseChatModel | None" = None,
+) -> "AsyncIterator[CompiledStateGraph[Any, Any, Any, Any]]":
+    """Give the desk's graph while its MCP session is up; one session serves all episodes.
+
+    Args:
+        model: a chat model, or the name of one; see `agent.choose_model`.
+
+    Raises:
+        MissingExtra: langchain or the MCP packages are not installed.
+        UserError: the model cannot be used.
+    """
+    require_extra()
+    from dreamgym_kit.recipes.desk.agent import build_agent
+    from dreamgym_kit.recipes.desk.mcp_server import parcel_tools
+    from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS
+
+    async with parcel_tools() as parcels:
+        yield build_agent((*LOCAL_TOOLS, *parcels), model)
+
+
+def simple_graph(model: "str | BaseChatModel | None" = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
+    """Give the same agent without MCP: `track_parcel` is a plain tool. To be run async."""
+    require_extra()
+    from dreamgym_kit.recipes.desk.agent import build_agent
+    from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, track_parcel
+
+    return build_agent((*LOCAL_TOOLS, track_parcel), model)
+
+
+def require_extra() -> None:
+    """Raise MissingExtra where the packages of the extra `desk` are not all there."""
+    if any(find_spec(package) is None for package in _NEEDED):
+        raise MissingExtra("desk", needed_by="the support desk")

@@ -1,0 +1,58 @@
+"""The desk's tasks: which seeds are shipped, and their form as JSON lines.
+
+`python -m dreamgym_kit.recipes.desk.tasks OUT.jsonl` writes the file that is shipped as data/tasks.jsonl.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.recipes.desk.cases import FAMILIES, HELD_OUT_SEEDS, TRAIN_SEEDS, make_case, split_of
+
+TASKS_FILE = Path(__file__).parent / "data" / "tasks.jsonl"
+CHECKER = "desk"
+
+_REFUND_FAMILIES = frozenset({"double", "cancel", "broken"})
+_PER_SPLIT = {True: (8, 4), False: (4, 2)}  # of a refund family or another: train and held-out tasks
+
+
+def desk_tasks() -> Iterator[dict[str, JsonValue]]:
+    """All shipped tasks, family by family, as the objects of data/tasks.jsonl."""
+    for place, family in enumerate(FAMILIES):
+        train, held_out = _PER_SPLIT[family in _REFUND_FAMILIES]
+        seeds = [*_seeds(TRAIN_SEEDS, place, train), *_seeds(HELD_OUT_SEEDS, place, held_out)]
+        for number, seed in enumerate(seeds, start=1):
+            yield task_record(f"{family}-{number:02d}", seed)
+
+
+def task_record(task_id: str, seed: int) -> dict[str, JsonValue]:
+    """One task as the object of a line; also for worlds beyond those shipped."""
+    case = make_case(seed)
+    return {
+        "id": task_id,
+        "input": case.text,
+        "world": {"name": "desk", "seed": seed},
+        "checker": CHECKER,
+        "split": str(split_of(seed)),
+        "meta": {"family": case.family},
+    }
+
+
+def write_tasks(path: Path) -> int:
+    """Write all tasks; gives their number."""
+    lines = [json.dumps(task) for task in desk_tasks()]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return len(lines)
+
+
+def _seeds(seeds: range, place: int, count: int) -> list[int]:
+    """The first seeds of a range that belong to the family at this place."""
+    first = seeds.start + (place - seeds.start) % len(FAMILIES)
+    return [first + number * len(FAMILIES) for number in range(count)]
+
+
+if __name__ == "__main__":
+    written = Path(sys.argv[1]) if len(sys.argv) > 1 else TASKS_FILE
+    sys.stdout.write(f"{write_tasks(written)} tasks in {written}\n")

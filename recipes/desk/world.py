@@ -1,0 +1,97 @@
+"""Desks for episodes: each gets a SQLite file of its own, put up from a seed and taken away again.
+
+The tools find theirs by the tenant in their config, so that many episodes run at once in one process.
+Only a desk that was put up here can be opened: a tool that runs outside an episode finds none.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.recipes.desk.cases import build
+from dreamgym_kit.recipes.desk.database import Desk, create_desk, desk_file
+from dreamgym_kit.vocabulary import World
+
+TENANT = "desk_tenant"
+"""The key of `config["configurable"]` that says whose desk a tool works on."""
+
+FOLDER_VARIABLE = "DESK_FOLDER"
+
+_open_desks: dict[str, Path] = {}
+
+
+class DeskWorld:
+    """Implements `ports.RealWorld` for the world "desk".
+
+    Args:
+        folder: where the files go; `$DESK_FOLDER` when None, else a folder of this process under the
+            system's own for temporary files.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        chosen = folder or os.environ.get(FOLDER_VARIABLE)
+        self._own_folder = not chosen
+        self._folder = (
+            Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"dreamgym-desk-{os.getpid()}"
+        )
+
+    def configurable(self, world: World, episode: str) -> Mapping[str, JsonValue]:
+        """See `RealWorld.configurable`."""
+        return {TENANT: _tenant(world.seed, episode)}
+
+    async def reset(self, world: World, episode: str) -> None:
+        """See `RealWorld.reset`.
+
+        Raises:
+            UserError: the desk has no such seed.
+        """
+        try:
+            rows = build(world.seed)
+        except ValueError as error:
+            raise UserError(f"{world}: {error}") from None
+        await self.close(episode)
+        tenant = _tenant(world.seed, episode)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{tenant}.db"
+        path.unlink(missing_ok=True)  # a killed run left it
+        create_desk(path, rows)
+        _open_desks[tenant] = path
+
+    async def close(self, episode: str) -> None:
+        """See `RealWorld.close`."""
+        ending = _tenant_ending(episode)
+        for tenant in [name for name in _open_desks if name.endswith(ending)]:
+            _open_desks.pop(tenant).unlink(missing_ok=True)
+        if self._own_folder:
+            with suppress(OSError):
+                self._folder.rmdir()  # only once it is empty
+
+
+@contextmanager
+def open_desk(tenant: object) -> Iterator[Desk]:
+    """Open the desk of an episode that is running.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    path = _open_desks.get(tenant) if isinstance(tenant, str) else None
+    if path is None:
+        raise UserError(
+            f"no desk is open for {TENANT} {tenant!r}: put one up with DeskWorld().reset(world, episode) and "
+            "give DeskWorld().configurable(world, episode) as config['configurable']"
+        )
+    with desk_file(path) as desk:
+        yield desk
+
+
+def _tenant(seed: int, episode: str) -> str:
+    return f"desk-{seed}{_tenant_ending(episode)}"
+
+
+def _tenant_ending(episode: str) -> str:
+    return f"-{digest(episode)[:16]}"  # an episode's id may hold anything; a file name may not
