@@ -1,0 +1,97 @@
+"""Bar X3: nothing that a tool, a task or a model says reaches the terminal as a command to it."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamgym_kit.report.clean import clean, cut_middle, one_line, shown
+from dreamgym_kit.report.episode import render_episode
+from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.terminal import episode_list, finding_list, render_run, tool_table
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Finding, Transition, Verdict, World
+
+ATTACKS = {
+    "colour": "\x1b[31mred\x1b[0m",
+    "clear screen": "\x1b[2J\x1b[H",
+    "window title": "\x1b]0;owned\x07",
+    "link": "\x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\",
+    "clipboard": "\x1b]52;c;cm0gLXJm\x07",
+    "C1 CSI": "\x9b31mred",
+    "C1 OSC": "\x9d0;owned\x9c",
+    "unended OSC": "\x1b]0;never ends",
+    "bell and backspace": "a\x08\x07b\x00",
+    "carriage return": "harmless\rrm -rf",
+    "bidi": "\u202eevil\u202c \u2066x\u2069 \u200f",
+    "zero width": "a\u200bb\u200d\ufeffc\u00ad",
+    "tag characters": "hi\U000e0041\U000e007f",
+    "line separators": "a\u2028b\u2029c\x85d\x0be\x0cf",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_no_control_character_but_newline_and_tab_is_left(attack: str) -> None:
+    left = clean(f"before{attack}after")
+    assert left.startswith("before")
+    assert left.endswith("after")
+    for character in left:
+        assert character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Zl", "Zp"), ascii(
+            left
+        )
+
+
+def test_a_whole_sequence_goes_not_only_its_first_character() -> None:
+    assert clean("\x1b[31mred\x1b[0m \x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\ \x9b1mx") == "red click x"
+
+
+@given(st.text())
+def test_any_text_becomes_one_printable_ascii_line(text: str) -> None:
+    line = one_line(text)
+    assert line.isascii()
+    assert line.isprintable()
+    assert clean(clean(text)) == clean(text)
+
+
+@given(st.text(max_size=200), st.integers(1, 90))
+def test_shown_text_fits_its_width(text: str, width: int) -> None:
+    assert len(shown(text, width)) <= width
+
+
+def test_text_is_cut_in_the_middle() -> None:
+    assert cut_middle("refund of order A-1416 refused", 20) == "refund of... refused"
+    assert len(cut_middle("x" * 10_000_000, 30)) == 30
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_attacks_in_every_field_leave_every_screen_clean(attack: str) -> None:
+    call = Call(f"tool{attack}", {f"key{attack}": attack, "more": [attack]}, call_id=attack)
+    steps = (
+        Transition(call, Answer(content=attack), Effect.DESTRUCTIVE, attack, 1),
+        Transition(call, Answer(error=attack, error_type=attack), Effect.READ, attack, 2),
+    )
+    episode = Episode(
+        id=f"id{attack}",
+        task=attack,
+        sibling=1,
+        world=World(attack),
+        verdict=Verdict.FAILURE,
+        reason=attack,
+        transitions=steps,
+        messages=({"role": "user", "content": attack}, {"role": "assistant", "content": attack}),
+        violations=(attack,),
+        findings=(Finding(attack, attack, (1,), "critical"), Finding("loop", attack)),
+        counts={attack: 3},
+        stop="violation",
+    )
+    summary = summarise([episode], {})
+    screens = [
+        render_run(summary),
+        tool_table(summary),
+        finding_list(summary),
+        episode_list(summary),
+        render_episode(episode),
+    ]
+    for screen in screens:
+        assert screen.replace("\n", "").isascii()
+        assert screen.replace("\n", "").isprintable(), ascii(screen)

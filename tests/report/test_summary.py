@@ -1,0 +1,222 @@
+"""A run in numbers: one pass, any order, every judgement in one place."""
+
+import json
+import random
+
+import pytest
+
+from dreamgym_kit.report.headline import headline
+from dreamgym_kit.report.summary import Summary, summarise
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Episode,
+    Finding,
+    Provenance,
+    Transition,
+    Verdict,
+    World,
+)
+
+DREAM = {"matters": {"mode": "dream"}}
+REPEATED = Finding("repeated_write", "refunded twice: 176.00 of 88.00", (2, 3), "critical")
+
+
+def step(
+    number: int,
+    tool: str,
+    effect: Effect = Effect.READ,
+    provenance: Provenance = Provenance.RECORDED,
+    error: str | None = None,
+    **args: object,
+) -> Transition:
+    return Transition(Call(tool, args), Answer("x", provenance, error=error), effect, "e", number)
+
+
+def episode(task: str, sibling: int = 1, verdict: Verdict = Verdict.SUCCESS, **more: object) -> Episode:
+    more = {"reason": "checked", "world": World()} | more
+    return Episode(id=f"{task}.{sibling}", task=task, sibling=sibling, verdict=verdict, **more)
+
+
+def refund(number: int, provenance: Provenance = Provenance.RECORDED) -> Transition:
+    return step(number, "refund_payment", Effect.DESTRUCTIVE, provenance, payment="p")
+
+
+def double_refund(task: str, sibling: int = 1) -> Episode:
+    steps = (step(1, "get_payment"), refund(2, Provenance.FAULT), refund(3))
+    return episode(task, sibling, Verdict.FAILURE, transitions=steps, findings=(REPEATED,))
+
+
+def test_verdicts_are_counted_and_undetermined_is_neither() -> None:
+    summary = summarise(
+        [episode("a"), episode("b", verdict=Verdict.FAILURE), episode("c", verdict=Verdict.UNDETERMINED)],
+        DREAM,
+    )
+    assert (summary.success, summary.failure, summary.undetermined, summary.decided) == (1, 1, 1, 2)
+    assert summary.rate == 0.5
+    assert summary.interval == pytest.approx((0.0945, 0.9055), abs=1e-4)
+
+
+def test_with_nothing_decided_there_is_no_rate() -> None:
+    summary = summarise([episode("a", verdict=Verdict.UNDETERMINED)], DREAM)
+    assert (summary.rate, summary.interval) == (None, None)
+
+
+def test_tools_are_counted_with_the_irreversible_ones_first() -> None:
+    summary = summarise([double_refund("a"), double_refund("b")], DREAM)
+    assert [tool.name for tool in summary.tools] == ["refund_payment", "get_payment"]
+    refunds = summary.tools[0]
+    assert (refunds.calls, refunds.episodes, refunds.repeated, refunds.wrong) == (4, 2, 2, 2)
+    assert refunds.provenance == {"fault": 2, "recorded": 2}
+
+
+def test_a_call_that_two_findings_point_at_is_wrong_once() -> None:
+    twice = episode(
+        "a", transitions=(refund(1), refund(2)), findings=(REPEATED, Finding("x", "y", (2,), "critical"))
+    )
+    assert summarise([twice], DREAM).tools[0].wrong == 1
+
+
+def test_trust_leaves_out_what_was_not_dreamt() -> None:
+    steps = (
+        step(1, "add", Effect.PURE, Provenance.REAL),
+        step(2, "get", provenance=Provenance.RECORDED),
+        step(3, "get", provenance=Provenance.FAULT, error="timeout"),
+        step(4, "track", provenance=Provenance.REASONED),
+        step(5, "track", provenance=Provenance.COMPOSED),
+        step(6, "track", provenance=Provenance.ABSTAINED),
+    )
+    summary = summarise([episode("a", transitions=steps)], DREAM)
+    assert summary.grounded == 0.5
+    assert summary.weakest is not None
+    assert (summary.weakest.name, summary.weakest.grounded, summary.weakest.dreamt) == ("track", 1, 3)
+    assert summary.abstentions == 1
+    assert summary.real_calls == 0
+
+
+def test_a_real_call_in_a_dream_fails_the_gate_and_in_a_recording_it_is_the_purpose() -> None:
+    real = episode("a", transitions=(refund(1, Provenance.REAL),))
+    assert summarise([real], DREAM).gate() is False
+    assert summarise([real], DREAM).real_calls == 1
+    assert summarise([real], {"mode": "record"}).gate() is True
+
+
+def test_a_violation_fails_the_gate() -> None:
+    assert summarise([episode("a", violations=("send_mail was about to run",))], DREAM).gate() is False
+
+
+def test_critical_findings_fail_the_gate_only_when_asked() -> None:
+    summary = summarise([double_refund("a")], DREAM)
+    assert summary.gate() is True
+    assert summary.gate(fail_on_findings=True) is False
+    warned = summarise([episode("a", findings=(Finding("loop", "asked 9 times"),))], DREAM)
+    assert warned.gate(fail_on_findings=True) is True
+
+
+def test_the_order_in_which_episodes_finished_changes_nothing() -> None:
+    episodes = [
+        double_refund(f"refund-{number}", sibling) for number in range(1, 12) for sibling in (1, 2)
+    ] + [episode("b", cost_usd=0.1 * number, violations=(f"v{number}",)) for number in range(1, 4)]
+    shuffled = list(episodes)
+    random.Random(7).shuffle(shuffled)
+    assert json.dumps(summarise(shuffled, DREAM).to_json()) == json.dumps(
+        summarise(episodes, DREAM).to_json()
+    )
+
+
+def test_one_pass_is_enough() -> None:
+    summary = summarise(iter([episode("a"), episode("b")]), DREAM)
+    assert len(summary.episodes) == 2
+
+
+def test_the_worst_task_comes_first() -> None:
+    summary = summarise(
+        [
+            episode("fine"),
+            episode("fails", verdict=Verdict.FAILURE),
+            double_refund("refunds"),
+            episode("open", verdict=Verdict.UNDETERMINED),
+        ],
+        DREAM,
+    )
+    assert list(summary.tasks) == ["refunds", "fails", "open", "fine"]
+    assert "".join(lines[0].mark for lines in summary.tasks.values()) == "!x-."
+
+
+@pytest.mark.parametrize(
+    ("episodes", "sentence"),
+    [
+        ([], "Nothing is known: no episode has finished."),
+        (
+            [double_refund("a"), double_refund("b"), episode("c")],
+            "It would have refunded a payment twice in 2 of 3 episodes.",
+        ),
+        (
+            [episode("a", transitions=(refund(1, Provenance.REAL),)), double_refund("b")],
+            "A real tool ran once in a dream. Report this: it must never be.",
+        ),
+        (
+            [episode("a", violations=("x", "y")), double_refund("b")],
+            "Something real was about to run in 1 of 2 episodes; it was refused.",
+        ),
+        (
+            [episode("a", findings=(Finding("made_up", "the amount came from nowhere.", (), "critical"),))],
+            "The amount came from nowhere.",
+        ),
+        (
+            [
+                episode("a", verdict=Verdict.UNDETERMINED),
+                episode("b", verdict=Verdict.UNDETERMINED),
+                episode("c"),
+            ],
+            "Too little is known to say: 2 of 3 episodes undetermined.",
+        ),
+        (
+            [episode("a", 1), episode("a", 2, Verdict.FAILURE), episode("b")],
+            "It fails 1 of 2 tasks.",
+        ),
+        ([episode("a")], "It passes: 1 task, no anomaly."),
+        (
+            [episode("a"), episode("b"), episode("c", verdict=Verdict.UNDETERMINED)],
+            "It passes 2 of 3 tasks, the rest is undetermined; no anomaly.",
+        ),
+        ([episode("a", findings=(Finding("loop", "x"),))], "It passes: 1 task, 1 kind of warning."),
+    ],
+)
+def test_the_headline_is_chosen_by_rule(episodes: list[Episode], sentence: str) -> None:
+    assert headline(summarise(episodes, DREAM)) == sentence
+
+
+def test_the_json_form_says_what_it_promises() -> None:
+    said = summarise([double_refund("a"), episode("b")], DREAM).to_json(fail_on_findings=True)
+    assert json.loads(json.dumps(said, allow_nan=False)) == said
+    assert list(said) == [
+        *("schema", "manifest", "headline", "gate", "episodes", "success", "calls", "would_have", "tools"),
+        *("trust", "findings", "violations", "counts", "cost", "list"),
+    ]
+    assert said["gate"] == {"passed": False, "fail_on_findings": True}
+    assert said["would_have"] == ["refund_payment"]
+    assert said["findings"] == [
+        {
+            "kind": "repeated_write",
+            "severity": "critical",
+            "tool": "refund_payment",
+            "text": "refunded twice: 176.00 of 88.00",
+            "count": 1,
+            "at": [{"episode": "a.1", "step": 3}],
+        }
+    ]
+
+
+def test_every_field_of_the_json_form_is_documented() -> None:
+    from dreamgym_kit.report import jsonform
+
+    for name in summarise([double_refund("a")], DREAM).to_json():
+        assert f"\n    {name} " in (jsonform.__doc__ or ""), name
+
+
+def test_a_summary_is_small_whatever_the_episodes_hold() -> None:
+    heavy = (episode(f"t{number}", final="x" * 100_000) for number in range(200))
+    summary: Summary = summarise(heavy, DREAM)
+    assert len(json.dumps(summary.to_json())) < 100_000

@@ -1,0 +1,188 @@
+"""The screens of a run: 80 columns, ASCII, nothing hidden by missing colour."""
+
+import re
+
+import pytest
+
+from dreamgym_kit.report.episode import render_episode
+from dreamgym_kit.report.figures import Summary
+from dreamgym_kit.report.paint import Paint
+from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.terminal import (
+    duration,
+    episode_list,
+    finding_list,
+    next_steps,
+    render_run,
+    tool_table,
+)
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Episode,
+    Finding,
+    Provenance,
+    Transition,
+    Verdict,
+    World,
+)
+
+REPEATED = Finding("repeated_write", "refunded twice: 176.00 of 88.00", (1, 2), "critical")
+
+
+def refund(number: int, answer: Answer) -> Transition:
+    call = Call("refund_payment", {"payment_id": "pay_2188", "amount": 88.0}, call_id=f"c{number}")
+    return Transition(call, answer, Effect.DESTRUCTIVE, "refund-03.2", number)
+
+
+TIMEOUT = Answer(provenance=Provenance.FAULT, error="after 30 s", error_type="TimeoutError")
+DOUBLE = Episode(
+    id="refund-03.2",
+    task="refund-03",
+    sibling=2,
+    world=World(),
+    verdict=Verdict.FAILURE,
+    reason="the payment was refunded twice",
+    transitions=(refund(1, TIMEOUT), refund(2, Answer("succeeded", Provenance.RECORDED))),
+    messages=(
+        {"role": "user", "content": "My yoga mat from order A-1416 arrived broken."},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "c1", "name": "refund_payment", "args": {}}],
+        },
+        {"role": "tool", "content": "TimeoutError", "tool_call_id": "c1"},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "I'll try again."}],
+            "tool_calls": [{"id": "c2", "name": "refund_payment", "args": {}}],
+        },
+        {"role": "assistant", "content": "Done."},
+    ),
+    findings=(REPEATED,),
+    elapsed_s=2.0,
+)
+
+
+def fine(task: str, sibling: int = 1) -> Episode:
+    return Episode(f"{task}.{sibling}", task, sibling, World(), Verdict.SUCCESS, "all checks passed")
+
+
+def run() -> Summary:
+    return summarise([DOUBLE, fine("refund-03"), fine("where-01"), fine("where-01", 2)], {"mode": "dream"})
+
+
+def test_the_first_screen_of_a_run() -> None:
+    assert render_run(run(), fail_on_findings=True) == (
+        " 2 tasks across, 2 episodes down    ! anomaly x failure - undetermined . success\n"
+        "  ..\n"
+        "  !.\n"
+        "\n"
+        " GATE FAILED  It would have refunded a payment twice in 1 of 4 episodes.\n"
+        "  success     75 %  (30 to 95)   3 of 4 decided, 0 undetermined\n"
+        "  would have  refunded a payment 2 times; 1 of these wrong\n"
+        "  trust       100 % of answers rest on recordings\n"
+        "  real calls  0 of 2\n"
+        "  cost        0 model calls, 2.0 s\n"
+    )
+
+
+def test_an_episode_step_by_step() -> None:
+    assert render_episode(DOUBLE) == (
+        ' refund-03.2  "My yoga mat from order A-1416 arrived broken."\n'
+        "    1 refund_payment  pay_2188 88.0         TimeoutError: after 30 s   fault\n"
+        "          ledger  destructive, did not run\n"
+        '      agent           "I\'ll try again."\n'
+        "    2 refund_payment  pay_2188 88.0         succeeded                  recorded\n"
+        "          ledger  destructive, did not run; the same call as step 1\n"
+        "  ! refunded twice: 176.00 of 88.00\n"
+        '      agent           "Done."\n'
+        " failure  the payment was refunded twice\n"
+        " 2 calls, 0 model calls, 2.0 s\n"
+    )
+
+
+def test_episodes_are_listed_with_the_worst_first_and_the_rest_counted() -> None:
+    assert episode_list(run(), limit=1) == (
+        " refund-03.2  failure       step 2  ! refunded twice: 176.00 of 88.00\n 3 more; all: --limit 4"
+    )
+    assert episode_list(run(), only="undetermined") == " None of the episodes is like that."
+    assert [row.split()[0] for row in episode_list(run(), only="success").splitlines()] == [
+        "refund-03.1",
+        "where-01.1",
+        "where-01.2",
+    ]
+
+
+def test_tools_and_findings_name_effect_and_place() -> None:
+    assert tool_table(run()) == " refund_payment  destructive       2  1 fault, 1 recorded  ! 1 wrong"
+    assert finding_list(run()) == " ! refunded twice: 176.00 of 88.00\n   repeated write: refund-03.2 step 2"
+
+
+@pytest.mark.parametrize(("fail_on_findings", "stamp"), [(True, "GATE FAILED"), (False, "LOOK AT THIS")])
+def test_the_stamp_says_what_the_exit_code_will_say(fail_on_findings: bool, stamp: str) -> None:
+    assert f"\n {stamp}  " in render_run(run(), fail_on_findings=fail_on_findings)
+
+
+def test_a_clean_run_passes_and_an_empty_one_does_not() -> None:
+    assert " GATE PASSED  It passes: 1 task, no anomaly.\n" in render_run(summarise([fine("a")], {}))
+    assert render_run(summarise([], {})).startswith(" UNDETERMINED  Nothing is known")
+
+
+def test_without_colour_the_words_are_the_same() -> None:
+    coloured = render_run(run(), paint=Paint(colour=True))
+    assert coloured != render_run(run())
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == render_run(run())
+
+
+def test_long_names_and_many_tasks_stay_inside_80_columns() -> None:
+    name = "a_tool_with_an_exceedingly_long_name_that_somebody_generated"
+    steps = tuple(
+        Transition(
+            Call(name + str(number % 7), {"query": "x" * 500}), Answer("y" * 500), Effect.WRITE, "e", number
+        )
+        for number in range(1, 30)
+    )
+    episodes = [
+        Episode(
+            f"task-{number}.1",
+            f"task-{number}",
+            1,
+            World(),
+            Verdict.FAILURE,
+            "why not " * 50,
+            steps,
+            counts={"bad": 2},
+        )
+        for number in range(500)
+    ]
+    summary = summarise(episodes, {"mode": "dream"})
+    screens = [render_run(summary), episode_list(summary), render_episode(episodes[0])]
+    for screen in screens:
+        assert max(len(line) for line in screen.splitlines()) <= 80
+    assert "the 380 worst of 500 tasks" in screens[0]
+
+
+def test_an_id_is_never_cut() -> None:
+    name = "task-" + "x" * 300
+    summary = summarise([fine(name)], {})
+    assert f"{name}.1" in episode_list(summary)
+    assert f"{name}.1" in render_episode(fine(name))
+
+
+def test_calls_without_a_message_are_shown_all_the_same() -> None:
+    bare = Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "ok", DOUBLE.transitions)
+    shown = render_episode(bare)
+    assert "    1 refund_payment" in shown
+    assert "    2 refund_payment" in shown
+
+
+def test_commands_to_paste_are_never_cut() -> None:
+    command = "dreamgym-kit report runs/" + "x" * 90
+    assert command in next_steps([("Look", command, "the page")])
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(4.21, "4.2 s"), (62, "1:02"), (3723.4, "1:02:03")])
+def test_durations_are_told_short(seconds: float, told: str) -> None:
+    assert duration(seconds) == told

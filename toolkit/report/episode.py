@@ -1,0 +1,166 @@
+"""One episode on the terminal: what was asked, each call with its answer and where that came from.
+
+refund-03.2  "My yoga mat from order A-1416 arrived broken."
+  5 get_payment     pay_2188            captured, 88.00              composed
+  7 refund_payment  pay_2188 88.00      TimeoutError after 30 s      fault
+      ledger        destructive, did not run
+  agent             "The refund did not go through."
+  ! refunded twice
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.clean import one_line, shown
+from dreamgym_kit.report.figures import CRITICAL
+from dreamgym_kit.report.paint import PLAIN, Paint
+from dreamgym_kit.report.terminal import WIDTH, duration, fold
+from dreamgym_kit.vocabulary import Episode, Finding, Provenance, Transition, Verdict
+
+_STEP, _ARGS, _SOURCE = 4, 20, 9
+_TOOL_MAX = 22
+
+
+def render_episode(episode: Episode, *, paint: Paint = PLAIN, recorded: bool = False) -> str:
+    """Give one episode step by step.
+
+    Args:
+        episode: the episode.
+        paint: colours, or none.
+        recorded: real tools were meant to run, so nothing is told as "did not run".
+    """
+    layout = _Layout(episode, paint, recorded)
+    lines = [layout.head(), *layout.body(), *layout.end()]
+    return "\n".join(lines) + "\n"
+
+
+def text_of(content: JsonValue) -> str:
+    """The text of a message or an answer: text as it is, text blocks joined, anything else as JSON."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        blocks = [block.get("text") for block in content if isinstance(block, Mapping)]
+        texts = [block for block in blocks if isinstance(block, str)]
+        if texts and len(texts) == len(content):
+            return "".join(texts)
+    return json.dumps(content, separators=(", ", ": "))
+
+
+class _Layout:
+    def __init__(self, episode: Episode, paint: Paint, recorded: bool) -> None:
+        self._episode = episode
+        self._paint = paint
+        self._recorded = recorded
+        names = [len(one_line(step.call.tool)) for step in episode.transitions]
+        self._tool = min(_TOOL_MAX, max([len("agent"), *names]))
+        self._answer = WIDTH - 1 - _STEP - self._tool - _ARGS - _SOURCE - 6
+        self._same: dict[str, int] = {}
+
+    def head(self) -> str:
+        asked = next(
+            (text_of(said.get("content")) for said in self._episode.messages if said.get("role") == "user"),
+            "",
+        )
+        name = f" {one_line(self._episode.id)}"
+        return f"{name}  {_quoted(asked, WIDTH - len(name) - 2)}" if asked else name
+
+    def body(self) -> Iterator[str]:
+        """Calls in their order; what the agent said stands before the calls that it asked for with it."""
+        left = list(self._episode.transitions)
+        by_id = {step.call.call_id: step.step for step in left if step.call.call_id is not None}
+        for message in self._episode.messages:
+            if message.get("role") != "assistant":
+                continue
+            asked = [by_id[call["id"]] for call in message.get("tool_calls") or () if call.get("id") in by_id]
+            first = min(asked, default=None)
+            while left and first is not None and left[0].step < first:
+                yield from self._call(left.pop(0))
+            said = text_of(message.get("content")).strip()
+            if said:
+                yield self._said(said)
+            while left and left[0].step <= max(asked, default=0):
+                yield from self._call(left.pop(0))
+        for step in left:
+            yield from self._call(step)
+
+    def end(self) -> Iterator[str]:
+        episode, paint = self._episode, self._paint
+        for finding in episode.findings:
+            if not finding.steps:
+                yield self._finding(finding)
+        for text in episode.violations:
+            yield paint.red(fold(f"  ! refused: {one_line(text)}", indent=4))
+        colour = {
+            Verdict.SUCCESS: paint.green,
+            Verdict.FAILURE: paint.red,
+            Verdict.UNDETERMINED: paint.yellow,
+        }
+        word = str(episode.verdict)
+        told = fold(f" {word}  {one_line(episode.reason)}", indent=2)
+        yield told.replace(word, colour[episode.verdict](word), 1)
+        stop = "" if episode.stop == "finished" else f", ended by: {episode.stop}"
+        calls = f"{len(episode.transitions)} calls, {episode.model_calls} model calls"
+        yield f" {calls}, {duration(episode.elapsed_s)}{stop}"
+
+    def _said(self, text: str) -> str:
+        head = f"{' ' * _STEP}  {'agent':<{self._tool}}  "
+        return head + _quoted(text, WIDTH - len(head))
+
+    def _call(self, step: Transition) -> Iterator[str]:
+        tool = f"{shown(step.call.tool, self._tool):<{self._tool}}"
+        args = f"{shown(arguments(step.call.args), _ARGS):<{_ARGS}}"
+        answer = f"{shown(_answer(step), self._answer):<{self._answer}}"
+        line = f" {step.step:>{_STEP}} {tool}  {args}  {self._coloured(step, answer)} {self._source(step)}"
+        yield line.rstrip()
+        if step.effect.changes_world:
+            yield f"{' ' * (_STEP + 6)}{self._paint.dim('ledger')}  {self._ledger(step)}"
+        for finding in self._episode.findings:
+            if finding.steps and finding.steps[-1] == step.step:
+                yield self._finding(finding)
+
+    def _ledger(self, step: Transition) -> str:
+        really = step.answer.provenance is Provenance.REAL
+        told = f"{step.effect}, {'really ran' if really else 'did not run'}"
+        before = self._same.setdefault(step.call.key, step.step)
+        return told if before == step.step else f"{told}; the same call as step {before}"
+
+    def _coloured(self, step: Transition, answer: str) -> str:
+        return self._paint.yellow(answer) if step.answer.error is not None else answer
+
+    def _source(self, step: Transition) -> str:
+        source = str(step.answer.provenance)
+        if step.answer.abstained:
+            return self._paint.yellow(source)
+        if step.answer.provenance is Provenance.REAL and not step.effect.runs_in_dream and not self._recorded:
+            return self._paint.red(source)
+        return self._paint.dim(source)
+
+    def _finding(self, finding: Finding) -> str:
+        colour = self._paint.red if finding.severity == CRITICAL else self._paint.yellow
+        return colour(fold(f"  ! {one_line(finding.text)}", indent=4))
+
+
+def arguments(args: Mapping[str, JsonValue]) -> str:
+    """Arguments in short: their values where these are few and simple, else JSON."""
+    values: Sequence[JsonValue] = list(args.values())
+    if all(isinstance(value, (str, int, float, bool)) for value in values):
+        return " ".join(str(value) for value in values)
+    return json.dumps(dict(args), separators=(",", ":"))
+
+
+def _answer(step: Transition) -> str:
+    answer = step.answer
+    if answer.error is not None:
+        return f"{answer.error_type or 'error'}: {answer.error}"
+    if answer.abstained:
+        return answer.why or "not known"
+    if answer.content is None and answer.update is not None:
+        return "updates the state"
+    return text_of(answer.content)
+
+
+def _quoted(text: str, width: int) -> str:
+    return f'"{shown(text, width - 2)}"'

@@ -1,0 +1,214 @@
+"""The figures of a run and every judgement that a report makes from them.
+
+Rates, intervals, what counts as an anomaly, whether the gate holds: decided here and nowhere else, so
+that terminal, JSON and exit codes cannot disagree. `summary` counts them.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.interval import wilson
+from dreamgym_kit.vocabulary import Effect, Provenance, Verdict
+
+SUMMARY_SCHEMA = 1
+CRITICAL = "critical"
+_GROUNDED = (Provenance.RECORDED, Provenance.COMPOSED, Provenance.ANALOGOUS)
+EFFECT_ORDER = (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.CONTROL, Effect.PURE)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What was done with one tool over the run."""
+
+    name: str
+    effect: Effect
+    calls: int
+    episodes: int
+    provenance: Mapping[str, int]  # provenance -> answers
+    errors: int  # answers that told the agent of a failure
+    repeated: int  # calls that some repeated_... finding points at
+    wrong: int  # calls that some critical finding points at
+
+    @property
+    def dreamt(self) -> int:
+        """Answers that no real tool gave and no fault plan made."""
+        return sum(
+            count
+            for said, count in self.provenance.items()
+            if said not in (Provenance.REAL, Provenance.FAULT, Provenance.SCRIPTED)
+        )
+
+    @property
+    def grounded(self) -> int:
+        """Dreamt answers that rest on recordings."""
+        return sum(self.provenance.get(said, 0) for said in _GROUNDED)
+
+
+@dataclass(frozen=True, slots=True)
+class FindingGroup:
+    """All findings of one kind about one tool, worst place first."""
+
+    kind: str
+    severity: str
+    tool: str | None  # of the last step in evidence; None where a finding names no step
+    effect: Effect | None
+    text: str  # the first finding's sentence
+    count: int
+    at: tuple[tuple[str, int | None], ...]  # (episode, last step)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeLine:
+    """One episode in a list or a matrix."""
+
+    id: str
+    task: str
+    sibling: int
+    verdict: Verdict
+    reason: str
+    stop: str
+    calls: int
+    anomaly: str | None = None  # the worst finding's sentence, or the violation
+    anomaly_step: int | None = None
+
+    @property
+    def mark(self) -> str:
+        """One character: ! anomaly, x failure, - undetermined, . success."""
+        if self.anomaly is not None:
+            return "!"
+        return {Verdict.FAILURE: "x", Verdict.UNDETERMINED: "-", Verdict.SUCCESS: "."}[self.verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run in numbers. `to_json` is the stable form."""
+
+    manifest: Mapping[str, JsonValue]
+    episodes: tuple[EpisodeLine, ...]
+    tools: tuple[ToolUse, ...]  # destructive first, then by calls
+    findings: tuple[FindingGroup, ...]  # worst first
+    violations: tuple[tuple[str, str], ...]  # (episode, sentence)
+    real_calls: int  # of tools that must not run in a dream; what a record run is made of
+    counts: Mapping[str, int]
+    model_calls: int
+    tokens: int
+    cost_usd: float
+    elapsed_s: float  # from the first start to the last end
+
+    @property
+    def recorded(self) -> bool:
+        """Whether real tools were meant to run."""
+        return bool(self.fact("mode") == "record")
+
+    def fact(self, name: str) -> JsonValue:
+        """A field of the manifest, wherever it stands in it; None where it has none."""
+        for part in (self.manifest, self.manifest.get("matters"), self.manifest.get("about")):
+            if isinstance(part, Mapping) and name in part:
+                return part[name]
+        return None
+
+    @property
+    def success(self) -> int:
+        """Episodes that succeeded."""
+        return self._having(Verdict.SUCCESS)
+
+    @property
+    def failure(self) -> int:
+        """Episodes that failed."""
+        return self._having(Verdict.FAILURE)
+
+    @property
+    def undetermined(self) -> int:
+        """Episodes that nobody can judge: the dream could not tell, or a limit was hit."""
+        return self._having(Verdict.UNDETERMINED)
+
+    @property
+    def decided(self) -> int:
+        """Episodes with a success or a failure."""
+        return self.success + self.failure
+
+    @property
+    def rate(self) -> float | None:
+        """Share of decided episodes that succeeded, 0..1; None where nothing was decided."""
+        return self.success / self.decided if self.decided else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of `rate`."""
+        return wilson(self.success, self.decided) if self.decided else None
+
+    @property
+    def calls(self) -> int:
+        """Tool calls over all episodes."""
+        return sum(tool.calls for tool in self.tools)
+
+    @property
+    def abstentions(self) -> int:
+        """Calls that the dream could not answer."""
+        return sum(tool.provenance.get(Provenance.ABSTAINED, 0) for tool in self.tools)
+
+    @property
+    def critical(self) -> int:
+        """Findings that somebody has to look at before this agent goes live."""
+        return sum(group.count for group in self.findings if group.severity == CRITICAL)
+
+    @property
+    def grounded(self) -> float | None:
+        """Share of the dreamt answers that rest on recordings, 0..1; None where none was dreamt."""
+        dreamt = sum(tool.dreamt for tool in self.tools)
+        return sum(tool.grounded for tool in self.tools) / dreamt if dreamt else None
+
+    @property
+    def weakest(self) -> ToolUse | None:
+        """The tool whose answers rest on recordings least; None where all do."""
+        shaky = [tool for tool in self.tools if tool.dreamt > tool.grounded]
+        return min(
+            shaky, key=lambda tool: (tool.grounded / tool.dreamt, -tool.calls, tool.name), default=None
+        )
+
+    @property
+    def provenance(self) -> dict[str, int]:
+        """Answers by where they came from."""
+        total: dict[str, int] = {}
+        for tool in self.tools:
+            for said, count in tool.provenance.items():
+                total[said] = total.get(said, 0) + count
+        return dict(sorted(total.items()))
+
+    @property
+    def tasks(self) -> dict[str, list[EpisodeLine]]:
+        """Episodes by task, siblings in order; the worst task first."""
+        grouped: dict[str, list[EpisodeLine]] = {}
+        for line in self.episodes:
+            grouped.setdefault(line.task, []).append(line)
+        for lines in grouped.values():
+            lines.sort(key=lambda line: line.sibling)
+        return dict(sorted(grouped.items(), key=lambda item: _badness(item[1])))
+
+    def gate(self, *, fail_on_findings: bool = False) -> bool:
+        """Whether the gate holds: nothing real ran or tried to in a dream; no critical finding if asked."""
+        if fail_on_findings and self.critical:
+            return False
+        return not self.violations and (self.recorded or self.real_calls == 0)
+
+    def to_json(self, *, fail_on_findings: bool = False) -> dict[str, JsonValue]:
+        """Give the run as one JSON object; see `report.jsonform` for its fields."""
+        from dreamgym_kit.report.jsonform import summary_to_json
+
+        return summary_to_json(self, fail_on_findings=fail_on_findings)
+
+    def _having(self, verdict: Verdict) -> int:
+        return sum(line.verdict is verdict for line in self.episodes)
+
+
+def _badness(lines: list[EpisodeLine]) -> tuple[int, int, int]:
+    marks = [line.mark for line in lines]
+    return -marks.count("!"), -marks.count("x"), -marks.count("-")
+
+
+def natural(text: str) -> tuple[tuple[int, str], ...]:
+    """Sort key that puts "refund-2" before "refund-10"."""
+    parts = re.findall(r"[0-9]{1,18}|[^0-9]+", text)
+    return tuple((int(part), "") if part[0] in "0123456789" else (-1, part) for part in parts)

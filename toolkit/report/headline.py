@@ -1,0 +1,62 @@
+"""The one sentence about a run, by rule and never by a model; it never says "safe".
+
+In this order: something real ran; something real was about to run; the worst critical finding (most
+irreversible, then most frequent); too little is known; tasks fail; all of it passes.
+"""
+
+from dreamgym_kit.report.figures import CRITICAL, FindingGroup, Summary
+from dreamgym_kit.report.wording import past
+from dreamgym_kit.vocabulary import Verdict
+
+
+def headline(summary: Summary) -> str:
+    """Say what matters most about a run."""
+    total = len(summary.episodes)
+    if total == 0:
+        return "Nothing is known: no episode has finished."
+    if summary.real_calls and not summary.recorded:
+        return f"A real tool ran {_times(summary.real_calls)} in a dream. Report this: it must never be."
+    if summary.violations:
+        episodes = len({episode for episode, _ in summary.violations})
+        return f"Something real was about to run in {_of(episodes, total)}; it was refused."
+    worst = next((group for group in summary.findings if group.severity == CRITICAL), None)
+    if worst is not None:
+        return _finding(worst, summary)
+    if summary.undetermined * 2 > total:
+        return f"Too little is known to say: {_of(summary.undetermined, total)} undetermined."
+    return _tasks(summary)
+
+
+def _finding(group: FindingGroup, summary: Summary) -> str:
+    """The sentence of a finding's kind, else the finding's own."""
+    episodes = _of(len({episode for episode, _ in group.at}), len(summary.episodes))
+    if group.kind == "repeated_write" and group.tool is not None:
+        did = "It" if summary.recorded else "It would have"
+        return f"{did} {past(group.tool)} twice in {episodes}."
+    text = group.text.strip().rstrip(".")
+    return (
+        f"{text[:1].upper()}{text[1:]}, in {episodes}."
+        if group.count > 1
+        else f"{text[:1].upper()}{text[1:]}."
+    )
+
+
+def _tasks(summary: Summary) -> str:
+    tasks = summary.tasks
+    failing = sum(any(line.verdict is Verdict.FAILURE for line in lines) for lines in tasks.values())
+    if failing:
+        return f"It fails {failing} of {len(tasks)} task{'s' if len(tasks) != 1 else ''}."
+    passed = sum(all(line.verdict is Verdict.SUCCESS for line in lines) for lines in tasks.values())
+    warned = len(summary.findings)
+    noted = f"{warned} kind{'s' if warned != 1 else ''} of warning" if warned else "no anomaly"
+    if passed == len(tasks):
+        return f"It passes: {passed} task{'s' if passed != 1 else ''}, {noted}."
+    return f"It passes {passed} of {len(tasks)} tasks, the rest is undetermined; {noted}."
+
+
+def _of(some: int, total: int) -> str:
+    return f"{some} of {total} episode{'s' if total != 1 else ''}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

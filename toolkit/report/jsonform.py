@@ -1,0 +1,112 @@
+"""The JSON form of a summary: what `--json` prints and `report.json` holds.
+
+Fields (schema 1; a later version adds fields and keeps these):
+
+    schema       1
+    manifest     the run's manifest as it was written
+    headline     one sentence
+    gate         {"passed": bool, "fail_on_findings": bool}
+    episodes     {"total", "success", "failure", "undetermined", "decided": int}
+    success      {"rate", "low", "high": 0..1, or null when nothing was decided}
+    calls        {"total", "real", "abstained": int}; real = real runs of tools that must not run in a dream
+    would_have   [tool] of effect write or destructive, destructive first
+    tools        [{"name", "effect", "calls", "episodes", "errors", "repeated", "wrong": int,
+                   "provenance": {provenance: answers}}]
+    trust        {"grounded": 0..1 or null, "weakest": tool or null, "provenance": {provenance: answers}}
+    findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
+    violations   [{"episode", "text"}]
+    counts       {what: int}, such as bad_arguments, unknown_tool
+    cost         {"model_calls", "tokens": int, "usd", "seconds": float}
+    list         [{"id", "task", "sibling", "verdict", "reason", "stop", "calls", "anomaly", "step"}]
+"""
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.figures import SUMMARY_SCHEMA, Summary
+from dreamgym_kit.report.headline import headline
+
+
+def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict[str, JsonValue]:
+    """Give a summary as the JSON object that this module's text describes."""
+    low, high = summary.interval or (None, None)
+    return {
+        "schema": SUMMARY_SCHEMA,
+        "manifest": dict(summary.manifest),
+        "headline": headline(summary),
+        "gate": {
+            "passed": summary.gate(fail_on_findings=fail_on_findings),
+            "fail_on_findings": fail_on_findings,
+        },
+        "episodes": {
+            "total": len(summary.episodes),
+            "success": summary.success,
+            "failure": summary.failure,
+            "undetermined": summary.undetermined,
+            "decided": summary.decided,
+        },
+        "success": {"rate": summary.rate, "low": low, "high": high},
+        "calls": {"total": summary.calls, "real": summary.real_calls, "abstained": summary.abstentions},
+        "would_have": [tool.name for tool in summary.tools if tool.effect.changes_world],
+        "tools": _tools(summary),
+        "trust": {
+            "grounded": summary.grounded,
+            "weakest": summary.weakest.name if summary.weakest is not None else None,
+            "provenance": summary.provenance,
+        },
+        "findings": _findings(summary),
+        "violations": [{"episode": episode, "text": text} for episode, text in summary.violations],
+        "counts": dict(summary.counts),
+        "cost": {
+            "model_calls": summary.model_calls,
+            "tokens": summary.tokens,
+            "usd": summary.cost_usd,
+            "seconds": summary.elapsed_s,
+        },
+        "list": _list(summary),
+    }
+
+
+def _tools(summary: Summary) -> list[JsonValue]:
+    return [
+        {
+            "name": tool.name,
+            "effect": str(tool.effect),
+            "calls": tool.calls,
+            "episodes": tool.episodes,
+            "errors": tool.errors,
+            "repeated": tool.repeated,
+            "wrong": tool.wrong,
+            "provenance": dict(tool.provenance),
+        }
+        for tool in summary.tools
+    ]
+
+
+def _findings(summary: Summary) -> list[JsonValue]:
+    return [
+        {
+            "kind": group.kind,
+            "severity": group.severity,
+            "tool": group.tool,
+            "text": group.text,
+            "count": group.count,
+            "at": [{"episode": episode, "step": step} for episode, step in group.at],
+        }
+        for group in summary.findings
+    ]
+
+
+def _list(summary: Summary) -> list[JsonValue]:
+    return [
+        {
+            "id": line.id,
+            "task": line.task,
+            "sibling": line.sibling,
+            "verdict": str(line.verdict),
+            "reason": line.reason,
+            "stop": line.stop,
+            "calls": line.calls,
+            "anomaly": line.anomaly,
+            "step": line.anomaly_step,
+        }
+        for line in summary.episodes
+    ]

@@ -1,0 +1,185 @@
+"""Counts a run in one pass over its episodes.
+
+Holds one episode at a time and keeps one short line of each. The order in which episodes finished does
+not matter: equal episodes give an equal summary, so a resumed run reports like an unbroken one.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import fsum
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.figures import (
+    CRITICAL,
+    EFFECT_ORDER,
+    EpisodeLine,
+    FindingGroup,
+    Summary,
+    ToolUse,
+    natural,
+)
+from dreamgym_kit.vocabulary import Effect, Episode, Finding, Provenance, Transition
+
+__all__ = ["Summary", "summarise"]
+
+
+def summarise(episodes: Iterable[Episode], manifest: Mapping[str, JsonValue]) -> Summary:
+    """Count a run in one pass; holds one episode at a time.
+
+    Args:
+        episodes: each once, in any order.
+        manifest: what the run was: `mode` ("dream" or "record") is read here, the rest is passed on.
+    """
+    tally = _Tally()
+    for episode in episodes:
+        tally.add(episode)
+    return tally.summary(manifest)
+
+
+@dataclass(slots=True)
+class _ToolTally:
+    effect: Effect
+    calls: int = 0
+    episodes: int = 0
+    provenance: dict[str, int] = field(default_factory=dict)
+    errors: int = 0
+    repeated: int = 0
+    wrong: int = 0
+
+
+@dataclass(slots=True)
+class _FindingTally:
+    effect: Effect | None
+    places: list[tuple[str, int | None, str]] = field(default_factory=list)  # episode, step, sentence
+
+
+@dataclass(slots=True)
+class _Tally:
+    lines: list[EpisodeLine] = field(default_factory=list)
+    tools: dict[str, _ToolTally] = field(default_factory=dict)
+    findings: dict[tuple[str, str, str | None], _FindingTally] = field(default_factory=dict)
+    violations: list[tuple[str, str]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    real_calls: int = 0
+    model_calls: int = 0
+    tokens: int = 0
+    costs: list[float] = field(default_factory=list)
+    first: float | None = None
+    last: float = 0.0
+
+    def add(self, episode: Episode) -> None:
+        for step in episode.transitions:
+            self._call(step)
+        for name in {step.call.tool for step in episode.transitions}:
+            self.tools[name].episodes += 1
+        self._findings(episode)
+        self.violations += [(episode.id, text) for text in episode.violations]
+        for what, count in episode.counts.items():
+            self.counts[what] = self.counts.get(what, 0) + count
+        self.model_calls += episode.model_calls
+        self.tokens += episode.tokens
+        self.costs.append(episode.cost_usd)
+        self.first = episode.started_at if self.first is None else min(self.first, episode.started_at)
+        self.last = max(self.last, episode.started_at + episode.elapsed_s)
+        self.lines.append(_line(episode))
+
+    def _call(self, step: Transition) -> None:
+        tool = self.tools.setdefault(step.call.tool, _ToolTally(step.effect))
+        tool.calls += 1
+        said = str(step.answer.provenance)
+        tool.provenance[said] = tool.provenance.get(said, 0) + 1
+        tool.errors += step.answer.error is not None
+        self.real_calls += step.answer.provenance is Provenance.REAL and not step.effect.runs_in_dream
+
+    def _findings(self, episode: Episode) -> None:
+        by_step = {step.step: step for step in episode.transitions}
+        repeated: set[int] = set()
+        wrong: set[int] = set()
+        for finding in episode.findings:
+            last = finding.steps[-1] if finding.steps else None
+            step = by_step.get(last) if last is not None else None
+            key = (finding.kind, finding.severity, step.call.tool if step else None)
+            group = self.findings.setdefault(key, _FindingTally(step.effect if step else None))
+            group.places.append((episode.id, last, finding.text))
+            if step is not None:
+                repeated |= {step.step} if finding.kind.startswith("repeated") else set()
+                wrong |= {step.step} if finding.severity == CRITICAL else set()
+        for number in repeated:
+            self.tools[by_step[number].call.tool].repeated += 1
+        for number in wrong:
+            self.tools[by_step[number].call.tool].wrong += 1
+
+    def summary(self, manifest: Mapping[str, JsonValue]) -> Summary:
+        return Summary(
+            manifest=dict(manifest),
+            episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.sibling, line.id))),
+            tools=self._tools(),
+            findings=self._groups(),
+            violations=tuple(sorted(self.violations, key=lambda found: (natural(found[0]), found[1]))),
+            real_calls=self.real_calls,
+            counts=dict(sorted(self.counts.items())),
+            model_calls=self.model_calls,
+            tokens=self.tokens,
+            cost_usd=fsum(self.costs),
+            elapsed_s=max(0.0, self.last - (self.first or 0.0)),
+        )
+
+    def _tools(self) -> tuple[ToolUse, ...]:
+        uses = [
+            ToolUse(
+                name=name,
+                effect=tool.effect,
+                calls=tool.calls,
+                episodes=tool.episodes,
+                provenance=dict(sorted(tool.provenance.items())),
+                errors=tool.errors,
+                repeated=tool.repeated,
+                wrong=tool.wrong,
+            )
+            for name, tool in self.tools.items()
+        ]
+        return tuple(sorted(uses, key=lambda use: (EFFECT_ORDER.index(use.effect), -use.calls, use.name)))
+
+    def _groups(self) -> tuple[FindingGroup, ...]:
+        groups = []
+        for (kind, severity, tool), found in self.findings.items():
+            places = sorted(found.places, key=lambda place: (natural(place[0]), place[1] or 0, place[2]))
+            at = tuple((episode, step) for episode, step, _ in places)
+            groups.append(FindingGroup(kind, severity, tool, found.effect, places[0][2], len(at), at))
+        return tuple(sorted(groups, key=_worst_first))
+
+
+def _worst_first(group: FindingGroup) -> tuple[bool, int, int, str, str]:
+    effect = len(EFFECT_ORDER) if group.effect is None else EFFECT_ORDER.index(group.effect)
+    return group.severity != CRITICAL, effect, -group.count, group.kind, group.tool or ""
+
+
+def _line(episode: Episode) -> EpisodeLine:
+    worst = _worst(episode)
+    return EpisodeLine(
+        id=episode.id,
+        task=episode.task,
+        sibling=episode.sibling,
+        verdict=episode.verdict,
+        reason=episode.reason,
+        stop=episode.stop,
+        calls=len(episode.transitions),
+        anomaly=worst[0],
+        anomaly_step=worst[1],
+    )
+
+
+def _worst(episode: Episode) -> tuple[str | None, int | None]:
+    """The sentence of an episode's worst trouble and its step; nothing for mere warnings."""
+    if episode.violations:
+        return episode.violations[0], None
+    by_step = {step.step: step.effect for step in episode.transitions}
+
+    def rank(finding: Finding) -> int:
+        effect = by_step.get(finding.steps[-1]) if finding.steps else None
+        return len(EFFECT_ORDER) if effect is None else EFFECT_ORDER.index(effect)
+
+    critical = sorted((found for found in episode.findings if found.severity == CRITICAL), key=rank)
+    if not critical:
+        return None, None
+    return critical[0].text, critical[0].steps[-1] if critical[0].steps else None

@@ -1,0 +1,260 @@
+"""A run on the terminal: matrix, gate, what it would have done, what to trust. 80 columns, ASCII.
+
+Lays out what `figures` says and decides nothing. Text from tools, tasks and models passes `clean`;
+ids are never cut, since they are what one copies.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from itertools import groupby
+
+from dreamgym_kit.report.clean import one_line, shown
+from dreamgym_kit.report.figures import CRITICAL, EpisodeLine, FindingGroup, Summary, ToolUse
+from dreamgym_kit.report.headline import headline
+from dreamgym_kit.report.paint import PLAIN, Paint
+from dreamgym_kit.report.wording import past_times
+from dreamgym_kit.vocabulary import Effect, Verdict
+
+WIDTH = 80
+_LABEL = 14  # columns before a value
+_BAND = WIDTH - 4  # tasks on one line of the matrix
+_BANDS = 5
+_TOOLS_NAMED = 5
+_LEGEND = "! anomaly x failure - undetermined . success"
+
+
+def render_run(summary: Summary, *, paint: Paint = PLAIN, fail_on_findings: bool = False) -> str:
+    """Give the whole first screen of a run, without what to do next."""
+    parts = [matrix(summary, paint), verdict(summary, paint, fail_on_findings=fail_on_findings)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def matrix(summary: Summary, paint: Paint = PLAIN) -> str:
+    """One column a task, one row a sibling, the worst task first."""
+    tasks = list(summary.tasks.values())
+    if not tasks:
+        return ""
+    rows = max(line.sibling for lines in tasks for line in lines)
+    head = f" {_count(len(tasks), 'task')} across, {_count(rows, 'episode')} down"
+    gap = WIDTH - len(head) - len(_LEGEND)
+    lines = [f"{head}{' ' * gap}{_LEGEND}"] if gap >= 2 else [head, f" {_LEGEND}"]
+    for start in range(0, min(len(tasks), _BAND * _BANDS), _BAND):
+        lines += [""] if start else []
+        lines += _band(tasks[start : start + _BAND], paint)
+    if len(tasks) > _BAND * _BANDS:
+        lines.append(f"  the {_BAND * _BANDS} worst of {len(tasks)} tasks")
+    return "\n".join(lines)
+
+
+def _band(tasks: Sequence[Sequence[EpisodeLine]], paint: Paint) -> list[str]:
+    cells = [{line.sibling: line.mark for line in lines} for lines in tasks]
+    rows = max(sibling for column in cells for sibling in column)
+    painted = {"!": paint.red, "x": paint.red, "-": paint.yellow, ".": paint.green}
+    lines = []
+    for sibling in range(1, rows + 1):
+        marks = "".join(column.get(sibling, " ") for column in cells).rstrip()
+        runs = ((mark, "".join(run)) for mark, run in groupby(marks))
+        lines.append("  " + "".join(painted[mark](run) if mark in painted else run for mark, run in runs))
+    return lines
+
+
+def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = False) -> str:
+    """Give the gate, the headline and the figures below it."""
+    lines = [_stamp(summary, paint, fail_on_findings=fail_on_findings)]
+    lines += _row("success", _success(summary))
+    lines += _row("did" if summary.recorded else "would have", _changes(summary))
+    if not summary.recorded:
+        lines += _row("trust", _trust(summary))
+    lines += _real(summary, paint)
+    if summary.counts:
+        told = ", ".join(f"{count} {_words(what)}" for what, count in summary.counts.items())
+        lines += _row("also", told)
+    lines += _row("cost", _cost(summary))
+    return "\n".join(lines)
+
+
+def _stamp(summary: Summary, paint: Paint, *, fail_on_findings: bool) -> str:
+    """The gate in two words, and the headline beside it."""
+    if not summary.gate(fail_on_findings=fail_on_findings):
+        word, colour = "GATE FAILED", paint.red
+    elif summary.critical:
+        word, colour = "LOOK AT THIS", paint.yellow
+    elif not summary.decided:
+        word, colour = "UNDETERMINED", paint.yellow
+    else:
+        word, colour = "GATE PASSED", paint.green
+    wrapped = fold(f" {word}  {one_line(headline(summary))}", indent=len(word) + 3)
+    return wrapped.replace(word, colour(word), 1)
+
+
+def _success(summary: Summary) -> str:
+    undetermined = f"{summary.undetermined} undetermined"
+    if summary.rate is None or summary.interval is None:
+        return f"not known: no episode was decided, {undetermined}"
+    low, high = summary.interval
+    return (
+        f"{_percent(summary.rate)} %  ({_percent(low)} to {_percent(high)})   "
+        f"{summary.success} of {summary.decided} decided, {undetermined}"
+    )
+
+
+def _changes(summary: Summary) -> str:
+    changing = [tool for tool in summary.tools if tool.effect.changes_world and tool.calls]
+    if not changing:
+        return "changed nothing"
+    told = [past_times(one_line(tool.name), tool.calls) for tool in changing[:_TOOLS_NAMED]]
+    if len(changing) > _TOOLS_NAMED:
+        told.append(f"and {len(changing) - _TOOLS_NAMED} more tools")
+    wrong = sum(tool.wrong for tool in changing)
+    return ", ".join(told) + (f"; {wrong} of these wrong" if wrong else "")
+
+
+def _trust(summary: Summary) -> str:
+    if summary.grounded is None:
+        return "no answer was dreamt"
+    told = f"{_percent(summary.grounded)} % of answers rest on recordings"
+    weakest = summary.weakest
+    if weakest is not None:
+        told += f"; weakest: {one_line(weakest.name)} ({weakest.grounded} of {weakest.dreamt})"
+    return told
+
+
+def _real(summary: Summary, paint: Paint) -> list[str]:
+    if summary.recorded:
+        return _row("real calls", f"{summary.real_calls} of {summary.calls}, as asked")
+    rows = _row("real calls", f"{summary.real_calls} of {summary.calls}")
+    colour = paint.red if summary.real_calls else paint.green
+    rows = [colour(row) for row in rows]
+    if summary.abstentions:
+        rows += _row("not known", f"{_count(summary.abstentions, 'call')} that no recording answers")
+    if summary.violations:
+        rows += [paint.red(row) for row in _row("refused", one_line(summary.violations[0][1]))]
+    return rows
+
+
+def _cost(summary: Summary) -> str:
+    told = [_count(summary.model_calls, "model call")]
+    told += [_count(summary.tokens, "token")] if summary.tokens else []
+    told += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
+    return ", ".join([*told, duration(summary.elapsed_s)])
+
+
+def tool_table(summary: Summary, paint: Paint = PLAIN) -> str:
+    """Give every tool with its effect, its calls and where its answers came from."""
+    if not summary.tools:
+        return " No tool was called."
+    width = max(len(one_line(tool.name)) for tool in summary.tools)
+    return "\n".join(_tool_row(tool, width, paint) for tool in summary.tools)
+
+
+def _tool_row(tool: ToolUse, width: int, paint: Paint) -> str:
+    effect = f"{tool.effect:<11}"
+    if tool.effect is Effect.DESTRUCTIVE:
+        effect = paint.red(effect)
+    mix = ", ".join(
+        f"{count} {said}" for said, count in sorted(tool.provenance.items(), key=lambda item: -item[1])
+    )
+    wrong = paint.red(f"  ! {tool.wrong} wrong") if tool.wrong else ""
+    return f" {one_line(tool.name):<{width}}  {effect}  {tool.calls:>6}  {mix}{wrong}"
+
+
+def finding_list(summary: Summary, paint: Paint = PLAIN, *, limit: int = 8) -> str:
+    """Give the kinds of findings, worst first, each with the place to look at."""
+    lines = [_finding_row(group, paint) for group in summary.findings[:limit]]
+    if len(summary.findings) > limit:
+        lines.append(f" {len(summary.findings) - limit} more kinds; all: --json")
+    return "\n".join(lines)
+
+
+def _finding_row(group: FindingGroup, paint: Paint) -> str:
+    colour = paint.red if group.severity == CRITICAL else paint.yellow
+    episode, step = group.at[0]
+    place = f"{one_line(episode)}{f' step {step}' if step is not None else ''}"
+    more = f", and {group.count - 1} more" if group.count > 1 else ""
+    text = fold(f" ! {one_line(group.text)}", indent=3)
+    return f"{text.replace('!', colour('!'), 1)}\n   {_words(group.kind)}: {place}{more}"
+
+
+def episode_list(
+    summary: Summary, paint: Paint = PLAIN, *, only: str | None = None, limit: int | None = None
+) -> str:
+    """List episodes, the worst first, each with its verdict and what to know about it.
+
+    Args:
+        summary: the run.
+        paint: colours, or none.
+        only: a verdict, or "anomaly".
+        limit: most episodes listed; the rest is counted.
+    """
+    worst_first = {"!": 0, "x": 1, "-": 2, ".": 3}
+    wanted = sorted(
+        (
+            line
+            for line in summary.episodes
+            if only in (None, line.verdict) or (only == "anomaly" and line.mark == "!")
+        ),
+        key=lambda line: worst_first[line.mark],
+    )
+    named = wanted if limit is None else wanted[:limit]
+    width = max((len(one_line(line.id)) for line in named), default=0)
+    lines = [_episode_row(line, width, paint) for line in named]
+    if len(wanted) > len(named):
+        lines.append(f" {len(wanted) - len(named)} more; all: --limit {len(wanted)}")
+    return "\n".join(lines) if lines else " None of the episodes is like that."
+
+
+def _episode_row(line: EpisodeLine, width: int, paint: Paint) -> str:
+    colour = {Verdict.SUCCESS: paint.green, Verdict.FAILURE: paint.red, Verdict.UNDETERMINED: paint.yellow}
+    step = f"step {line.anomaly_step}  " if line.anomaly_step is not None else ""
+    mark = "! " if line.anomaly is not None else ""
+    head = f" {one_line(line.id):<{width}}  "
+    word = f"{line.verdict:<12}"
+    room = max(20, WIDTH - len(head) - len(word) - 2 - len(step) - len(mark))
+    return f"{head}{colour[line.verdict](word)}  {step}{mark}{shown(line.anomaly or line.reason, room)}"
+
+
+def next_steps(steps: Sequence[tuple[str, str, str]]) -> str:
+    """Give what to do next: (word, command to paste, what it does); commands are never cut."""
+    width = max(len(command) for _, command, _ in steps)
+    lines = []
+    for word, command, why in steps:
+        line = f" {word:<9}{command:<{width}}   {why}"
+        lines.append(line if len(line) <= WIDTH else f" {word:<9}{command}\n{' ' * 10}{why}")
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """Say how long something took or will take: "4.2 s", "1:02", "1:02:03"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _row(label: str, value: str) -> list[str]:
+    return fold(f"  {label:<{_LABEL - 2}}{value}", indent=_LABEL).split("\n")
+
+
+def fold(text: str, *, indent: int) -> str:
+    """Fold at the terminal's width, never inside a word: ids, paths and commands stay whole."""
+    folded = textwrap.wrap(
+        text, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(folded) or text
+
+
+def _words(name: str) -> str:
+    return one_line(name).replace("_", " ")
+
+
+def _percent(share: float) -> int:
+    """Whole per cent, never rounded up to 100 or down to 0."""
+    percent = round(share * 100)
+    if percent == 100 and share < 1:
+        return 99
+    return 1 if percent == 0 and share > 0 else percent
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
