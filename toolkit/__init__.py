@@ -4,11 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.api import arecord as arecord
     from dreamgym_kit.adapters.langgraph.api import asimulate as asimulate
     from dreamgym_kit.adapters.langgraph.api import dream as dream
     from dreamgym_kit.adapters.langgraph.api import record as record
+    from dreamgym_kit.adapters.langgraph.api import recording as recording
     from dreamgym_kit.adapters.langgraph.api import simulate as simulate
     from dreamgym_kit.gate.effects import effect as effect
+    from dreamgym_kit.gate.registry import wake as wake
     from dreamgym_kit.vocabulary import Answer as Answer
     from dreamgym_kit.vocabulary import Effect as Effect
     from dreamgym_kit.vocabulary import Episode as Episode
@@ -23,11 +26,14 @@ _PUBLIC = {
     "Task": "dreamgym_kit.vocabulary",
     "Verdict": "dreamgym_kit.vocabulary",
     "World": "dreamgym_kit.vocabulary",
+    "arecord": "dreamgym_kit.adapters.langgraph.api",
     "asimulate": "dreamgym_kit.adapters.langgraph.api",
     "dream": "dreamgym_kit.adapters.langgraph.api",
     "effect": "dreamgym_kit.gate.effects",
     "record": "dreamgym_kit.adapters.langgraph.api",
+    "recording": "dreamgym_kit.adapters.langgraph.api",
     "simulate": "dreamgym_kit.adapters.langgraph.api",
+    "wake": "dreamgym_kit.gate.registry",
 }
 __all__ = sorted(_PUBLIC)
 

@@ -6,6 +6,7 @@ decoded into the four message classes that a tool may return, nothing else.
 """
 
 import builtins
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -67,11 +68,10 @@ def failure(answer: Answer) -> Exception:
         return ToolException(answer.error)
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):
-        try:
-            return kind(answer.error)
-        except TypeError:
-            pass
-    named = type(name, (RecordedFailure,), {}) if name.isidentifier() else RecordedFailure
+        with contextlib.suppress(TypeError):
+            made: Exception = kind(answer.error)
+            return made
+    named: type[Exception] = type(name, (RecordedFailure,), {}) if name.isidentifier() else RecordedFailure
     return named(answer.error)
 
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hooked_names
@@ -26,7 +26,7 @@ class Holdings:
 
     def __init__(self) -> None:
         self._tools: dict[int, weakref.ref[BaseTool]] = {}  # by id: tools are models, so unhashable
-        self._names: set[str] = set()
+        self.names: set[str] = set()
         self.structured: set[str] = set()
         self.schemas: set[str] = set()
         self.unhookable: dict[str, str] = {}
@@ -36,10 +36,16 @@ class Holdings:
         """A tool object: every way into it is gated."""
         if id(tool) not in self._tools:
             self._tools[id(tool)] = weakref.ref(tool, self._forget(id(tool)))
-        self._names.add(tool.name)
+        if _only_a_schema(tool):
+            self.structured.add(tool.name)
+        else:
+            self.names.add(tool.name)
 
     def _forget(self, key: int) -> Callable[[weakref.ref[BaseTool]], None]:
-        return lambda _: self._tools.pop(key, None) and None
+        def gone(_: weakref.ref[BaseTool]) -> None:
+            self._tools.pop(key, None)
+
+        return gone
 
     def add_bound(self, bound: Iterable[Any], *, structured: bool) -> None:
         """What a model was bound with. Plain functions are hooked on the spot."""
@@ -65,10 +71,10 @@ class Holdings:
 
     def holds(self, name: str, also: Iterable[str] = ()) -> bool:
         """Whether every way to run `name` meets the gate."""
-        if name in self._names or name in self.structured or name in hooked_names() or name in also:
+        if name in self.names or name in self.structured or name in hooked_names() or name in also:
             return True
         self.scan()
-        return name in self._names
+        return name in self.names
 
     def tools(self) -> list[BaseTool]:
         """All live tools that were met."""
@@ -98,6 +104,13 @@ def name_of(bound: Any) -> str:
         return str(convert_to_openai_tool(bound)["function"]["name"])
     except (KeyError, TypeError, ValueError):
         return str(getattr(bound, "name", None) or getattr(bound, "__name__", None) or type(bound).__name__)
+
+
+def _only_a_schema(tool: BaseTool) -> bool:
+    """A tool without a body: how create_agent tells a model of a structured answer."""
+    if type(tool) not in (StructuredTool, Tool):
+        return False
+    return tool.__dict__.get("func") is None and tool.__dict__.get("coroutine") is None
 
 
 HOLDINGS = Holdings()

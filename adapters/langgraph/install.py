@@ -133,11 +133,11 @@ def _guard_late_classes(patches: PatchSet, root: type, guard: Any) -> None:
     """Classes made after installation are met when they are made."""
     own = root.__dict__.get("__init_subclass__")
 
-    def __init_subclass__(cls: type, **kwargs: Any) -> None:  # noqa: N807
+    def __init_subclass__(cls: Any, /, **kwargs: Any) -> None:  # noqa: N807
         if own is not None:
             own.__get__(None, cls)(**kwargs)
         else:
-            super(root, cls).__init_subclass__(**kwargs)
+            super(root, cls).__init_subclass__(**kwargs)  # type: ignore[arg-type]
         guard(patches, cls)
 
     patches.replace(root, "__init_subclass__", classmethod(__init_subclass__))

@@ -45,10 +45,19 @@ def isolated(graph: Any) -> Any:
     session = current.get()
     if session is None or session.mode is not Mode.DREAM:
         return graph
+    return own_graph(session, graph)
+
+
+def own_graph(session: Session, graph: Pregel[Any], *, needs_saver: bool = False) -> Pregel[Any]:
+    """The session's copy of a graph: the same nodes, memory of its own where there was some.
+
+    A `checkpointer` of True or False belongs to the parent graph and is kept. `needs_saver` gives a
+    graph without one a saver too: an episode that answers interrupts has to go on where it stopped.
+    """
     copies = _COPIES.setdefault(session, {})
     known = copies.get(id(graph))
     if known is None:
-        copy = _copy(graph)
+        copy = _copy(graph, needs_saver)
         known = copies[id(graph)] = (graph, copy)
         copies[id(copy)] = (copy, copy)
     return known[1]
@@ -65,10 +74,9 @@ def no_llm_cache() -> Iterator[None]:
         set_llm_cache(before)
 
 
-def _copy(graph: Pregel[Any]) -> Pregel[Any]:
-    """Own memory where there was some. `checkpointer` True or False belongs to the parent graph: kept."""
+def _copy(graph: Pregel[Any], needs_saver: bool) -> Pregel[Any]:
     update: dict[str, Any] = {"cache": None}
-    if isinstance(graph.checkpointer, BaseCheckpointSaver):
+    if needs_saver or isinstance(graph.checkpointer, BaseCheckpointSaver):
         update["checkpointer"] = InMemorySaver()
     if graph.store is not None:
         update["store"] = InMemoryStore()

@@ -34,7 +34,7 @@ def guarded_override(real: Any, name: str) -> Any:
     elif inspect.iscoroutinefunction(real):
 
         @functools.wraps(real)
-        async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+        async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
             return await _body(real, self, name, args, kwargs)(self, *args, **kwargs)
 
     elif inspect.isgeneratorfunction(real):

@@ -5,6 +5,7 @@ what stood there before (or that nothing did), and undone in reverse order.
 """
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 _NOTHING = object()
@@ -46,7 +47,7 @@ def subclasses(root: type) -> list[type]:
     return list(found)
 
 
-def plain_wrapper(wrapper: Any, real: Any) -> Any:
+def plain_wrapper(wrapper: Any, real: Any) -> Callable[..., Any]:
     """Finish a `functools.wraps` wrapper: mark it, and let `inspect` look through it.
 
     `wraps` copies a cached `__signature__`, whose string annotations would then be resolved in the
@@ -55,7 +56,8 @@ def plain_wrapper(wrapper: Any, real: Any) -> Any:
     wrapper.__dict__.pop("__signature__", None)
     wrapper.__dreamgym__ = True
     wrapper.__wrapped__ = real
-    return wrapper
+    finished: Callable[..., Any] = wrapper
+    return finished
 
 
 def is_ours(candidate: object) -> bool:

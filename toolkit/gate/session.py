@@ -91,14 +91,18 @@ class Session:
         with self._lock:
             self.counts[what] = self.counts.get(what, 0) + by
 
-    def refuse(self, why: str) -> NoReturn:
-        """Latch the session and end the episode: something real was about to run."""
+    def latch(self, why: str) -> GateRefused:
+        """Keep that something real was about to run; nothing in this session runs any more."""
         refusal = GateRefused(why)
         with self._lock:
             if why not in self.violations:
                 self.violations.append(why)
             self.stopped = self.stopped or refusal
-        raise refusal
+        return refusal
+
+    def refuse(self, why: str) -> NoReturn:
+        """Latch the session and end the episode."""
+        raise self.latch(why)
 
     def asked_for(self, calls: Mapping[str, str]) -> None:
         """A model asked for these calls (id -> tool name), in this order, in one turn."""

@@ -1,0 +1,267 @@
+"""The kit in five lines of Python, sync and async, also inside a running loop (notebooks).
+
+    from dreamgym_kit import record, simulate
+    record("my_agent:graph", "tasks.jsonl")          # on the real tools
+    print(simulate("my_agent:graph", "tasks.jsonl"))  # no real tool runs
+
+`simulate` and `record` are the commands of that name. `dream` and `recording` put a block of one's own
+code under the gate instead.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+from dreamgym_kit.adapters.langgraph.hooks import hooked_names
+from dreamgym_kit.adapters.langgraph.inspecting import function_spec, spec_of
+from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
+from dreamgym_kit.adapters.langgraph.registering import register_functions
+from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult, keeper, recorded_experience, run
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.ports import EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Task, ToolSpec, World
+
+T = TypeVar("T")
+Tasks = str | Path | Sequence[Task]
+
+
+async def asimulate(
+    graph: object,
+    tasks: Tasks,
+    *,
+    settings: Settings | None = None,
+    store: TransitionStore | str | Path | None = None,
+    experience: ExperienceModel | None = None,
+    n: int | None = None,
+    directory: str | Path | None = None,
+    events: EventSink | None = None,
+) -> RunResult:
+    """Dry-run a graph on tasks; no real tool runs.
+
+    Args:
+        graph: "module:attr", "file.py:attr", "langgraph.json[:name]", or a graph, StateGraph or factory.
+        tasks: a JSON-lines file, or `Task`s.
+        settings: default: the nearest dreamgym.toml, if there is one.
+        store: recordings to answer from; default: the buffer that settings name, if the file is there.
+        experience: an experience model of one's own instead of recordings.
+        n: episodes per task.
+        directory: the run directory to make; default: a new one under `settings.runs`.
+        events: hears what happens while it happens.
+
+    Raises:
+        UserError: something cannot be used as asked; nothing was run.
+
+    The process stays armed afterwards: to run real tools in it again, call
+    `dreamgym_kit.wake()`.
+    """
+    known = _settings(settings, n)
+    with _opened(store, known, create=False) as opened:
+        request = _request(graph, tasks, known, Mode.DREAM, opened, directory, experience=experience)
+        return await run(request, events=events or NoEvents())
+
+
+async def arecord(
+    graph: object,
+    tasks: Tasks,
+    *,
+    settings: Settings | None = None,
+    store: TransitionStore | str | Path | None = None,
+    n: int | None = None,
+    directory: str | Path | None = None,
+    events: EventSink | None = None,
+    label: str | None = None,
+) -> RunResult:
+    """Run a graph on its REAL tools and keep every call in the store; see `asimulate` for arguments."""
+    known = _settings(settings, n)
+    with _opened(store, known, create=True) as opened:
+        request = _request(graph, tasks, known, Mode.RECORD, opened, directory, label=label)
+        return await run(request, events=events or NoEvents())
+
+
+def simulate(graph: object, tasks: Tasks, **options: Any) -> RunResult:
+    """`asimulate` for sync code; also inside a running event loop."""
+    return _wait(lambda: asimulate(graph, tasks, **options))
+
+
+def record(graph: object, tasks: Tasks, **options: Any) -> RunResult:
+    """`arecord` for sync code; also inside a running event loop."""
+    return _wait(lambda: arecord(graph, tasks, **options))
+
+
+@contextmanager
+def dream(
+    *,
+    store: TransitionStore | str | Path | None = None,
+    experience: ExperienceModel | None = None,
+    world: World | None = None,
+    settings: Settings | None = None,
+    abstain: str = "stop",
+) -> Iterator[Session]:
+    """Dream in the block: tool calls of this context are answered, none runs. Gives the session.
+
+    Only the leaf gate stands here, not the egress guard: the block shares its process with other code.
+    After the block the process stays armed; see `wake`.
+    """
+    known = _settings(settings, None)
+    with _opened(store, known, create=False) as opened:
+        answers = experience or (recorded_experience(opened) if opened is not None else None)
+        with _session(Mode.DREAM, known, experience=answers, world=world, abstain=abstain) as session:
+            yield session
+
+
+@contextmanager
+def recording(
+    store: TransitionStore | str | Path | None = None,
+    *,
+    world: World | None = None,
+    episode: str = "",
+    settings: Settings | None = None,
+) -> Iterator[Session]:
+    """Keep every tool call of the block; the tools run for real. Gives the session."""
+    known = _settings(settings, None)
+    with (
+        _opened(store, known, create=True) as opened,
+        _session(Mode.RECORD, known, world=world, episode=episode, store=opened) as session,
+    ):
+        yield session
+
+
+@contextmanager
+def record_everything() -> Iterator[Session]:
+    """A record session that keeps calls in memory only: for tests of the gate itself."""
+    with _session(Mode.RECORD, Settings()) as session:
+        yield session
+
+
+@contextmanager
+def _session(
+    mode: Mode,
+    settings: Settings,
+    *,
+    experience: ExperienceModel | None = None,
+    world: World | None = None,
+    abstain: str = "stop",
+    episode: str = "",
+    store: TransitionStore | None = None,
+) -> Iterator[Session]:
+    install()
+    register_functions(settings)
+    hook_tool_functions()
+    session = Session(
+        GatePolicy(mode, LiveSpecs(settings), frozenset(settings.structured_outputs)),
+        experience=experience,
+        world=world,
+        episode=episode,
+        tenant=settings.tenant,
+        abstain=abstain,
+        on_transition=keeper(store),
+    )
+    with entered(session):
+        yield session
+
+
+class LiveSpecs(Mapping[str, ToolSpec]):
+    """Specs of whatever tool is met: a block of code may make tools while it runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._known: dict[str, ToolSpec] = {}
+
+    def __getitem__(self, name: str) -> ToolSpec:
+        if name not in self._known:
+            self._known[name] = self._look(name)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({tool.name for tool in HOLDINGS.tools()} | hooked_names())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _look(self, name: str) -> ToolSpec:
+        for _ in range(2):
+            for tool in HOLDINGS.tools():
+                if tool.name == name:
+                    return spec_of(tool, self._settings)
+            HOLDINGS.scan()
+        return function_spec(name, self._settings)
+
+
+def _request(
+    graph: object,
+    tasks: Tasks,
+    settings: Settings,
+    mode: Mode,
+    store: TransitionStore | None,
+    directory: str | Path | None,
+    *,
+    experience: ExperienceModel | None = None,
+    label: str | None = None,
+) -> RunRequest:
+    return RunRequest(
+        graph=graph,
+        tasks=Path(tasks) if isinstance(tasks, str) else tasks,
+        settings=settings,
+        mode=mode,
+        store=store,
+        directory=Path(directory).absolute() if directory is not None else None,
+        experience=experience,
+        label=label,
+    )
+
+
+def _settings(settings: Settings | None, n: int | None) -> Settings:
+    known = settings if settings is not None else load_settings()
+    return known.with_overrides({"simulate.n": n})
+
+
+@contextmanager
+def _opened(
+    store: TransitionStore | str | Path | None, settings: Settings, *, create: bool
+) -> Iterator[TransitionStore | None]:
+    """A store of the caller's stays open; one that we open is closed again."""
+    if store is not None and not isinstance(store, (str, Path)):
+        yield store
+        return
+    path = Path(store) if store is not None else settings.resolve(settings.buffer)
+    if not create and store is None and not path.exists():
+        yield None
+        return
+    opened = SqliteStore(path, read_only=not create)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _wait(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run to the end from sync code; on a loop's own thread, in a thread with a loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(make())
+    box: list[T] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            box.append(asyncio.run(make()))
+        except BaseException as error:  # noqa: BLE001  carried to the caller's thread below
+            failure.append(error)
+
+    thread = threading.Thread(target=work, name="dreamgym-run")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return box[0]

@@ -1,0 +1,267 @@
+"""One episode: the user's graph, unchanged, driven to its end under a session of the gate.
+
+Everything that can happen to it becomes an `Episode`; only a cancelled run gets out as an exception.
+What ended it is read from the session, not from the exception: an agent may have swallowed that.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphRecursionError
+from langgraph.pregel import Pregel
+from langgraph.types import Command
+
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+from dreamgym_kit.adapters.langgraph.hooks import hooked_names
+from dreamgym_kit.adapters.langgraph.isolation import own_graph
+from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
+from dreamgym_kit.adapters.langgraph.usage import UsageCounter
+from dreamgym_kit.dream.outcome import judge
+from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.findings.repeated_write import repeated_writes
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.reconcile import reconcile
+from dreamgym_kit.gate.registry import CONFIG_KEY, entered
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.plain import to_plain
+from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, Judgement, Outcome, RealWorld
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Episode, Task, Transition, Verdict
+
+_ENDPOINT_LIBRARIES = frozenset(
+    {"anthropic", "botocore", "google", "httpcore", "httpx", "httpx2", "openai", "requests", "urllib3"}
+)
+
+
+@dataclass(slots=True)
+class _Course:
+    """What became of one drive through the graph."""
+
+    transcript: Transcript
+    values: Any = None
+    stop: str = "finished"
+    reason: str = ""
+    waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LangGraphRunner:
+    """Implements `ports.EpisodeRunner` for a compiled graph; runs any number of episodes at once.
+
+    Attributes:
+        graph: compiled; its memory is replaced, episode by episode.
+        experience: answers in a dream; unused while recording.
+        keep: hears every transition as it happens; recording stores it there before the agent goes on.
+        prefix: put before episode ids in transitions, so that recordings of two runs stay apart.
+    """
+
+    graph: Pregel[Any]
+    policy: GatePolicy
+    settings: Settings
+    budget: RunBudget
+    events: EventSink
+    experience: ExperienceModel | None = None
+    worlds: Mapping[str, RealWorld] = field(default_factory=dict)
+    checkers: Mapping[str, Checker] = field(default_factory=dict)
+    keep: Callable[[Transition], None] | None = None
+    prefix: str = ""
+
+    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+        """See `EpisodeRunner.run`."""
+        episode = f"{task.id}.{sibling}"
+        self.events.emit("episode_started", episode=episode)
+        started, clock = time.time(), time.perf_counter()
+        session = self._session(task, episode)
+        usage = UsageCounter(session, self.settings.model, self.budget)
+        world = self.worlds.get(task.world.name)
+        place = self.prefix + episode
+        configurable = dict(world.configurable(task.world, place)) if world is not None else {}
+        real = self.policy.mode is Mode.RECORD
+        try:
+            if real and world is not None:
+                await world.reset(task.world, place)
+            course = await self._drive(task, session, usage, configurable)
+            self._reconcile(session, course)
+            judgement = await self._judge(task, session, course, configurable)
+        finally:
+            session.close()
+            if real and world is not None:
+                await world.close(place)
+        transitions = session.ledger.transitions()
+        return Episode(
+            id=episode,
+            task=task.id,
+            sibling=sibling,
+            world=task.world,
+            verdict=judgement.verdict,
+            reason=judgement.reason,
+            reward=judgement.reward,
+            transitions=transitions,
+            messages=tuple(course.transcript.records),
+            stop=course.stop,
+            violations=tuple(session.violations),
+            findings=tuple(repeated_writes(transitions)),
+            model_calls=usage.calls,
+            tokens=usage.tokens,
+            cost_usd=usage.cost_usd,
+            attempt=attempt,
+            started_at=started,
+            elapsed_s=time.perf_counter() - clock,
+            counts=dict(session.counts),
+            final=final_state(course.values),
+        )
+
+    def _session(self, task: Task, episode: str) -> Session:
+        def kept(entry: Transition) -> None:
+            if self.keep is not None:
+                self.keep(entry)
+            self.events.emit(
+                "call",
+                episode=episode,
+                step=entry.step,
+                tool=entry.call.tool,
+                effect=entry.effect.value,
+                provenance=entry.answer.provenance.value,
+            )
+
+        return Session(
+            self.policy,
+            experience=self.experience,
+            episode=self.prefix + episode,
+            task=task.id,
+            world=task.world,
+            tenant=self.settings.tenant,
+            charge=self.budget.charge,
+            on_transition=kept,
+            step_limit=self.settings.limits.steps,
+            abstain=self.settings.simulate.abstain,
+        )
+
+    async def _drive(
+        self, task: Task, session: Session, usage: UsageCounter, configurable: dict[str, Any]
+    ) -> _Course:
+        course = _Course(Transcript())
+        course.transcript.start(task)
+        graph = own_graph(session, self.graph, needs_saver=bool(task.replies))
+        config: RunnableConfig = {
+            "configurable": {**configurable, CONFIG_KEY: session.id, "thread_id": uuid.uuid4().hex},
+            "recursion_limit": self.settings.limits.recursion,
+            "callbacks": [usage],
+        }
+        try:
+            with entered(session):
+                async with asyncio.timeout(self.settings.limits.seconds):
+                    await _follow(graph, task, config, course)
+        except asyncio.CancelledError:
+            if session.stopped is None:
+                raise
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            _say_error(course, error)
+        if session.stopped is not None:
+            course.stop, course.reason = _stop_of(session.stopped)
+        return course
+
+    def _reconcile(self, session: Session, course: _Course) -> None:
+        found = reconcile(
+            course.transcript.records,
+            held_call_ids=session.held_call_ids,
+            intercepted=len(session.ledger),
+            known_tools=HOLDINGS.names | hooked_names(),
+            structured=HOLDINGS.structured | self.policy.structured,
+            asked_tools=session.asked_tools,
+        )
+        if course.stop == "finished" and found.errors:
+            session.violations.extend(found.errors)
+        if self.policy.mode is Mode.DREAM:
+            session.violations.extend(why for why in found.violations if why not in session.violations)
+        if session.violations:
+            course.stop, course.reason = "violation", session.violations[0]
+
+    async def _judge(
+        self, task: Task, session: Session, course: _Course, configurable: Mapping[str, Any]
+    ) -> Judgement:
+        if course.stop == "crashed":
+            course.stop = "error"
+            return Judgement(Verdict.FAILURE, course.reason, 0.0)
+        if course.stop != "finished":
+            return Judgement(Verdict.UNDETERMINED, course.reason)
+        outcome = Outcome(
+            task=task,
+            transitions=session.ledger.transitions(),
+            messages=course.transcript.records,
+            final=final_state(course.values),
+            real=self.policy.mode is Mode.RECORD,
+            configurable=configurable,
+        )
+        return await judge(outcome, self.checkers.get(task.checker) if task.checker else None)
+
+
+async def _follow(graph: Pregel[Any], task: Task, config: RunnableConfig, course: _Course) -> None:
+    """Stream the graph to its end, answering interrupts from the task's replies."""
+    given: Any = dict(task.input)
+    replies = list(task.replies)
+    while True:
+        course.waiting = []
+        stream: Any = graph.astream(given, config, stream_mode=["updates", "values"], subgraphs=True)
+        async for namespace, mode, part in stream:
+            if mode == "updates":
+                if isinstance(part, Mapping) and "__interrupt__" in part:
+                    course.waiting = list(part["__interrupt__"]) if not namespace else course.waiting
+                course.transcript.take(part)
+            elif not namespace:
+                course.values = part
+        if not course.waiting:
+            return
+        if not replies:
+            asked = to_plain(getattr(course.waiting[0], "value", None))
+            course.stop, course.reason = (
+                "interrupted",
+                f"waits for an answer that the task does not give: {asked}",
+            )
+            return
+        given = Command(resume=replies.pop(0))
+
+
+def _say_error(course: _Course, error: BaseException) -> None:
+    """What an exception that came out of the graph says about the episode."""
+    first = _first_leaf(error)
+    text = " ".join(str(first).split())[:300]
+    if isinstance(first, GraphRecursionError):
+        course.stop, course.reason = "limit", "the graph's recursion limit was reached"
+    elif isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
+        course.stop, course.reason = "limit", "the episode's time limit was reached"
+    elif isinstance(first, EpisodeStop):
+        course.stop, course.reason = _stop_of(first)
+    elif type(first).__module__.partition(".")[0] in _ENDPOINT_LIBRARIES or isinstance(
+        first, ConnectionError
+    ):
+        course.stop, course.reason = (
+            "error",
+            f"the agent's model did not answer: {type(first).__name__}: {text}",
+        )
+    else:
+        course.stop, course.reason = "crashed", f"the graph raised {type(first).__name__}: {text}"
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
+
+
+def _stop_of(stop: EpisodeStop) -> tuple[str, str]:
+    if isinstance(stop, GateRefused):
+        return "violation", str(stop)
+    if isinstance(stop, DreamAbstained):
+        return "abstained", str(stop)
+    if isinstance(stop, BudgetSpent) and stop.what == "tool calls of one episode":
+        return "limit", f"more than {stop.limit:g} tool calls"
+    return "budget", str(stop)

@@ -1,0 +1,211 @@
+"""What a graph holds, before anything runs: its tools and their effects, and what cannot be simulated.
+
+Reads objects and code, calls nothing. A node that reaches for the network, a database, mail or other
+programs by itself is named here, before the first episode; what reading cannot see, the guard meets
+while the dream runs.
+"""
+
+import gc
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.tools import BaseTool
+from langchain_core.utils.pydantic import model_json_schema
+from langgraph.prebuilt import ToolNode
+from langgraph.pregel import Pregel
+
+from dreamgym_kit.adapters.langgraph.acting import acts_by_itself
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+from dreamgym_kit.adapters.langgraph.hooks import hooked_names
+from dreamgym_kit.adapters.langgraph.install import install
+from dreamgym_kit.adapters.langgraph.loading import open_graph
+from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.registering import register_functions
+from dreamgym_kit.errors import UnknownName
+from dreamgym_kit.gate.effects import declared_effect, guess_effect
+from dreamgym_kit.plain import to_plain
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Effect, ToolSpec
+
+_HANDOFF_KEYS = ("__handoff_destination",)  # langgraph-supervisor and -swarm mark their tools with it
+_FRAMEWORK_CONTROL = frozenset({"write_todos"})
+
+
+@dataclass(slots=True)
+class GraphFacts:
+    """What was found in a graph."""
+
+    tools: list[ToolSpec] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # refused before the first episode
+    warnings: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
+
+    def specs(self) -> dict[str, ToolSpec]:
+        """Tools by name."""
+        return {spec.name: spec for spec in self.tools}
+
+
+async def inspect_graph(spec: str, settings: Settings, *, folder: Path | None = None) -> GraphFacts:
+    """Load a graph and read it; nothing is run but the module's import and the graph's factory.
+
+    Raises:
+        UserError: see `loading.open_graph`; or settings name a tool or node that is not there.
+    """
+    install()
+    async with open_graph(spec, folder=folder or settings.folder) as graph:
+        register_functions(settings)
+        return inspect_compiled(graph, settings)
+
+
+def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
+    """Read a compiled graph."""
+    facts = GraphFacts()
+    tools: dict[str, BaseTool] = {}
+    for path, bound in nodes_of(graph):
+        facts.nodes.append(path)
+        _read_node(path, bound, settings, facts, tools)
+    for tool in HOLDINGS.tools():
+        if tool.name not in HOLDINGS.structured:
+            tools.setdefault(tool.name, tool)
+    facts.tools = [spec_of(tool, settings) for tool in tools.values()]
+    facts.tools += [function_spec(name, settings) for name in sorted(hooked_names() - set(tools))]
+    facts.tools.sort(key=lambda spec: spec.name)
+    facts.hosts = sorted(_model_hosts())
+    _check_bound(settings, facts)
+    _check_settings(settings, facts)
+    return facts
+
+
+def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
+    """A tool as the gate will treat it, and who said so."""
+    effect, source, reason = _effect_of(tool, settings)
+    return ToolSpec(
+        name=tool.name,
+        effect=effect,
+        description=(tool.description or "").strip(),
+        args_schema=_schema(tool),
+        source=source,
+        reason=reason,
+    )
+
+
+def _effect_of(tool: BaseTool, settings: Settings) -> tuple[Effect, str, str]:
+    said = settings.tools.get(tool.name)
+    if said is not None:
+        return said.effect, "declared", settings.where("tools", tool.name)
+    for holder in (tool, tool.__dict__.get("func"), tool.__dict__.get("coroutine")):
+        by_author = declared_effect(holder) if holder is not None else None
+        if by_author is not None:
+            return by_author, "decorator", "@effect"
+    metadata = tool.metadata or {}
+    if any(key in metadata for key in _HANDOFF_KEYS):
+        return Effect.CONTROL, "framework", "hands over to another agent"
+    body = tool.__dict__.get("func") or tool.__dict__.get("coroutine")
+    if tool.name in _FRAMEWORK_CONTROL and (getattr(body, "__module__", "") or "").startswith("langchain."):
+        return Effect.CONTROL, "framework", "the agent's own to-do list"
+    hints = metadata.get("annotations") or metadata
+    guessed, reason = guess_effect(tool.name, tool.description or "", annotations=hints)
+    return guessed, "guessed", reason
+
+
+def function_spec(name: str, settings: Settings) -> ToolSpec:
+    """A hooked function as the gate will treat it."""
+    said = settings.tools.get(name)
+    by_name = {
+        entry.name or reference.rpartition(":")[2].rpartition(".")[2]: entry
+        for reference, entry in settings.functions.items()
+    }
+    registered = by_name.get(name)
+    if said is not None or registered is not None:
+        effect = said.effect if said is not None else registered.effect  # type: ignore[union-attr]
+        return ToolSpec(name, effect, source="declared", kind="function")
+    if name in HOLDINGS.declared:
+        return ToolSpec(name, HOLDINGS.declared[name], source="decorator", kind="function")
+    guessed, reason = guess_effect(name)
+    return ToolSpec(name, guessed, source="guessed", reason=reason, kind="function")
+
+
+def _schema(tool: BaseTool) -> Mapping[str, Any]:
+    try:
+        schema = tool.tool_call_schema
+        plain = schema if isinstance(schema, dict) else model_json_schema(schema)
+    except Exception:  # noqa: BLE001  a schema with foreign types has no JSON form; the tool works without it
+        return {}
+    return dict(to_plain(plain))
+
+
+def _read_node(
+    path: str, bound: Any, settings: Settings, facts: GraphFacts, tools: dict[str, BaseTool]
+) -> None:
+    name = path.rpartition("/")[2]
+    for inner in unwrapped(bound):
+        if isinstance(inner, ToolNode):
+            tools.update(inner.tools_by_name)
+            for tool in inner.tools_by_name.values():
+                HOLDINGS.add_tool(tool)
+        if type(inner).__name__ == "RemoteGraph":
+            facts.problems.append(
+                f"node '{path}' is a remote graph: its tools run on another machine and cannot be simulated. "
+                "Simulate that graph where it runs, and leave this node out"
+            )
+    if name in settings.nodes:
+        return
+    for function in functions_of(bound):
+        acting = acts_by_itself(function)
+        if acting:
+            facts.problems.append(
+                f"node '{path}' acts on the world by itself ({function.__module__}.{function.__qualname__} "
+                f"uses {acting}). Register the function that acts: "
+                f'[functions."{function.__module__}:{function.__qualname__}"] effect = "write", '
+                f'or say that the node is harmless: [nodes.{name}] effect = "pure"'
+            )
+
+
+def _model_hosts() -> set[str]:
+    """Where the chat models that are alive send their requests."""
+    hosts = set()
+    for model in [one for one in gc.get_objects() if issubclass(type(one), BaseChatModel)]:
+        client = getattr(model, "root_client", None) or getattr(model, "_client", None)
+        base = getattr(client, "base_url", None) or getattr(model, "openai_api_base", None)
+        parts = urlsplit(str(base)) if base else None
+        if parts is not None and parts.hostname:
+            hosts.add(f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}")
+    return hosts
+
+
+def _check_bound(settings: Settings, facts: GraphFacts) -> None:
+    known = {spec.name for spec in facts.tools}
+    named = {entry.name for entry in settings.functions.values()} | set(settings.structured_outputs)
+    for name, reason in sorted(HOLDINGS.unhookable.items()):
+        if name not in known and name not in named:
+            facts.problems.append(
+                f"'{name}' is bound to the model but is a callable that cannot be hooked ({reason}). "
+                f"Bind a plain function or a tool, or register the function under it: "
+                f'[functions."package.module:{name}"]'
+            )
+    for name in sorted(HOLDINGS.schemas - known - named):
+        facts.warnings.append(
+            f"'{name}' is bound to the model by its schema alone; if the model calls it, the episode is "
+            "refused unless dreamgym.toml names the function that runs it or says "
+            f'structured_outputs = ["{name}"]'
+        )
+
+
+def _check_settings(settings: Settings, facts: GraphFacts) -> None:
+    known = {spec.name for spec in facts.tools}
+    for name in settings.tools:
+        if name not in known:
+            raise UnknownName(
+                "tool", name, known=known, source=settings.where("tools", name), where="the graph"
+            )
+    nodes = {path.rpartition("/")[2] for path in facts.nodes}
+    for name in settings.nodes:
+        if name not in nodes:
+            raise UnknownName(
+                "node", name, known=nodes, source=settings.where("nodes", name), where="the graph"
+            )

@@ -1,0 +1,54 @@
+"""Puts the gate into what settings name: plain functions and nodes that act on the world."""
+
+import types
+from typing import Any
+
+from langgraph.pregel import Pregel
+
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook
+from dreamgym_kit.adapters.langgraph.loading import load_object
+from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.settings.model import Settings
+
+
+def register_functions(settings: Settings) -> None:
+    """Hook every function that `[functions]` names.
+
+    Raises:
+        UserError: not importable, no such name, or nothing that can be hooked.
+    """
+    for reference, entry in settings.functions.items():
+        where = settings.where("functions", reference)
+        target = _body(load_object(reference, folder=settings.folder))
+        name = entry.name or str(getattr(target, "__name__", reference.rpartition(":")[2]))
+        try:
+            hook(target, name)
+        except NotHookable as reason:
+            raise UserError(f"{where}: '{reference}' cannot be hooked: {reason}") from None
+
+
+def register_nodes(graph: Pregel[Any], settings: Settings) -> None:
+    """Hook the functions of nodes whose effect is more than pure or control."""
+    for path, bound in nodes_of(graph):
+        name = path.rpartition("/")[2]
+        entry = settings.nodes.get(name)
+        if entry is None or entry.effect.runs_in_dream:
+            continue
+        functions = functions_of(bound)
+        if not functions:
+            where = settings.where("nodes", name)
+            raise UserError(
+                f"{where}: node '{name}' is no plain function; register the functions that it calls"
+            )
+        for function in functions:
+            hook(function, name)
+
+
+def _body(target: Any) -> Any:
+    """The plain function under a `@task`, a tool or a method."""
+    for attribute in ("func", "coroutine"):
+        inner = getattr(target, "__dict__", {}).get(attribute)
+        if isinstance(inner, types.FunctionType):
+            return inner
+    return target

@@ -1,0 +1,323 @@
+"""A whole run: graph, tasks and recordings in; a run directory, a summary and an answer out.
+
+`simulate` and `record` are the same path with another gate policy. The order matters: the process is
+armed before the user's module is imported, the graph is read before the first episode, and what cannot
+be simulated is refused by name while nothing has run.
+"""
+
+import importlib.metadata
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from langgraph.pregel import Pregel
+
+from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
+from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
+from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
+from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
+from dreamgym_kit.adapters.langgraph.loading import load_object, open_graph
+from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
+from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
+from dreamgym_kit.gate import egress
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.registry import PROCESS
+from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
+from dreamgym_kit.report.summary import Summary, summarise
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
+from dreamgym_kit.rollout.events import FanOut
+from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.rundir import RunDirectory, new_run
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.tasks import read_tasks, tasks_digest
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Task, Transition, World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What to run.
+
+    Attributes:
+        graph: a spec ("module:attr", ...) or a live graph, StateGraph or factory.
+        tasks: a JSON-lines file, or tasks.
+        store: dreams answer from it, recording writes to it; None: nothing is known, all calls abstain.
+        directory: where the run directory is (to resume) or is to be made (else under `settings.runs`).
+        experience: instead of the recordings, an experience model of one's own.
+        label: put before recorded episodes' ids instead of the run's id, for recordings that must
+            come out the same each time.
+    """
+
+    graph: object
+    tasks: Path | Sequence[Task]
+    settings: Settings
+    mode: Mode = Mode.DREAM
+    store: TransitionStore | None = None
+    directory: Path | None = None
+    resume: bool = False
+    experience: ExperienceModel | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a run."""
+
+    directory: Path
+    summary: Summary
+    totals: RunTotals
+    facts: GraphFacts
+    strays: tuple[str, ...]  # refused calls that belonged to no episode
+    warnings: tuple[str, ...]
+    stopped_by: int | None = None  # signal number
+
+
+async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None = None) -> RunResult:
+    """Run every task n times and say what happened.
+
+    Raises:
+        UserError: the graph, tasks, settings, buffer or run directory cannot be used; nothing was run.
+    """
+    switch = stop or StopSwitch()
+    tasks = _tasks(request)
+    settings = request.settings
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(_run_directory(request, tasks))
+        warnings = stack.enter_context(_process(request, directory))
+        graph = await stack.enter_async_context(open_graph(request.graph, folder=settings.folder))
+        facts = _ready(graph, request)
+        journal = directory.journal()
+        stack.callback(journal.close)
+        log = directory.events()
+        stack.callback(log.close)
+        heard = FanOut([log, events])
+        runner = _runner(graph, request, facts, tasks, heard, directory)
+        heard.emit(
+            "run_started",
+            run=directory.manifest.run,
+            graph=_name(request.graph),
+            tasks=len(tasks),
+            episodes=len(tasks) * settings.simulate.n,
+            n=settings.simulate.n,
+            seed=settings.simulate.seed,
+            directory=str(directory.path),
+        )
+        totals = await run_episodes(
+            jobs_for(tasks, settings.simulate.n),
+            runner,
+            journal=journal,
+            concurrency=settings.simulate.concurrency,
+            events=heard,
+            stop=switch,
+            limit_s=settings.limits.seconds,
+        )
+        summary = _finish(directory, request, totals)
+        heard.emit("run_finished", directory=str(directory.path))
+        return RunResult(
+            directory=directory.path,
+            summary=summary,
+            totals=totals,
+            facts=facts,
+            strays=tuple(PROCESS.strays),
+            warnings=(*warnings, *facts.warnings),
+            stopped_by=switch.signal,
+        )
+
+
+def _tasks(request: RunRequest) -> list[Task]:
+    tasks = read_tasks(request.tasks) if isinstance(request.tasks, Path) else list(request.tasks)
+    if not tasks:
+        raise UserError("no tasks: there is nothing to run")
+    return tasks
+
+
+@contextmanager
+def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDirectory]:
+    settings = request.settings
+    root = settings.resolve(settings.runs)
+    started = datetime.now(UTC)
+    name = _name(request.graph)
+    matters = {
+        "mode": request.mode.value,
+        "graph": name,
+        "tasks": tasks_digest(tasks),
+        "n": settings.simulate.n,
+        "seed": settings.simulate.seed,
+        "abstain": settings.simulate.abstain,
+        "steps": settings.limits.steps,
+        "recursion": settings.limits.recursion,
+        "tenant": settings.tenant,
+        "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
+    }
+    if request.resume:
+        if request.directory is None:
+            raise UserError("to resume, name the run directory")
+        manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
+        directory = RunDirectory.resume(request.directory, manifest)
+    else:
+        label = name.rpartition(":")[0].rpartition(".")[2] if ":" in name else name
+        run, folder = new_run(root, label, started.date())
+        if request.directory is not None:
+            root, folder = request.directory.parent, request.directory.name
+        manifest = Manifest(
+            run=run, created_at=started.timestamp(), matters=matters, about=_about(request, tasks)
+        )
+        directory = RunDirectory.create(root, folder, manifest)
+    with directory:
+        yield directory
+
+
+def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
+    versions = {}
+    for package in ("dreamgym-kit", "langgraph", "langchain-core", "langchain"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "versions": versions,
+        "python": platform.python_version(),
+        "tasks": len(tasks),
+        "concurrency": request.settings.simulate.concurrency,
+        "recordings": request.store.count() if request.store is not None else 0,
+        "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
+    }
+
+
+@contextmanager
+def _process(request: RunRequest, directory: RunDirectory) -> Iterator[list[str]]:
+    """Gate in; while dreaming also armed and guarded."""
+    if request.mode is not Mode.DREAM:
+        install()
+        yield []
+        return
+    with dreaming_process(
+        request.settings, directory.path / "scratch", writable=[directory.path]
+    ) as warnings:
+        yield warnings
+
+
+def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
+    """Hook what settings name, read the graph, and refuse what cannot be simulated."""
+    register_functions(request.settings)
+    register_nodes(graph, request.settings)
+    facts = inspect_compiled(graph, request.settings)
+    if facts.problems and request.mode is Mode.DREAM:
+        raise ShapeRefused(facts.problems)
+    hook_tool_functions()
+    return facts
+
+
+def _runner(
+    graph: Pregel[Any],
+    request: RunRequest,
+    facts: GraphFacts,
+    tasks: Sequence[Task],
+    events: EventSink,
+    directory: RunDirectory,
+) -> LangGraphRunner:
+    settings = request.settings
+    recording = request.mode is Mode.RECORD
+    label = request.label if request.label is not None else directory.manifest.run
+    budget = RunBudget(settings.budget.calls, settings.budget.usd)
+    _count_earlier(budget, directory)
+    return LangGraphRunner(
+        graph=graph,
+        policy=GatePolicy(request.mode, facts.specs(), frozenset(settings.structured_outputs)),
+        settings=settings,
+        budget=budget,
+        events=events,
+        experience=None if recording else _experience(request),
+        worlds=_worlds(settings, tasks),
+        checkers=_checkers(settings, tasks),
+        keep=keeper(request.store) if recording else None,
+        prefix=f"{label}:" if recording else "",
+    )
+
+
+def _count_earlier(budget: RunBudget, directory: RunDirectory) -> None:
+    """A resumed run goes on with the budget that its earlier legs left."""
+    calls, usd = 0, 0.0
+    for episode in directory.episodes():
+        calls += len(episode.transitions)
+        usd += episode.cost_usd
+    budget.count_earlier(calls=calls, usd=usd)
+
+
+def _experience(request: RunRequest) -> ExperienceModel | None:
+    if request.experience is not None or request.store is None:
+        return request.experience
+    return recorded_experience(request.store)
+
+
+def recorded_experience(store: TransitionStore) -> RecordedExperience:
+    """The dream that repeats what a store holds."""
+
+    def recordings(world: World, tenant: str) -> list[Transition]:
+        with egress.exempt():  # the buffer is the kit's own file
+            return list(store.scan(world=world, tenant=tenant))
+
+    return RecordedExperience(recordings)
+
+
+def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:
+    """What stores a transition before the agent goes on; None without a store."""
+    if store is None:
+        return None
+
+    def keep(entry: Transition) -> None:
+        store.put([entry])
+
+    return keep
+
+
+def _worlds(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, RealWorld]:
+    """The worlds that the tasks name and settings describe; others are left as they are."""
+    worlds: dict[str, RealWorld] = {}
+    for name in {task.world.name for task in tasks} & set(settings.worlds):
+        kind: Any = load_object(settings.worlds[name], folder=settings.folder)
+        worlds[name] = kind() if isinstance(kind, type) else kind
+    return worlds
+
+
+def _checkers(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
+    """Every checker that a task names, loaded before anything runs."""
+    found: dict[str, Checker] = {}
+    for name in {task.checker for task in tasks if task.checker}:
+        reference = settings.checkers.get(name, name)
+        if ":" not in reference:
+            known = sorted(settings.checkers)
+            raise UnknownName(
+                "checker", name, known=known, source="tasks", where="[checkers] of dreamgym.toml"
+            )
+        checker: Any = load_object(reference, folder=settings.folder)
+        if not callable(checker):
+            raise UserError(f"checker '{name}': {reference} is a {type(checker).__name__}, not a function")
+        found[name] = checker
+    return found
+
+
+def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals) -> Summary:
+    manifest = {
+        "mode": request.mode.value,
+        "run": directory.manifest.run,
+        "graph": _name(request.graph),
+        "directory": str(directory.path),
+        "not_run": totals.not_run,
+        "stopped": totals.stopped,
+        "strays": list(PROCESS.strays),
+    }
+    summary = summarise(directory.episodes(), manifest)
+    with egress.exempt():
+        directory.write_report(summary.to_json())
+    return summary
+
+
+def _name(graph: object) -> str:
+    return graph if isinstance(graph, str) else str(getattr(graph, "name", None) or type(graph).__name__)

@@ -1,0 +1,87 @@
+"""What was said in an episode, collected from the graph's update stream.
+
+Updates, not the final state: middleware removes and rewrites messages, subgraphs hand back only their
+last one. Messages are kept once each, in the order they first appeared, as plain records.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+
+from dreamgym_kit.plain import to_plain
+from dreamgym_kit.vocabulary import Task
+
+_ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
+
+
+class Transcript:
+    """Message records of one episode."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self._seen: set[Any] = set()
+
+    def start(self, task: Task) -> None:
+        """Begin with what the task asks."""
+        messages = task.input.get("messages")
+        if isinstance(messages, list):
+            for message in messages:
+                if isinstance(message, Mapping):
+                    self.records.append(
+                        {"role": str(message.get("role", "user")), "content": message.get("content")}
+                    )
+
+    def take(self, update: Any) -> None:
+        """Collect the messages of one update of the stream."""
+        for message in _messages_in(update):
+            if isinstance(message, RemoveMessage):
+                continue
+            key = message.id or id(message)
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            if message.type != "human" or not any(
+                known["role"] == "user" and known["content"] == message.content for known in self.records
+            ):
+                self.records.append(message_record(message))
+
+
+def message_record(message: BaseMessage) -> dict[str, Any]:
+    """One message as plain data; its random id is left out, its tool call ids are kept."""
+    record: dict[str, Any] = {
+        "role": _ROLES.get(message.type, message.type),
+        "content": to_plain(message.content),
+    }
+    if message.name:
+        record["name"] = message.name
+    if isinstance(message, AIMessage) and message.tool_calls:
+        record["tool_calls"] = [
+            {"id": call["id"], "name": call["name"], "args": to_plain(call["args"])}
+            for call in message.tool_calls
+        ]
+    if isinstance(message, ToolMessage):
+        record["tool_call_id"] = message.tool_call_id
+        record["status"] = message.status
+    return record
+
+
+def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage]:
+    """Messages anywhere in an update: by node, in lists of updates, under any state key."""
+    if isinstance(update, BaseMessage):
+        yield update
+    elif isinstance(update, Mapping) and depth < 5:
+        for value in update.values():
+            yield from _messages_in(value, depth + 1)
+    elif isinstance(update, (list, tuple)) and depth < 5:
+        for value in update:
+            yield from _messages_in(value, depth + 1)
+    elif hasattr(update, "value") and type(update).__name__ == "Overwrite":
+        yield from _messages_in(update.value, depth + 1)
+
+
+def final_state(values: Any, *, leave_out: Iterable[str] = ("messages",)) -> Any:
+    """The graph's last state as plain data, without its messages (they are the transcript)."""
+    if not isinstance(values, Mapping):
+        return to_plain(values)
+    return {str(key): to_plain(value) for key, value in values.items() if key not in leave_out}

@@ -1,0 +1,74 @@
+"""What an ended episode amounts to: the task's expectations and its checker, judged once, at the end.
+
+An episode that did not come to its own end (the dream abstained, a limit, a refusal) is undetermined
+and no checker is asked: half an episode proves nothing either way.
+"""
+
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import Checker, Judgement, Outcome
+from dreamgym_kit.vocabulary import Transition, Verdict
+
+EXPECTATIONS = ("calls", "forbid", "max")
+"""Keys of a task's `expect`: tools that must be called, tool patterns that must not, most calls by tool."""
+
+
+async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
+    """Judge an episode that came to its end: expectations first, then the checker."""
+    missed = unmet(outcome.task.expect, outcome.transitions)
+    if missed:
+        return Judgement(Verdict.FAILURE, missed, 0.0)
+    if checker is not None:
+        return await _ask(checker, outcome)
+    if outcome.task.expect:
+        return Judgement(Verdict.SUCCESS, "every expectation held", 1.0)
+    return Judgement(Verdict.UNDETERMINED, "finished; the task has no checker and no expectations")
+
+
+def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) -> str | None:
+    """The first expectation that does not hold, as a sentence; None when all do."""
+    called = Counter(entry.call.tool for entry in transitions)
+    for tool in expect.get("calls") or ():
+        if not called[str(tool)]:
+            return f"{tool} was never called"
+    for pattern in expect.get("forbid") or ():
+        found = next((tool for tool in called if fnmatchcase(tool, str(pattern))), None)
+        if found:
+            return f"{found} was called, which the task forbids"
+    for tool, most in (expect.get("max") or {}).items():
+        if called[tool] > most:
+            return f"{tool} was called {called[tool]} times; the task allows {most}"
+    return None
+
+
+async def _ask(checker: Checker, outcome: Outcome) -> Judgement:
+    try:
+        said: Any = checker(outcome)
+        if inspect.isawaitable(said):
+            said = await said
+        return as_judgement(said)
+    except Exception as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
+        return Judgement(Verdict.UNDETERMINED, f"the checker failed: {type(error).__name__}: {error}")
+
+
+def as_judgement(said: object) -> Judgement:
+    """A checker's word: a judgement, True or False, or a reward in 0..1 (success is 1).
+
+    Raises:
+        TypeError: none of these.
+    """
+    match said:
+        case Judgement():
+            return said
+        case bool():
+            verdict = Verdict.SUCCESS if said else Verdict.FAILURE
+            return Judgement(verdict, f"the checker said {said}", float(said))
+        case int() | float() if 0 <= said <= 1:
+            verdict = Verdict.SUCCESS if said >= 1 else Verdict.FAILURE
+            return Judgement(verdict, f"the checker gave {said:g} of 1", float(said))
+    raise TypeError(f"a checker returns a judgement, True, False or a number in 0..1, not {said!r:.80}")

@@ -1,0 +1,73 @@
+"""After an episode: does what was said agree with what the gate saw?
+
+The alarm is a tool message with status success that the gate has no entry for:
+either a middleware answered by itself (its code ran for real) or something ran outside the gate.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from dreamgym_kit.plain import JsonValue
+
+_HANDED_BACK = "transfer_back_to_"  # a supervisor's own messages: no tool of that name exists
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What does not fit, each as a plain sentence."""
+
+    violations: tuple[str, ...]  # something may have run outside the gate
+    errors: tuple[str, ...]  # the episode cannot be trusted for another reason
+
+
+def reconcile(
+    messages: Sequence[Mapping[str, JsonValue]],
+    *,
+    held_call_ids: Collection[str],
+    intercepted: int,
+    known_tools: Collection[str],
+    structured: Collection[str],
+    asked_tools: Sequence[str],
+) -> Reconciliation:
+    """Compare a transcript with the gate's own log.
+
+    Args:
+        messages: the episode's transcript, from the update stream.
+        held_call_ids: framework call ids that passed the gate.
+        intercepted: how many calls the gate saw, with or without an id.
+        known_tools: names of tools and hooked functions.
+        structured: names that only shape an answer.
+        asked_tools: tool names that models asked for, as heard at the model's leaf.
+    """
+    names = _asked_names(messages)
+    unseen = []
+    failed: set[str] = set()
+    for message in messages:
+        if message.get("role") != "tool" or "status" not in message:
+            continue  # a message of the task's own history was not made in this episode
+        call_id = str(message.get("tool_call_id"))
+        if message.get("status") == "error":
+            failed.add(call_id)
+            continue
+        name = str(message.get("name") or names.get(call_id) or "")
+        if call_id in held_call_ids or name in structured or name.startswith(_HANDED_BACK):
+            continue
+        unseen.append(name or "a tool")
+    violations = tuple(
+        f"{name} answered without passing the gate: a middleware or node ran something by itself"
+        for name in dict.fromkeys(unseen)
+    )
+    wanted = [name for name in asked_tools if name not in structured and name in known_tools]
+    answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
+    if wanted and intercepted == 0 and answered_badly == 0 and not violations:
+        missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
+        return Reconciliation((), (missed,))
+    return Reconciliation(violations, ())
+
+
+def _asked_names(messages: Sequence[Mapping[str, JsonValue]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            found[str(call.get("id"))] = str(call.get("name"))
+    return found
