@@ -167,7 +167,10 @@ class SqliteStore:
         seq = 0
         while last is not None:
             page = self._select(query, (seq, last, *given.values()))
-            for seq, *columns in page:
+            for row, *columns in page:
+                if row <= seq:  # pages of a damaged file can point back: without this, for ever
+                    raise damaged(self._path, f"row {row} after row {seq}")
+                seq = row
                 yield self._read(seq, columns)
             if len(page) < _PAGE:
                 return

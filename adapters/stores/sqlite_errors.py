@@ -36,6 +36,8 @@ def named(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", None)
         words = _WORDS.get(code & _PRIMARY) if code is not None else None
         raise StoreError(f"{path}: {words or _damaged(error)}") from error
+    except UnicodeDecodeError as error:  # SQLite quotes bytes of a damaged schema in its own messages
+        raise damaged(path, "text that is not UTF-8") from error
 
 
 def damaged(path: Path, what: object) -> StoreError:

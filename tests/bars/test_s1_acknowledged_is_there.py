@@ -1,0 +1,39 @@
+"""Bar S1: what a recording process was told is stored is there after `kill -9`."""
+
+import importlib.util
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def acks() -> ModuleType:
+    """The bench of the same bar, by its path: tests are no package."""
+    path = Path(__file__).parents[1] / "bench" / "acks.py"
+    spec = importlib.util.spec_from_file_location("acks", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_twenty_kills_lose_nothing(acks: ModuleType) -> None:
+    trial = acks.run_trial(1, 20)
+    print(f"S1 kills {trial.kills} acknowledged {trial.acknowledged} lost {trial.lost}")
+    assert (trial.kills, trial.lost) == (20, 0)
+
+
+def test_a_store_that_acknowledges_too_early_is_found_out(acks: ModuleType) -> None:
+    assert acks.run_trial(3, 4, store="LateCommitDouble").lost > 0
+
+
+@pytest.mark.bench
+def test_two_hundred_kills_lose_nothing_in_ninety_seconds(acks: ModuleType) -> None:
+    started = time.monotonic()
+    figures = acks.measure(0)
+    print(figures)
+    assert figures == [("lost", 0, "transitions"), ("kills", 200, "kills")]
+    assert time.monotonic() - started < 90
