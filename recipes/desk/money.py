@@ -5,8 +5,8 @@ import re
 _FULL_UNTIL = 14  # days since the order
 _HALF_UNTIL = 30
 
-_MONEY = re.compile(r"\d{1,7}\.\d\d")
-_DAYS = re.compile(r"\d{1,5}")
+_MONEY = re.compile(r"[0-9]{1,7}\.[0-9]{2}")
+_DAYS = re.compile(r"[0-9]{1,5}")
 
 
 def cents(amount: str) -> int:

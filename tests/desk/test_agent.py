@@ -1,0 +1,227 @@
+import asyncio
+import importlib.util
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+from dreamgym_kit.errors import MissingExtra, UserError
+from dreamgym_kit.ports import Outcome
+from dreamgym_kit.recipes.desk import graph as graph_module
+from dreamgym_kit.recipes.desk.agent import choose_model
+from dreamgym_kit.recipes.desk.cases import make_case
+from dreamgym_kit.recipes.desk.checkers import check, goal, request_text
+from dreamgym_kit.recipes.desk.graph import graph, simple_graph
+from dreamgym_kit.recipes.desk.scripted import ScriptedDeskModel, read_conversation
+from dreamgym_kit.recipes.desk.tasks import desk_tasks
+from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.vocabulary import Task, Verdict
+
+TASKS = [task_from_record(record, source="desk") for record in desk_tasks()]
+BY_ID = {task.id: task for task in TASKS}
+Play = Callable[..., Awaitable[Any]]
+SUCCESS = Verdict.SUCCESS
+
+
+def slow_tasks() -> set[str]:
+    """Tasks whose right work refunds a payment that the gateway is slow for."""
+    found = set()
+    for task in TASKS:
+        gateway = {row[0]: row[4] for row in make_case(task.world.seed).rows["payments"]}
+        right = goal(task.world.seed, request_text(task.input))
+        if any(gateway[payment] == "slow" for payment, refund in right.payments.items() if refund.times):
+            found.add(task.id)
+    return found
+
+
+async def play_all(model: ScriptedDeskModel, play: Play, factory: Any = None) -> dict[str, Verdict]:
+    """Every task on the real tools; also holds that the would-be writes alone are judged the same."""
+    verdicts: dict[str, Verdict] = {}
+
+    async def one(desk: Any, task: Task) -> None:
+        def judge(real: Outcome) -> None:
+            judged = check(real)
+            dreamt = check(Outcome(task, real.transitions, (), None, False))
+            assert (judged.verdict, judged.reason, judged.reward) == (
+                dreamt.verdict,
+                dreamt.reason,
+                dreamt.reward,
+            )
+            verdicts[task.id] = judged.verdict
+
+        await play(desk, task, judge)
+
+    if factory is not None:
+        async with factory(model) as desk:
+            await asyncio.gather(*(one(desk, task) for task in TASKS))
+    else:
+        desk = simple_graph(model)
+        await asyncio.gather(*(one(desk, task) for task in TASKS))
+    return verdicts
+
+
+async def test_the_right_colleague_solves_every_task_on_the_real_tools_mcp_included(play: Play) -> None:
+    verdicts = await play_all(ScriptedDeskModel(fixed=True), play, graph)
+    assert len(verdicts) == len(TASKS)
+    assert set(verdicts.values()) == {SUCCESS}
+
+
+async def test_the_planted_bug_fails_on_slow_payments_and_nowhere_else(play: Play) -> None:
+    verdicts = await play_all(ScriptedDeskModel(), play)
+    assert {task for task, verdict in verdicts.items() if verdict is not SUCCESS} == slow_tasks()
+    assert 8 <= len(slow_tasks()) <= 14
+
+
+@pytest.mark.parametrize(
+    ("model", "at_least", "at_most"),
+    [
+        (ScriptedDeskModel(variant="junior"), 0.3, 0.6),
+        (ScriptedDeskModel(variant="slip", seed=1), 0.4, 0.8),
+        (ScriptedDeskModel(variant="slip", seed=2), 0.4, 0.8),
+        (ScriptedDeskModel(variant="mixed"), 0.4, 0.9),
+    ],
+    ids=["junior", "slip-1", "slip-2", "mixed"],
+)
+async def test_other_colleagues_solve_some_tasks(
+    model: ScriptedDeskModel, at_least: float, at_most: float, play: Play
+) -> None:
+    verdicts = await play_all(model, play)
+    share = Counter(verdicts.values())[SUCCESS] / len(verdicts)
+    assert at_least <= share <= at_most
+
+
+async def test_the_bug_refunds_again_and_the_fix_looks_first_and_that_is_all_that_differs(play: Play) -> None:
+    for task_id in sorted(slow_tasks()):
+        calls = {}
+        for fixed in (False, True):
+            played = await play(simple_graph(ScriptedDeskModel(fixed=fixed)), BY_ID[task_id])
+            calls[fixed] = [(step.call.tool, dict(step.call.args)) for step in played.transitions]
+        again = next(
+            at for at, (bad, good) in enumerate(zip(calls[False], calls[True], strict=True)) if bad != good
+        )
+        assert calls[False][again] == calls[False][again - 1]
+        assert (calls[False][again][0], calls[True][again][0]) == ("refund_payment", "list_payments")
+        assert calls[False][:again] == calls[True][:again]
+        assert calls[False][again + 1 :] == calls[True][again + 1 :]
+
+
+async def test_all_tools_are_used_by_the_right_colleague(play: Play) -> None:
+    desk = simple_graph(ScriptedDeskModel(fixed=True))
+    used = {step.call.tool for task in TASKS for step in (await play(desk, task)).transitions}
+    assert used == {
+        *("find_customer", "list_orders", "get_order", "list_payments", "track_parcel", "refund_quote"),
+        *("summarise_case", "update_address", "cancel_order", "reship_order", "create_ticket", "escalate"),
+        *("refund_payment", "send_mail", "delete_customer"),
+    }
+
+
+async def test_some_turns_make_several_calls_at_once_reads_and_writes(play: Play) -> None:
+    desk = simple_graph(ScriptedDeskModel(fixed=True))
+    together = set()
+    for task in TASKS:
+        for message in (await play(desk, task)).messages:
+            if isinstance(message, AIMessage) and len(message.tool_calls) > 1:
+                together.add(tuple(sorted(call["name"] for call in message.tool_calls)))
+    assert ("get_order", "track_parcel") in together
+    assert ("cancel_order", "cancel_order") in together
+
+
+async def test_what_was_escalated_is_in_the_state(play: Play) -> None:
+    desk = simple_graph(ScriptedDeskModel(fixed=True))
+    states = {}
+    for task in TASKS:
+        played = await play(desk, task)
+        states[task.id] = (played.final.get("escalated", []), sorted(played.books.escalated))
+    assert all(sorted(state) == books for state, books in states.values())
+    assert any(state for state, _ in states.values())
+
+
+async def test_the_same_conversation_gets_the_same_reply_with_the_same_call_ids(play: Play) -> None:
+    task = BY_ID["broken-01"]
+    runs = [await play(simple_graph(ScriptedDeskModel()), task) for _ in range(2)]
+    told = [[(type(m), m.content, getattr(m, "tool_calls", None)) for m in run.messages] for run in runs]
+    assert told[0] == told[1]
+    ids = [call["id"] for m in runs[0].messages if isinstance(m, AIMessage) for call in m.tool_calls]
+    assert ids == [f"call_{number:02d}" for number in range(1, len(ids) + 1)]
+
+
+async def test_a_second_request_in_the_same_thread_is_worked_by_itself() -> None:
+    model = ScriptedDeskModel(fixed=True)
+    history = [
+        HumanMessage("Ana here. Your service is bad."),
+        AIMessage("", tool_calls=[{"name": "find_customer", "args": {"name": "Ana"}, "id": "call_01"}]),
+        ToolMessage('{"customer_id": "C10", "tier": "basic"}', tool_call_id="call_01"),
+        AIMessage("I am sorry. We will look into it."),
+        HumanMessage("Ana here. My bike arrived broken."),
+    ]
+    assert read_conversation(history) == ("Ana here. My bike arrived broken.", [])
+    reply = await model.ainvoke(history)
+    assert reply.tool_calls[0]["name"] == "find_customer"
+    assert reply.tool_calls[0]["id"] == "call_02"
+
+
+async def test_replies_are_matched_to_their_calls_in_whatever_order_they_come() -> None:
+    calls = [{"name": "get_order", "args": {}, "id": "a"}, {"name": "track_parcel", "args": {}, "id": "b"}]
+    history = [
+        HumanMessage("Where is my order O11?"),
+        AIMessage("", tool_calls=calls),
+        ToolMessage([{"type": "text", "text": '{"state": "lost"}'}], tool_call_id="b"),
+        ToolMessage("no order O11", tool_call_id="a", status="error"),
+    ]
+    _, [[order, parcel]] = read_conversation(history)
+    assert (order.error, parcel.value) == ("no order O11", {"state": "lost"})
+
+
+def test_tokens_are_counted_so_that_budgets_have_something_to_count() -> None:
+    usage = ScriptedDeskModel().invoke([HumanMessage("Where is my order O11?")]).usage_metadata
+    assert usage is not None
+    assert usage["input_tokens"] == 6
+    assert usage["output_tokens"] > 0
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+
+
+def test_the_stand_in_is_called_scripted_wherever_its_kind_is_shown() -> None:
+    assert ScriptedDeskModel()._llm_type == "scripted-desk"
+    assert "Scripted" in ScriptedDeskModel.__name__
+
+
+def test_the_model_is_chosen_by_name_or_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DESK_MODEL", raising=False)
+    assert choose_model() == ScriptedDeskModel()
+    assert choose_model("scripted:fixed") == ScriptedDeskModel(fixed=True)
+    monkeypatch.setenv("DESK_MODEL", "scripted:junior")
+    assert choose_model() == ScriptedDeskModel(variant="junior")
+    assert choose_model("scripted") == ScriptedDeskModel()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("scripted:best", "DESK_MODEL: there is no script 'best'; known: fixed, junior, slip, mixed."),
+        ("nobody:model", "DESK_MODEL: 'nobody:model' cannot be used ("),
+    ],
+)
+def test_a_model_that_is_not_there_is_one_line(name: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        choose_model(name)
+    assert str(refused.value).startswith(said)
+    assert "\n" not in str(refused.value)
+
+
+async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(graph_module, "find_spec", lambda name: None if name == "mcp" else real(name))
+    with pytest.raises(MissingExtra, match=r"pip install 'dreamgym-kit\[desk\]'"):
+        simple_graph()
+    with pytest.raises(MissingExtra):
+        async with graph():
+            pass
+
+
+def test_importing_the_entry_point_needs_no_extra() -> None:
+    source = Path(graph_module.__file__).read_text(encoding="utf-8")
+    top = [line for line in source.splitlines() if line.startswith(("import ", "from "))]
+    assert not any("langchain" in line or "mcp" in line or "langgraph" in line for line in top)

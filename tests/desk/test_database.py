@@ -1,0 +1,172 @@
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.recipes.desk.database import (
+    OPERATIONS,
+    Desk,
+    DeskError,
+    GatewayTimeout,
+    create_desk,
+    desk_file,
+    scratch_desk,
+)
+
+ROWS = {
+    "customers": [("C10", "Ana", "Oslo", "gold"), ("C11", "Ben", "Rome", "basic")],
+    "orders": [
+        ("O10", "C10", "lamp", "new", "02", "21.80"),
+        ("O11", "C10", "bike", "shipped", "09", "88.00"),
+        ("O12", "C11", "sofa", "delivered", "40", "95.60"),
+    ],
+    "payments": [
+        ("P10", "O10", "21.80", "captured", "fast"),
+        ("P11", "O11", "88.00", "captured", "slow"),
+        ("P12", "O12", "95.60", "failed", "fast"),
+    ],
+    "parcels": [("O11", "north", "lost")],
+}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    create_desk(tmp_path / "desk.db", ROWS)
+    with desk_file(tmp_path / "desk.db") as opened:
+        yield opened
+
+
+def test_reads_tell_what_the_rows_say(desk: Desk) -> None:
+    assert desk.find_customer("Ana") == {"customer_id": "C10", "name": "Ana", "city": "Oslo", "tier": "gold"}
+    assert desk.list_orders("C10") == [
+        {"order_id": "O10", "item": "lamp", "status": "new"},
+        {"order_id": "O11", "item": "bike", "status": "shipped"},
+    ]
+    assert desk.get_order("O12") == {
+        "order_id": "O12",
+        "customer_id": "C11",
+        "item": "sofa",
+        "status": "delivered",
+        "days": "40",
+        "total": "95.60",
+    }
+    assert desk.list_payments("O10") == [
+        {"payment_id": "P10", "amount": "21.80", "status": "captured", "refunded": "0.00"}
+    ]
+    assert desk.track_parcel("O11") == {"order_id": "O11", "carrier": "north", "state": "lost"}
+
+
+def test_writes_answer_what_they_did_and_are_there_afterwards(desk: Desk) -> None:
+    assert desk.update_address("C11", "Lyon") == {"customer_id": "C11", "city": "Lyon"}
+    assert desk.cancel_order("O10") == {"order_id": "O10", "status": "cancelled"}
+    assert desk.reship_order("O11") == {"order_id": "O11", "reshipped": "yes"}
+    assert desk.create_ticket("C10", "refund") == {"ticket_id": "T1", "customer_id": "C10", "topic": "refund"}
+    assert desk.create_ticket("C11", "return")["ticket_id"] == "T2"
+    assert desk.escalate("O11", "address") == {"target_id": "O11", "escalated": "yes"}
+    assert desk.escalate("C10", "complaint") == {"target_id": "C10", "escalated": "yes"}
+    assert desk.send_mail("C10", "Hello.") == {"customer_id": "C10", "mail": "sent"}
+    assert desk.delete_customer("C11") == {"customer_id": "C11", "deleted": "yes"}
+    books = desk.books()
+    assert dict(books.cities) == {"C10": "Oslo"}
+    assert books.orders["O10"] == "cancelled"
+    assert dict(books.reships) == {"O11": 1}
+    assert (books.escalated, books.ticketed, books.mailed) == ({"O11", "C10"}, {"C10", "C11"}, {"C10"})
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "said"),
+    [
+        ("find_customer", ["Zoe"], "no customer is called Zoe"),
+        ("list_orders", ["C99"], "no customer C99"),
+        ("get_order", ["O99"], "no order O99"),
+        ("list_payments", ["O99"], "no order O99"),
+        ("track_parcel", ["O99"], "no order O99"),
+        ("track_parcel", ["O10"], "no parcel was sent for O10 yet"),
+        ("update_address", ["C99", "Rome"], "no customer C99"),
+        ("cancel_order", ["O99"], "no order O99"),
+        ("reship_order", ["O99"], "no order O99"),
+        ("create_ticket", ["C99", "refund"], "no customer C99"),
+        ("escalate", ["X1", "missing"], "no order or customer X1"),
+        ("refund_payment", ["P99", "21.80"], "no payment P99"),
+        ("refund_payment", ["P12", "95.60"], "P12 failed, there is nothing to refund"),
+        ("refund_payment", ["P10", "21.81"], "a refund of P10 is 0.01 to 21.80, not 21.81"),
+        ("refund_payment", ["P10", "0.00"], "a refund of P10 is 0.01 to 21.80, not 0.00"),
+        ("refund_payment", ["P10", "-5.00"], "'-5.00' is not an amount such as 19.90"),
+        ("refund_payment", ["P10", "all"], "'all' is not an amount such as 19.90"),
+        ("send_mail", ["C99", "Hello."], "no customer C99"),
+        ("delete_customer", ["C99"], "no customer C99"),
+    ],
+)
+def test_what_the_desk_refuses_it_names_and_leaves_undone(
+    desk: Desk, tool: str, args: list[str], said: str
+) -> None:
+    before = desk.books()
+    with pytest.raises(DeskError) as refused:
+        desk.call(tool, dict(zip(OPERATIONS[tool][1], args, strict=True)))
+    assert str(refused.value) == said
+    assert desk.books() == before
+
+
+def test_an_order_is_cancelled_once(desk: Desk) -> None:
+    desk.cancel_order("O11")  # shipped: the desk does as it is told
+    with pytest.raises(DeskError, match="O11 is already cancelled"):
+        desk.cancel_order("O11")
+
+
+def test_a_payment_refunded_twice_shows_as_money(desk: Desk) -> None:
+    assert desk.refund_payment("P10", "21.80")["refunded"] == "21.80"
+    assert desk.refund_payment("P10", "21.80")["refunded"] == "43.60"
+    [payment] = desk.list_payments("O10")
+    assert payment == {"payment_id": "P10", "amount": "21.80", "status": "refunded", "refunded": "43.60"}
+    refund = desk.books().payments["P10"]
+    assert (refund.amount_cents, refund.refunded_cents, refund.times) == (2180, 4360, 2)
+
+
+def test_the_first_refund_of_a_slow_payment_arrives_though_the_gateway_does_not_answer(desk: Desk) -> None:
+    with pytest.raises(GatewayTimeout, match="TimeoutError: no answer from the payment gateway after 30 s"):
+        desk.refund_payment("P11", "88.00")
+    assert desk.list_payments("O11")[0]["refunded"] == "88.00"
+    assert desk.refund_payment("P11", "88.00")["refunded"] == "176.00"  # from then on it answers
+
+
+def test_refunds_at_the_same_moment_are_both_counted(tmp_path: Path) -> None:
+    create_desk(tmp_path / "desk.db", ROWS)
+    from concurrent.futures import ThreadPoolExecutor
+
+    def refund(_: int) -> None:
+        with desk_file(tmp_path / "desk.db") as desk:
+            desk.refund_payment("P10", "21.80")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(refund, range(12)))
+    with desk_file(tmp_path / "desk.db") as desk:
+        assert desk.books().payments["P10"].refunded_cents == 12 * 2180
+
+
+def test_a_desk_in_memory_is_the_same_desk(desk: Desk) -> None:
+    with scratch_desk(ROWS) as scratch:
+        assert scratch.books() == desk.books()
+        with pytest.raises(GatewayTimeout):
+            scratch.refund_payment("P11", "88.00")
+        assert scratch.books().payments["P11"].refunded_cents == 8800
+    assert desk.books().payments["P11"].refunded_cents == 0
+
+
+def test_an_operation_or_argument_that_is_not_there_is_a_refusal(desk: Desk) -> None:
+    with pytest.raises(DeskError, match="the desk has no operation books"):
+        desk.call("books", {})
+    with pytest.raises(DeskError, match="send_mail needs body"):
+        desk.call("send_mail", {"customer_id": "C10"})
+
+
+def test_a_new_desk_never_starts_from_an_old_file(tmp_path: Path) -> None:
+    create_desk(tmp_path / "desk.db", ROWS)
+    with pytest.raises(FileExistsError):
+        create_desk(tmp_path / "desk.db", ROWS)
+
+
+def test_opening_a_desk_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(sqlite3.OperationalError), desk_file(tmp_path / "none.db"):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,35 @@
+from importlib import import_module
+from pathlib import Path
+
+from dreamgym_kit.recipes.desk import tasks
+from dreamgym_kit.recipes.desk.graph import graph
+from dreamgym_kit.recipes.desk.mcp_server import parcel_tools
+from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS
+from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.vocabulary import Effect
+
+SETTINGS = load_settings(file=Path(tasks.__file__).parent / "dreamgym.toml", environ={})
+
+
+async def test_the_settings_say_the_effect_of_every_tool_and_of_no_other() -> None:
+    async with parcel_tools() as parcels:
+        names = {tool.name for tool in (*LOCAL_TOOLS, *parcels)}
+    assert {*SETTINGS.tools} == names
+
+
+def test_what_cannot_be_undone_is_said_to_be_so() -> None:
+    destructive = {name for name, tool in SETTINGS.tools.items() if tool.effect is Effect.DESTRUCTIVE}
+    assert destructive == {"refund_payment", "send_mail", "delete_customer"}
+    assert {tool.effect for tool in SETTINGS.tools.values()} == {*Effect}
+
+
+def test_graph_tasks_checker_and_world_are_where_the_settings_say() -> None:
+    def found(reference: str) -> object:
+        module, _, name = reference.partition(":")
+        return getattr(import_module(module), name)
+
+    assert SETTINGS.graph is not None
+    assert found(SETTINGS.graph) is graph
+    assert SETTINGS.resolve(SETTINGS.tasks or "") == tasks.TASKS_FILE
+    assert callable(found(SETTINGS.checkers["desk"]))
+    assert isinstance(found(SETTINGS.worlds["desk"]), type)
