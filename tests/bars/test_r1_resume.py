@@ -1,0 +1,104 @@
+"""R1: a run that was killed and resumed is the unbroken run: same digests, same totals, nothing twice."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.rollout.journal import JournalReader
+
+SCRIPT = Path(__file__).parents[1] / "rollout" / "scripted_run.py"
+
+
+@dataclass(frozen=True)
+class Figures:
+    different: int
+    done_twice: int
+    missing: int
+    same_totals: bool
+    kills: int
+
+
+def start(root: Path, name: str, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(SCRIPT), str(root), name, *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def finish(root: Path, name: str, *options: str) -> dict[str, object]:
+    process = start(root, name, *options)
+    out, _ = process.communicate(timeout=100)
+    assert process.returncode == 0
+    return json.loads(out)
+
+
+def lines(root: Path, name: str) -> list[str]:
+    """Ids in the journal's file as they stand there: the reader would hide one that stands twice."""
+    path = root / name / "episodes.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [
+        json.loads(line)["episode"]["id"] for line in text.splitlines(keepends=True) if line.endswith("\n")
+    ]
+
+
+def killed_and_resumed(root: Path, *, episodes: int, kills: int, plant: tuple[str, ...] = ()) -> Figures:
+    size = ("--episodes", str(episodes))
+    whole = finish(root, "unbroken", *size)
+    dice = random.Random(1)
+    for target in sorted(dice.sample(range(1, episodes - 10), kills)):
+        process = start(root, "killed", *size, *plant)
+        while process.poll() is None and len(lines(root, "killed")) < target:
+            time.sleep(0.002)
+        time.sleep(dice.uniform(0, 0.01))
+        process.kill()
+        process.communicate()
+    resumed = finish(root, "killed", *size, *plant)
+    unbroken = {episode.id: episode.digest for episode in JournalReader(root / "unbroken/episodes.jsonl")}
+    again = {episode.id: episode.digest for episode in JournalReader(root / "killed/episodes.jsonl")}
+    counted = (
+        "total",
+        "success",
+        "failure",
+        "undetermined",
+        "cut",
+        "not_run",
+        "calls",
+        "cost_usd",
+        "stopped",
+    )
+    assert len(unbroken) == episodes
+    return Figures(
+        different=sum(again.get(name) != digest for name, digest in unbroken.items()),
+        done_twice=sum(count - 1 for count in Counter(lines(root, "killed")).values()),
+        missing=len(unbroken.keys() - again.keys()),
+        same_totals=all(whole[name] == resumed[name] for name in counted),
+        kills=kills,
+    )
+
+
+def test_a_killed_and_resumed_run_is_the_unbroken_one(tmp_path: Path) -> None:
+    figures = killed_and_resumed(tmp_path, episodes=60, kills=3)
+    print(f"R1 {figures}")
+    assert figures == Figures(0, 0, 0, True, 3)
+
+
+@pytest.mark.slow
+def test_two_hundred_episodes_killed_at_twenty_random_points(tmp_path: Path) -> None:
+    figures = killed_and_resumed(tmp_path, episodes=200, kills=20)
+    print(f"R1 {figures}")
+    assert figures == Figures(0, 0, 0, True, 20)
+
+
+@pytest.mark.slow
+def test_a_journal_that_forgets_what_is_done_is_caught(tmp_path: Path) -> None:
+    assert killed_and_resumed(tmp_path, episodes=40, kills=2, plant=("--plant", "forgetful")).done_twice > 0
+
+
+@pytest.mark.slow
+def test_episodes_that_depend_on_the_order_they_ran_in_are_caught(tmp_path: Path) -> None:
+    assert killed_and_resumed(tmp_path, episodes=40, kills=2, plant=("--way", "by-order")).different > 0

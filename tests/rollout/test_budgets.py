@@ -1,0 +1,135 @@
+"""Budgets by their properties, against a plain account of what was in flight."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamgym_kit.errors import BudgetSpent
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.vocabulary import Call
+
+CALL = Call("look_up", {})
+cents = st.integers(0, 50).map(lambda count: count / 100)
+steps = st.lists(
+    st.tuples(st.sampled_from(["reserve", "settle", "refund", "refund twice"]), cents, st.floats(0, 1)),
+    max_size=60,
+)
+
+
+def play(
+    budget: RunBudget, moves: list[tuple[str, float, float]], *, honest: bool
+) -> tuple[int, float, float, int]:
+    """Give (calls, dollars, the most dollars in flight at once, the most calls) after ending what is open."""
+    open_now: list = []
+    most = 0.0
+    calls = 0
+    for move, usd, share in [*moves, *[("settle", 0.5, 1.0)] * len(moves)]:
+        if move == "reserve":
+            try:
+                open_now.append((budget.reserve(usd=usd), usd))
+            except BudgetSpent:
+                continue
+            most = max(most, sum(0.5 if not honest else held for _, held in open_now))
+        elif open_now:
+            reservation, held = open_now.pop()
+            if move == "settle":
+                budget.settle(reservation, usd=held * share if honest else usd)
+                calls += 1
+            else:
+                budget.refund(reservation)
+            if move == "refund twice":
+                budget.refund(reservation)
+    return budget.calls, budget.usd, most, calls
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(steps, st.integers(0, 20), cents)
+def test_strict_is_never_passed(moves: list, limit: int, usd: float) -> None:
+    calls, spent, _, settled = play(RunBudget(limit, usd, strict=True), moves, honest=True)
+    assert calls == settled <= limit
+    assert 0 <= spent <= usd
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(steps, st.integers(0, 20), cents)
+def test_without_strict_only_what_is_in_flight_passes_it(moves: list, limit: int, usd: float) -> None:
+    calls, spent, in_flight, settled = play(RunBudget(limit, usd), moves, honest=False)
+    assert calls == settled <= limit
+    assert 0 <= spent <= usd + in_flight + 1e-9
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(st.lists(cents, max_size=30))
+def test_what_is_refunded_can_be_spent_again(amounts: list[float]) -> None:
+    budget = RunBudget(calls=1, usd=0.5, strict=True)
+    for usd in amounts:
+        budget.refund(budget.reserve(usd=usd))
+    budget.settle(budget.reserve(usd=0.5))
+    assert (budget.calls, budget.usd) == (1, 0.5)
+
+
+def test_no_limit_lets_everything_through() -> None:
+    budget = RunBudget()
+    for _ in range(100):
+        budget.settle(budget.reserve(usd=1e6))
+    assert (budget.calls, budget.usd) == (100, 1e8)
+
+
+def test_the_refusal_names_the_limit_and_counts_nothing() -> None:
+    budget = RunBudget(calls=1)
+    budget.charge(CALL)
+    for _ in range(3):
+        with pytest.raises(BudgetSpent, match=r"^budget spent: calls \(limit 1\)$"):
+            budget.charge(CALL)
+    assert budget.calls == 1
+    spent = RunBudget(usd=0.25)
+    spent.settle(spent.reserve(usd=None), usd=0.3)
+    with pytest.raises(BudgetSpent, match=r"^budget spent: spend in USD \(limit 0.25\)$"):
+        spent.reserve(usd=0.01)
+
+
+def test_a_free_call_needs_no_dollars() -> None:
+    budget = RunBudget(usd=0.0)
+    budget.charge(CALL)
+    with pytest.raises(BudgetSpent):
+        budget.reserve(usd=None)
+
+
+def test_what_earlier_legs_spent_counts() -> None:
+    budget = RunBudget(calls=10, usd=1.0)
+    budget.count_earlier(calls=9, usd=0.5)
+    budget.charge(CALL)
+    assert (budget.calls, budget.usd) == (10, 0.5)
+    with pytest.raises(BudgetSpent):
+        budget.charge(CALL)
+
+
+def test_sums_are_exact() -> None:
+    budget = RunBudget(usd=1.0, strict=True)
+    for _ in range(10):
+        budget.settle(budget.reserve(usd=0.1))
+    assert budget.usd == 1.0
+    with pytest.raises(BudgetSpent):
+        budget.reserve(usd=1e-9)
+
+
+def test_a_reservation_ends_once() -> None:
+    budget = RunBudget(calls=2)
+    reservation = budget.reserve()
+    budget.settle(reservation)
+    with pytest.raises(ValueError, match="settled or refunded before"):
+        budget.settle(reservation)
+    budget.refund(reservation)
+    assert budget.calls == 1
+
+
+@pytest.mark.parametrize("amount", [-1.0, float("nan"), float("inf")])
+def test_amounts_that_are_none_are_refused(amount: float) -> None:
+    for wrong in (lambda: RunBudget(usd=amount), lambda: RunBudget().reserve(usd=amount)):
+        with pytest.raises(ValueError, match="finite and not negative"):
+            wrong()
+    for wrong in (lambda: RunBudget(-1), lambda: RunBudget().reserve(-1)):
+        with pytest.raises(ValueError, match="zero or more"):
+            wrong()
+    with pytest.raises(ValueError, match="must be told the most"):
+        RunBudget(usd=1.0, strict=True).reserve(usd=None)

@@ -1,0 +1,116 @@
+"""Events: written as they happen, by many threads, and never the end of a run."""
+
+import errno
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.errors import RunDirectoryError
+from dreamgym_kit.ports import EventSink
+from dreamgym_kit.rollout import files
+from dreamgym_kit.rollout.events import EventLog, FanOut, NoEvents
+
+
+class ListSink:
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, dict]] = []
+
+    def emit(self, kind: str, /, **facts: object) -> None:
+        self.heard.append((kind, facts))
+
+
+class BrokenSink:
+    """A double of a display that fails."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def emit(self, kind: str, /, **facts: object) -> None:
+        self.asked += 1
+        raise OSError("no terminal")
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_event_is_a_line_once_emit_returns(tmp_path: Path) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        log.emit("call", episode="a.1", tool="pay", step=1, provenance="real", effect="write")
+        (line,) = lines(tmp_path / "events.jsonl")
+    assert line.pop("at") > 1e9
+    assert line == {
+        "event": "call", "episode": "a.1", "tool": "pay", "step": 1, "provenance": "real", "effect": "write",
+    }  # fmt: skip
+
+
+def test_facts_that_are_no_json_are_made_plain(tmp_path: Path) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        log.emit("finding", text="\ud800\x1b[31m", steps=(1, 2), more=float("nan"), at="x", event="y")
+    (line,) = lines(tmp_path / "events.jsonl")
+    assert (line["event"], line["steps"], line["more"]) == ("finding", [1, 2], {"$float": "nan"})
+
+
+def test_a_resumed_log_goes_on_after_a_torn_line(tmp_path: Path) -> None:
+    (path := tmp_path / "events.jsonl").write_text('{"at": 1}\n{"at')
+    with EventLog(path) as log:
+        log.emit("run_started")
+    whole, torn, added = path.read_text().splitlines()
+    assert (whole, torn) == ('{"at": 1}', '{"at')
+    assert json.loads(added)["event"] == "run_started"
+
+
+def test_threads_do_not_tear_each_others_lines(tmp_path: Path) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        threads = [
+            threading.Thread(target=lambda: [log.emit("call", text="x" * 5000) for _ in range(50)])
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(lines(tmp_path / "events.jsonl")) == 400
+
+
+def test_a_full_disk_silences_the_log_and_not_the_run(tmp_path: Path, monkeypatch) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+
+    def full(_descriptor: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "write", full)
+    log.emit("call")
+    monkeypatch.undo()
+    log.emit("call")
+    assert "events.jsonl: cannot be written (No space left on device)" in log.failed
+    log.close()
+    log.emit("call")
+    assert lines(tmp_path / "events.jsonl") == []
+
+
+def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events.jsonl")
+    with pytest.raises(RunDirectoryError, match=r"events\.jsonl: is not a plain file"):
+        EventLog(tmp_path / "events.jsonl")
+
+
+def test_every_sink_hears_and_a_broken_one_is_dropped() -> None:
+    first, broken, last = ListSink(), BrokenSink(), ListSink()
+    fan = FanOut([first, broken, NoEvents(), last])
+    fan.emit("run_started", run="a")
+    fan.emit("run_finished")
+    assert first.heard == last.heard == [("run_started", {"run": "a"}), ("run_finished", {})]
+    assert (broken.asked, [str(error) for error in fan.broken]) == (1, ["no terminal"])
+
+
+def test_all_of_them_are_event_sinks(tmp_path: Path) -> None:
+    sinks: list[EventSink] = [NoEvents(), FanOut([]), EventLog(tmp_path / "events.jsonl")]
+    for sink in sinks:
+        sink.emit("call", kind="a fact may be called kind")
+    sinks[-1].close()

@@ -1,0 +1,209 @@
+"""The journal: what it acknowledged is there, once, whatever happened to the file's end."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamgym_kit.errors import NotJson, RunDirectoryError
+from dreamgym_kit.rollout import files, journal
+from dreamgym_kit.rollout.journal import Journal, JournalReader, TornLine
+from dreamgym_kit.vocabulary import Episode, Verdict, World
+
+
+def episode(number: int, reason: str = "paid", final: object = None) -> Episode:
+    return Episode(f"t{number}.1", f"t{number}", 1, World(), Verdict.SUCCESS, reason, final=final)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "episodes.jsonl"
+
+
+def write(path: Path, *numbers: int) -> bytes:
+    with Journal(path) as opened:
+        for number in numbers:
+            opened.append(episode(number))
+    return path.read_bytes()
+
+
+def test_what_was_appended_is_read_in_that_order(path: Path) -> None:
+    write(path, 2, 1, 3)
+    assert list(JournalReader(path)) == [episode(2), episode(1), episode(3)]
+
+
+def test_it_is_in_the_file_once_append_returns(path: Path) -> None:
+    with Journal(path, fsync=True) as opened:
+        opened.append(episode(1))
+        assert list(JournalReader(path)) == [episode(1)]
+
+
+def test_an_episode_is_accepted_once(path: Path) -> None:
+    with Journal(path) as opened:
+        assert opened.append(episode(1, "first"))
+        assert not opened.append(episode(1, "second"))
+    with Journal(path) as opened:
+        assert not opened.append(episode(1, "third"))
+    assert [found.reason for found in JournalReader(path)] == ["first"]
+
+
+def test_of_two_records_of_one_episode_the_first_wins(path: Path) -> None:
+    line = write(path, 1)
+    path.write_bytes(line + line)
+    reader = JournalReader(path)
+    assert ([found.id for found in reader], reader.repeated) == (["t1.1"], 1)
+
+
+def test_a_journal_that_is_not_there_holds_nothing(path: Path) -> None:
+    assert list(JournalReader(path)) == []
+    assert not path.exists()
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(st.lists(st.text(st.characters(), max_size=20), max_size=4), st.data())
+def test_any_prefix_loads_with_all_its_whole_lines(reasons: list[str], data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "episodes.jsonl"
+        with Journal(path) as opened:
+            for number, reason in enumerate(reasons):
+                opened.append(episode(number, reason))
+        whole = path.read_bytes()
+        cut = data.draw(st.integers(0, len(whole)))
+        path.write_bytes(whole[:cut])
+        kept = [found.reason for found in JournalReader(path)]
+        assert kept == reasons[: whole[:cut].count(b"\n")]
+
+
+def test_reading_a_torn_journal_changes_nothing_and_says_so(path: Path) -> None:
+    whole = write(path, 1, 2)
+    path.write_bytes(whole[:-9])
+    reader = JournalReader(path)
+    assert [found.id for found in reader] == ["t1.1"]
+    assert reader.torn == TornLine(2, len(whole) // 2, len(whole) // 2 - 9)
+    assert path.read_bytes() == whole[:-9]
+
+
+def test_opening_a_torn_journal_cuts_the_torn_line_off_and_says_so(path: Path) -> None:
+    whole = write(path, 1, 2)
+    path.write_bytes(whole[:-9])
+    with Journal(path) as opened:
+        size = len(whole) // 2 - 9
+        assert str(opened.torn) == f"line 2 was half-written ({size} bytes); its episode is run again"
+        assert opened.append(episode(2))
+    assert path.read_bytes() == whole
+
+
+def test_a_half_written_line_that_happens_to_be_json_is_torn(path: Path) -> None:
+    whole = write(path, 1, 2)
+    start = len(whole) // 2
+    record = json.loads(whole[start:])
+    record["episode"]["reason"] = ""
+    path.write_bytes(whole[:start] + json.dumps(record, separators=(",", ":")).encode() + b"\n")
+    reader = JournalReader(path)
+    assert ([found.id for found in reader], reader.torn is not None) == (["t1.1"], True)
+
+
+def test_a_tail_of_zeros_after_a_power_cut_is_torn(path: Path) -> None:
+    whole = write(path, 1)
+    path.write_bytes(whole + b"\0" * 4096)
+    with Journal(path) as opened:
+        assert list(opened.done) == ["t1.1"]
+    assert path.read_bytes() == whole
+
+
+def test_a_damaged_line_with_others_after_it_is_an_error_that_names_it(path: Path) -> None:
+    whole = write(path, 1, 2, 3)
+    path.write_bytes(whole.replace(b"paid", b"payd", 1))
+    message = (
+        f"{path}:1: this line is damaged: its checksum does not fit; remove it to have its episode run again."
+    )
+    with pytest.raises(RunDirectoryError) as caught:
+        Journal(path)
+    assert str(caught.value) == message
+    assert path.read_bytes() == whole.replace(b"paid", b"payd", 1)
+
+
+def test_a_line_of_a_newer_version_is_named(path: Path) -> None:
+    path.write_bytes(write(path, 1).replace(b'"journal":1', b'"journal":2'))
+    with pytest.raises(
+        RunDirectoryError, match=r"episodes.jsonl:1: written in journal version 2, this version reads 1"
+    ):
+        Journal(path)
+
+
+@pytest.mark.parametrize("body", [b'{"schema":1}', b"NaN", b"[" * 5000 + b"]" * 5000, b"{"])
+def test_a_line_with_a_right_sum_and_wrong_content_is_named(path: Path, body: bytes) -> None:
+    path.write_bytes(b'{"journal":1,"sum":"%s","episode":%s}\n' % (journal._checksum(body), body))
+    with pytest.raises(RunDirectoryError, match=r"episodes.jsonl:1: this line is damaged: "):
+        list(JournalReader(path))
+
+
+def test_what_cannot_be_written_as_json_leaves_no_trace(path: Path) -> None:
+    before = write(path, 1)
+    with Journal(path) as opened, pytest.raises(NotJson):
+        opened.append(episode(2, final={"x": float("nan")}))
+    assert path.read_bytes() == before
+
+
+def test_what_the_reader_would_refuse_for_its_size_is_not_written(path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(journal, "MAX_LINE", 1000)
+    with Journal(path) as opened:
+        with pytest.raises(NotJson, match=r"episode 't1.1' is larger than 1000 bytes"):
+            opened.append(episode(1, "x" * 1000))
+        assert opened.append(episode(1))
+
+
+@pytest.mark.parametrize("taken", [0, 1, 50])
+def test_a_full_disk_is_named_and_what_was_finished_stays(path: Path, monkeypatch, taken: int) -> None:
+    opened = Journal(path)
+    opened.append(episode(1))
+    before = path.read_bytes()
+    real_write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if taken and data.startswith(b'{"journal"'):
+            return real_write(descriptor, data[:taken])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "write", full)
+    with pytest.raises(RunDirectoryError) as caught:
+        opened.append(episode(2))
+    hint = "(No space left on device); free some space, then resume the run."
+    assert str(caught.value) == f"{path}: cannot be written {hint}"
+    monkeypatch.undo()
+    with pytest.raises(RunDirectoryError):  # no line may follow one that is perhaps torn
+        opened.append(episode(3))
+    opened.close()
+    assert path.read_bytes() == before
+    assert write(path, 2, 3).startswith(before)
+
+
+def test_a_folder_and_a_pipe_in_its_place_are_named(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RunDirectoryError, match=r"folder: cannot be opened \(Is a directory\)"):
+        Journal(tmp_path / "folder")
+    with pytest.raises(RunDirectoryError, match="pipe: is not a plain file; move it away"):
+        Journal(tmp_path / "pipe")
+    with pytest.raises(RunDirectoryError, match="pipe: is not a plain file"):
+        list(JournalReader(tmp_path / "pipe"))
+
+
+@pytest.mark.slow
+def test_ten_thousand_episodes_are_streamed(path: Path) -> None:
+    import tracemalloc
+
+    with Journal(path) as opened:
+        for number in range(10_000):
+            opened.append(episode(number, "x" * 10_000))
+    tracemalloc.start()
+    count = sum(1 for _ in JournalReader(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 10_000
+    assert peak < 10 * 2**20

@@ -1,0 +1,59 @@
+"""The lock of a run directory: one owner, named; free the moment it dies."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.errors import RunDirectoryError
+from dreamgym_kit.rollout.lock import RunLock
+
+HOLD = """
+import sys
+from pathlib import Path
+from dreamgym_kit.rollout.lock import RunLock
+lock = RunLock(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_owner_is_told_who_holds_it(tmp_path: Path) -> None:
+    with RunLock(tmp_path / "lock"), pytest.raises(RunDirectoryError) as caught:
+        RunLock(tmp_path / "lock")
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path}: in use by process {os.getpid()} on ")
+    assert message.endswith("; wait until it is done, or stop it.")
+
+
+def test_it_is_free_after_release(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path / "lock")
+    lock.release()
+    lock.release()
+    RunLock(tmp_path / "lock").release()
+
+
+def test_the_lock_of_a_killed_owner_is_free_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout.readline() == "held\n"
+        with pytest.raises(RunDirectoryError, match=f"in use by process {owner.pid} on "):
+            RunLock(tmp_path / "lock")
+        owner.kill()
+        owner.wait()
+        RunLock(tmp_path / "lock").release()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', "\0" * 5000])
+def test_an_owner_that_did_not_sign_is_still_an_owner(tmp_path: Path, content: str) -> None:
+    with RunLock(tmp_path / "lock"):
+        (tmp_path / "lock").write_text(content)
+        with pytest.raises(RunDirectoryError, match="in use by another process; wait"):
+            RunLock(tmp_path / "lock")
+
+
+def test_what_a_dead_owner_left_in_the_file_locks_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text('{"pid": 1, "host": "here", "since": "ever"}' * 100)
+    RunLock(tmp_path / "lock").release()

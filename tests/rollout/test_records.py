@@ -1,0 +1,125 @@
+"""Episodes as JSON: what is written is what is read, and what was changed in between is named."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Episode,
+    Finding,
+    Provenance,
+    Split,
+    Transition,
+    Verdict,
+    World,
+)
+
+STEP = Transition(
+    call=Call("refund", {"id": "pay_1", "usd": 88.0}, call_id="c1", node="tools"),
+    answer=Answer({"ok": False}, Provenance.FAULT, 0.5, [1], "timed out", "Timeout", {"x": [1]}, ("t",), "y"),
+    effect=Effect.DESTRUCTIVE,
+    episode="a.1",
+    step=1,
+    world=World("desk", 7),
+    task="a",
+    after="abc",
+    tenant="acme",
+    split=Split.HELD_OUT,
+    elapsed_s=0.25,
+    recorded_at=1.5,
+)  # fmt: skip
+FULL = Episode(
+    id="a.1",
+    task="a",
+    sibling=1,
+    world=World("desk", 7),
+    verdict=Verdict.FAILURE,
+    reason="refunded twice",
+    transitions=(STEP,),
+    messages=(
+        {"role": "assistant", "content": "ok", "tool_calls": [{"id": "c1", "name": "refund", "args": {}}]},
+    ),
+    reward=0.25,
+    stop="violation",
+    violations=("tried to mail",),
+    findings=(Finding("repeated_write", "refunded twice", (1, 2), "critical"),),
+    model_calls=3,
+    tokens=100,
+    cost_usd=0.02,
+    attempt=2,
+    started_at=1.0,
+    elapsed_s=2.5,
+    counts={"bad_arguments": 1},
+    final={"done": [True, None]},
+)
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(-1e300, 1e300), st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
+    max_leaves=8,
+)  # fmt: skip
+
+
+def through_json(episode: Episode) -> Episode:
+    return episode_from_record(json.loads(json.dumps(episode_to_record(episode))))
+
+
+def test_every_field_comes_back() -> None:
+    assert through_json(FULL) == FULL
+    assert through_json(Episode("b.1", "b", 1, World(), Verdict.SUCCESS, "ok")).reward is None
+
+
+@settings(max_examples=50, derandomize=True, deadline=None)
+@given(content=values, final=values, text=st.text(st.characters()))
+def test_any_json_value_comes_back(content: object, final: object, text: str) -> None:
+    step = replace(STEP, answer=Answer(content))
+    episode = replace(
+        FULL, id=text, reason=text, transitions=(step,), messages=({"content": content},), final=final
+    )
+    assert through_json(episode) == episode
+
+
+@pytest.mark.parametrize("name", list(episode_to_record(FULL)))
+def test_a_missing_field_is_named(name: str) -> None:
+    record = episode_to_record(FULL)
+    del record[name]
+    with pytest.raises(NotJson, match=f"^{name}: missing$"):
+        episode_from_record(record)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sibling": "1"}, "sibling: expected a whole number, got '1'"),
+        ({"verdict": "succes"}, "verdict: 'succes'; did you mean 'success'?"),
+        ({"reward": True}, "reward: expected a finite number, got true"),
+        ({"transitions": [{}]}, "transitions[0]: schema: missing"),
+        ({"messages": ["x"]}, "messages[0]: expected an object, got 'x'"),
+        ({"findings": [{"kind": "x"}]}, "findings[0].text: missing"),
+        ({"counts": {"a": 0.5}}, "counts.a: expected a whole number, got 0.5"),
+        ({"rewards": 1}, "rewards: no such field; did you mean 'reward'?"),
+        ({"schema": 2}, "schema: 2 is not 1, the one that this version reads"),
+    ],
+)
+def test_a_wrong_field_is_named(change: dict[str, object], message: str) -> None:
+    with pytest.raises(NotJson) as caught:
+        episode_from_record(episode_to_record(FULL) | change)
+    assert str(caught.value) == message
+
+
+def test_a_record_that_was_edited_does_not_pass() -> None:
+    with pytest.raises(NotJson, match=r"^digest: '[0-9a-f]{40}' is not that of this content"):
+        episode_from_record(episode_to_record(FULL) | {"verdict": "success"})
+
+
+@pytest.mark.parametrize("final", [float("nan"), {1: 2}, {"x": object()}])
+def test_what_has_no_json_form_is_refused_on_writing(final: object) -> None:
+    with pytest.raises(NotJson):
+        episode_to_record(replace(FULL, final=final))

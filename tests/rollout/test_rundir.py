@@ -1,0 +1,212 @@
+"""The run directory: what it refuses and how it says so; that a resume is of the same run."""
+
+import errno
+import json
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamgym_kit.errors import NotJson, RunDirectoryError
+from dreamgym_kit.rollout import files
+from dreamgym_kit.rollout.manifest import Manifest, differences, manifest_from_record, manifest_to_record
+from dreamgym_kit.rollout.rundir import RunDirectory, directory_name, latest_run, new_run
+from dreamgym_kit.vocabulary import Episode, Verdict, World
+
+SETTINGS = {"graph": "desk:graph", "n": 4, "seed": 7, "dream": {"abstain_below": 0.3, "faults": {}}}
+MANIFEST = Manifest("7f3a", 1000.0, SETTINGS, {"python": "3.11"})
+EPISODE = Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "ok")
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """A run that has one episode and was left."""
+    with RunDirectory.create(tmp_path / "runs", "desk-7f3a", MANIFEST) as run, run.journal() as journal:
+        journal.append(EPISODE)
+        return run.path
+
+
+def refusal_of_resume(path: Path, manifest: Manifest = MANIFEST) -> str:
+    with pytest.raises(RunDirectoryError) as caught:
+        RunDirectory.resume(path, manifest)
+    return str(caught.value).replace(str(path), "RUN")
+
+
+def test_a_run_is_written_and_read(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path / "runs", "2026-11-21-desk-7f3a", MANIFEST) as run:
+        assert run.path == tmp_path / "runs" / "2026-11-21-desk-7f3a"
+        with run.journal() as journal, run.events() as events:
+            journal.append(EPISODE)
+            events.emit("run_started", run="7f3a")
+        assert run.read_report() is None
+        assert run.write_report({"success": 1}) == run.path / "report.json"
+    read = RunDirectory.open(run.path)
+    assert (read.manifest, list(read.episodes()), read.read_report()) == (MANIFEST, [EPISODE], {"success": 1})
+    assert {path.name for path in run.path.iterdir()} == {
+        *("manifest.json", "episodes.jsonl", "events.jsonl", "report.json", "lock")
+    }
+
+
+def test_a_resumed_run_goes_on_with_its_own_manifest(there: Path) -> None:
+    later = replace(MANIFEST, run="ffff", created_at=2000.0, about={"python": "3.12"})
+    with RunDirectory.resume(there, later) as run, run.journal() as journal:
+        assert run.manifest == MANIFEST
+        assert list(journal.done) == ["a.1"]
+
+
+def test_resume_refuses_other_settings_and_names_each(there: Path) -> None:
+    other = {
+        "graph": "desk:graph",
+        "n": 8,
+        "dream": {"abstain_below": 0.5, "faults": {"x": 1}},
+        "crawl": True,
+    }
+    assert refusal_of_resume(there, replace(MANIFEST, matters=other)) == (
+        "RUN: was begun with other settings: crawl: not set there, true here; "
+        "dream.abstain_below: 0.3 there, 0.5 here; dream.faults: {} there, not set here; "
+        "dream.faults.x: not set there, 1 here; n: 4 there, 8 here; seed: 7 there, not set here. "
+        "Resume with the old ones, or begin a new run."
+    )
+    RunDirectory.resume(there, MANIFEST).close()  # the refusal kept no lock
+
+
+def test_a_run_in_use_is_refused_with_its_owner(there: Path) -> None:
+    with RunDirectory.resume(there, MANIFEST):
+        assert refusal_of_resume(there).startswith("RUN: in use by process ")
+        assert list(RunDirectory.open(there).episodes()) == [EPISODE]  # reading needs no lock
+
+
+@pytest.mark.parametrize(("schema", "age"), [(0, "an older"), (2, "a newer")])
+def test_a_run_of_another_schema_is_named(there: Path, schema: int, age: str) -> None:
+    path = there / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": schema}))
+    assert refusal_of_resume(there) == (
+        f"RUN/manifest.json: the run was written by {age} dreamgym-kit "
+        f"(run schema {schema}, this one reads 1)."
+    )
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "run": 7}', "\udcff"]
+)
+def test_a_manifest_that_is_none_is_named(there: Path, content: str) -> None:
+    (there / "manifest.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert refusal_of_resume(there).startswith("RUN/manifest.json: ")
+
+
+def test_what_is_no_run_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file", tmp_path / "none"):
+        assert refusal_of_resume(path) == "RUN: is not a run directory (it has no manifest.json)."
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_run_opened_for_reading_is_not_written(there: Path) -> None:
+    run = RunDirectory.open(there)
+    for write in (run.journal, run.events, lambda: run.write_report({})):
+        with pytest.raises(RunDirectoryError, match="opened for reading only; resume the run to write to it"):
+            write()
+
+
+def test_a_name_that_is_taken_is_refused(there: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"is there already; resume it or choose another name\.$"):
+        RunDirectory.create(there.parent, there.name, MANIFEST)
+    assert list(RunDirectory.open(there).episodes()) == [EPISODE]
+
+
+def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(RunDirectoryError, match=r"runs: cannot be made \(File exists\)"):
+        RunDirectory.create(tmp_path / "runs", "a", MANIFEST)
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.ENOSPC, "free some space, then resume the run"), (errno.EROFS, "check who may write there"),
+     (errno.EIO, "what was finished is kept")],
+)  # fmt: skip
+def test_a_disk_that_refuses_is_named_and_the_old_file_stays(
+    there: Path, monkeypatch, number: int, hint: str
+) -> None:
+    def refuse(_descriptor: int, _data: bytes) -> int:
+        raise OSError(number, "the disk's word")
+
+    with RunDirectory.resume(there, MANIFEST) as run:
+        run.write_report({"old": True})
+        monkeypatch.setattr(files.os, "write", refuse)
+        with pytest.raises(RunDirectoryError) as caught:
+            run.write_report({"old": False})
+        assert str(caught.value) == f"{there}/report.json: cannot be written (the disk's word); {hint}."
+        assert run.read_report() == {"old": True}
+        with pytest.raises(RunDirectoryError, match="the disk's word"):
+            RunDirectory.create(there.parent, "another", MANIFEST)
+    assert [path.name for path in there.parent.iterdir()] == [there.name]
+    assert not [path for path in there.iterdir() if path.name.startswith(".")]
+
+
+def test_names_of_new_runs_say_day_and_label_and_are_free(tmp_path: Path) -> None:
+    run, name = new_run(tmp_path, "Desk: the Graph!", date(2026, 11, 21))
+    assert name == f"2026-11-21-desk-the-graph-{run}"
+    assert len(run) == 4
+    assert new_run(tmp_path, "../", date(2026, 11, 21))[1].startswith("2026-11-21-run-")
+    assert directory_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "/a", "CON", "com1", "a.b", "x" * 101, "a\n", "\ud800"]
+)
+def test_a_name_that_is_not_plain_becomes_a_digest(name: str) -> None:
+    assert directory_name(name).startswith("run-")
+    assert directory_name(name) != directory_name(name + "x")
+
+
+def test_the_latest_run_is_the_one_begun_last(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    with pytest.raises(
+        RunDirectoryError, match="runs: holds no run yet; begin one with dreamgym-kit simulate"
+    ):
+        latest_run(root)
+    for name, created_at in (("b", 2.0), ("c", 3.0), ("a", 1.0)):
+        RunDirectory.create(root, name, replace(MANIFEST, created_at=created_at)).close()
+    (root / "c" / "manifest.json").write_text("{")
+    (root / "z").mkdir()
+    assert latest_run(root) == root / "b"
+
+
+objects = st.recursive(
+    st.dictionaries(
+        st.text(max_size=3), st.one_of(st.integers(), st.text(max_size=3), st.none()), max_size=3
+    ),
+    lambda inner: st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=50, derandomize=True, deadline=None)
+@given(objects, objects)
+def test_settings_differ_in_nothing_exactly_when_they_are_equal(one: dict, other: dict) -> None:
+    assert differences(one, json.loads(json.dumps(one))) == []
+    assert differences({"a.b": one}, {"a": {"b": one}}) != []
+    if one != other:
+        assert differences(one, other) != []
+
+
+@settings(max_examples=50, derandomize=True, deadline=None)
+@given(objects, objects, st.text(st.characters()))
+def test_a_manifest_is_read_as_it_was_written(matters: dict, about: dict, run: str) -> None:
+    manifest = Manifest(run, 1.5, matters, about)
+    assert manifest_from_record(json.loads(json.dumps(manifest_to_record(manifest)))) == manifest
+
+
+def test_many_differences_are_counted_and_long_values_are_cut() -> None:
+    found = differences({str(number): "x" * 1000 for number in range(20)}, {})
+    assert (len(found), found[-1]) == (11, "and 10 more")
+    assert all(len(line) < 120 for line in found)
+
+
+def test_a_misspelt_field_of_a_manifest_is_named() -> None:
+    with pytest.raises(NotJson, match="matter: no such field; did you mean 'matters'"):
+        manifest_from_record(manifest_to_record(MANIFEST) | {"matter": {}})

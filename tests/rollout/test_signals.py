@@ -1,0 +1,96 @@
+"""The switch and the signals that press it, in this process; bar R3 tries them on whole processes."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from dreamgym_kit.rollout.signals import stop_on_signals
+from dreamgym_kit.rollout.stop import StopSwitch
+
+
+def test_the_first_signal_asks_and_the_second_cancels() -> None:
+    stop = StopSwitch()
+    with stop_on_signals(stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (stop.requested, stop.cancelled, stop.reason, stop.exit_code) == (True, False, "SIGTERM", 143)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert (stop.cancelled, stop.reason, stop.exit_code) == (True, "SIGTERM", 130)
+
+
+@pytest.mark.parametrize("leave_after_s", [None, 60.0])
+def test_the_handlers_of_before_come_back(leave_after_s: float | None) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(KeyError), stop_on_signals(StopSwitch(), leave_after_s=leave_after_s):
+        assert signal.getsignal(signal.SIGINT) not in before
+        raise KeyError
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_in_a_worker_thread_nothing_is_changed() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    async def work() -> None:
+        with stop_on_signals(StopSwitch()):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=lambda: asyncio.run(work()))
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+async def test_a_signal_wakes_a_loop_that_sleeps() -> None:
+    stop, heard = StopSwitch(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stop.listen(lambda: loop.call_soon_threadsafe(heard.set))
+    with stop_on_signals(stop):
+        threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+        await asyncio.wait_for(heard.wait(), 5)
+
+
+def test_the_first_reason_stays_and_each_change_is_told_once() -> None:
+    stop, told = StopSwitch(), []
+    end = stop.listen(lambda: told.append((stop.requested, stop.cancelled)))
+    stop.request("budget")
+    stop.request("again")
+    stop.cancel("now")
+    stop.cancel("again")
+    assert (stop.reason, told) == ("budget", [(True, False), (True, True)])
+    assert (stop.signal, stop.exit_code) == (None, None)
+    end()
+    other = StopSwitch()
+    other.listen(lambda: told.append("x"))()
+    other.request("x")
+    assert "x" not in told
+
+
+def test_ctrl_c_after_a_budget_stopped_the_run_still_needs_two() -> None:
+    stop = StopSwitch()
+    stop.request("budget")
+    stop.press(signal.SIGINT)
+    assert (stop.cancelled, stop.exit_code) == (False, 130)
+    stop.press(signal.SIGINT)
+    assert stop.cancelled
+
+
+HELD = """
+import os, signal, sys, threading, time
+from dreamgym_kit.rollout.signals import stop_on_signals
+from dreamgym_kit.rollout.stop import StopSwitch
+with stop_on_signals(StopSwitch(), leave_after_s=float(sys.argv[1])):
+    for _ in range(int(sys.argv[2])):
+        os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=time.sleep, args=(1.5,)).start()
+"""
+
+
+@pytest.mark.parametrize(("presses", "code"), [(1, 0), (2, 143)])
+def test_a_process_held_by_a_thread_leaves_after_the_second_signal(presses: int, code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", HELD, "0.3", str(presses)], timeout=20, check=False)
+    assert done.returncode == code

@@ -1,0 +1,130 @@
+"""Hard limits of a whole run: how many calls it may make and what it may spend.
+
+Decides who may go ahead: an amount is reserved before a call, settled with its real cost after it, or
+refunded when it did not happen. Counted in whole calls and whole billionths of a dollar, so that sums
+are exact. Thread-safe: tools run in threads.
+
+A limit of calls is never passed. What a call will cost is known only afterwards: by default a call may go
+while the limit of dollars is not reached, so that a run passes it by at most what was in flight; `strict`
+also holds back what is reserved, so that a run never passes it as long as no call costs more than was
+reserved for it.
+"""
+
+import threading
+from dataclasses import dataclass
+from math import ceil, isfinite
+
+from dreamgym_kit.errors import BudgetSpent
+from dreamgym_kit.vocabulary import Call
+
+_NANO = 10**9
+
+
+@dataclass(eq=False, slots=True)
+class Reservation:
+    """What is set aside for one call until it is settled or refunded."""
+
+    calls: int
+    nano_usd: int
+    open: bool = True
+
+
+class RunBudget:
+    """Calls and dollars that a run may spend; None is no limit."""
+
+    def __init__(self, calls: int | None = None, usd: float | None = None, *, strict: bool = False) -> None:
+        if calls is not None and calls < 0:
+            raise ValueError("a budget of calls is zero or more")
+        self._call_limit = calls
+        self._usd_limit = None if usd is None else _nano(usd)
+        self._strict = strict
+        self._lock = threading.Lock()
+        self._calls = self._nano_usd = 0  # settled
+        self._calls_held = self._nano_usd_held = 0  # reserved
+
+    @property
+    def calls(self) -> int:
+        """Calls made, without those in flight."""
+        return self._calls
+
+    @property
+    def usd(self) -> float:
+        """Dollars spent, without those in flight."""
+        return self._nano_usd / _NANO
+
+    def charge(self, call: Call) -> None:  # noqa: ARG002  the form in which the gate asks
+        """Count one call that is about to be answered.
+
+        Raises:
+            BudgetSpent: there is none left; nothing was counted.
+        """
+        self.settle(self.reserve())
+
+    def reserve(self, calls: int = 1, usd: float | None = 0.0) -> Reservation:
+        """Set aside what is about to be spent.
+
+        Args:
+            calls: how many.
+            usd: the most that they can cost; 0.0 for what is free, None where nobody knows.
+
+        Raises:
+            BudgetSpent: it does not fit; nothing was set aside.
+            ValueError: a strict budget of dollars is asked for an unknown amount.
+        """
+        if calls < 0:
+            raise ValueError("a reservation of calls is zero or more")
+        if usd is None and self._strict and self._usd_limit is not None:
+            raise ValueError("a strict budget must be told the most that a call can cost")
+        nano = 0 if usd is None else _nano(usd)
+        with self._lock:
+            if self._call_limit is not None and self._calls + self._calls_held + calls > self._call_limit:
+                raise BudgetSpent("calls", limit=self._call_limit)
+            if usd != 0 and not self._affords(nano):
+                raise BudgetSpent("spend in USD", limit=(self._usd_limit or 0) / _NANO)
+            self._calls_held += calls
+            self._nano_usd_held += nano
+        return Reservation(calls, nano)
+
+    def settle(self, reservation: Reservation, *, usd: float | None = None) -> None:
+        """Count what was reserved as spent, with its real cost where that is known. Once per reservation."""
+        nano = reservation.nano_usd if usd is None else _nano(usd)
+        with self._lock:
+            self._end(reservation)
+            self._calls += reservation.calls
+            self._nano_usd += nano
+
+    def refund(self, reservation: Reservation) -> None:
+        """Give back what was reserved: the call did not happen. A second time gives nothing back."""
+        with self._lock:
+            if reservation.open:
+                self._end(reservation)
+
+    def count_earlier(self, *, calls: int, usd: float) -> None:
+        """Count what earlier legs of a resumed run have spent, limit or not."""
+        nano = _nano(usd)
+        if calls < 0:
+            raise ValueError("calls are zero or more")
+        with self._lock:
+            self._calls += calls
+            self._nano_usd += nano
+
+    def _affords(self, nano_usd: int) -> bool:
+        if self._usd_limit is None:
+            return True
+        if self._strict:
+            return self._nano_usd + self._nano_usd_held + nano_usd <= self._usd_limit
+        return self._nano_usd < self._usd_limit
+
+    def _end(self, reservation: Reservation) -> None:
+        if not reservation.open:
+            raise ValueError("this reservation was settled or refunded before")
+        reservation.open = False
+        self._calls_held -= reservation.calls
+        self._nano_usd_held -= reservation.nano_usd
+
+
+def _nano(usd: float) -> int:
+    """Dollars in billionths, rounded up: a budget errs on the side of spending less."""
+    if not isfinite(usd) or usd < 0:
+        raise ValueError(f"an amount of dollars is finite and not negative, got {usd}")
+    return ceil(usd * _NANO)

@@ -1,0 +1,103 @@
+"""Who hears what happens in a run: the event log, several sinks at once, or nobody.
+
+    run_started       run, graph, tasks, episodes, n, seed       the command
+    episode_started   episode                                    the engine
+    call              episode, tool, step, provenance, effect    the gate's session
+    finding           episode, finding, text, steps              whoever judges
+    violation         episode, text                              the gate's session
+    episode_finished  episode, verdict, reason, calls, done, total   the engine
+    run_stopping      reason                                     the engine
+    run_finished      the totals                                 the command
+
+The log is for people and progress; nothing is resumed or judged from it, so it never stops a run: where
+it cannot be written it falls silent and says so in `failed`.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from dreamgym_kit.plain import JsonValue, to_plain
+from dreamgym_kit.ports import EventSink
+from dreamgym_kit.rollout.files import open_plain, refused, write_whole
+
+
+class NoEvents:
+    """Hears nothing."""
+
+    def emit(self, kind: str, /, **facts: JsonValue) -> None:
+        """See `EventSink.emit`."""
+
+
+class FanOut:
+    """Gives each event to several sinks; one that breaks its word and raises hears nothing more.
+
+    Attributes:
+        broken: what the sinks that were dropped had raised.
+    """
+
+    def __init__(self, sinks: Sequence[EventSink]) -> None:
+        self._sinks = tuple(sinks)
+        self.broken: list[Exception] = []
+
+    def emit(self, kind: str, /, **facts: JsonValue) -> None:
+        """See `EventSink.emit`."""
+        for sink in self._sinks:
+            try:
+                sink.emit(kind, **facts)
+            except Exception as error:  # noqa: BLE001  boundary: a broken display must not end a run
+                self.broken.append(error)
+                self._sinks = tuple(kept for kept in self._sinks if kept is not sink)
+
+
+class EventLog:
+    """Appends each event as one JSON line: `{"at": <Unix time>, "event": <kind>, ...facts}`.
+
+    Attributes:
+        failed: why nothing is written any more, None while all is well.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open for appending; a line that a killed process left half-written is ended first."""
+        self.path = path
+        self.failed: str | None = None
+        self._lock = threading.Lock()  # sync tools emit from their threads
+        self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            size = os.fstat(self._descriptor).st_size
+            if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+                write_whole(self._descriptor, b"\n")
+        except OSError as error:
+            self.close()
+            raise refused(path, "cannot be written", error) from error
+
+    def emit(self, kind: str, /, **facts: JsonValue) -> None:
+        """See `EventSink.emit`."""
+        event = {"at": round(time.time(), 3), "event": kind} | {
+            name: to_plain(fact) for name, fact in facts.items() if name not in ("at", "event")
+        }
+        line = json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n"
+        with self._lock:
+            if self.failed is not None or self._descriptor < 0:
+                return
+            try:
+                write_whole(self._descriptor, line)
+            except OSError as error:
+                self.failed = str(refused(self.path, "cannot be written", error))
+
+    def close(self) -> None:
+        """Close the file; calling it twice does no harm, later events are not written."""
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,163 @@
+"""An episode as one JSON object, and back: what the journal keeps and a report reads.
+
+Every field of the vocabulary is written, none may be missing or unknown, and the episode's digest is
+written beside them and compared on reading: a record that was edited or mixed up is named.
+"""
+
+from collections.abc import Mapping
+
+from dreamgym_kit.canonical import canonical
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.replay.records import transition_from_record, transition_to_record
+from dreamgym_kit.rollout.fields import (
+    Fields,
+    anything,
+    items,
+    mapping,
+    name_of,
+    number,
+    number_or_none,
+    shown,
+    text,
+    texts,
+    whole,
+)
+from dreamgym_kit.vocabulary import SCHEMA_VERSION, Episode, Finding, Transition, Verdict, World
+
+_WORLD = ("name", "seed")
+_FINDING = ("kind", "text", "steps", "severity")
+_EPISODE = (
+    *("schema", "digest", "id", "task", "sibling", "world", "verdict", "reason", "transitions", "messages"),
+    *("reward", "stop", "violations", "findings", "model_calls", "tokens", "cost_usd", "attempt"),
+    *("started_at", "elapsed_s", "counts", "final"),
+)
+
+
+def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
+    """Give an episode as a JSON object with every field and its digest.
+
+    Raises:
+        NotJson: a value in it has no JSON form.
+    """
+    canonical(episode.final)  # the digest leaves it out: what cannot be written is refused here
+    return {
+        "schema": SCHEMA_VERSION,
+        "digest": episode.digest,
+        "id": episode.id,
+        "task": episode.task,
+        "sibling": episode.sibling,
+        "world": {"name": episode.world.name, "seed": episode.world.seed},
+        "verdict": str(episode.verdict),
+        "reason": episode.reason,
+        "transitions": [transition_to_record(transition) for transition in episode.transitions],
+        "messages": [dict(message) for message in episode.messages],
+        "reward": episode.reward,
+        "stop": episode.stop,
+        "violations": list(episode.violations),
+        "findings": [_finding_to_record(finding) for finding in episode.findings],
+        "model_calls": episode.model_calls,
+        "tokens": episode.tokens,
+        "cost_usd": episode.cost_usd,
+        "attempt": episode.attempt,
+        "started_at": episode.started_at,
+        "elapsed_s": episode.elapsed_s,
+        "counts": dict(episode.counts),
+        "final": episode.final,
+    }
+
+
+def episode_from_record(record: object) -> Episode:
+    """Read what `episode_to_record` wrote.
+
+    Raises:
+        NotJson: names the missing, wrong or unknown field, another schema, or a digest that the
+            content does not have.
+    """
+    fields = Fields(record, "", _EPISODE)
+    schema = fields.take("schema", whole)
+    if schema != SCHEMA_VERSION:
+        raise NotJson(f"schema: {shown(schema)} is not {SCHEMA_VERSION}, the one that this version reads")
+    fields.refuse_unknown()
+    episode = _episode(fields)
+    written = fields.take("digest", text)
+    if written != episode.digest:
+        raise NotJson(f"digest: {shown(written)} is not that of this content ({episode.digest})")
+    return episode
+
+
+def _episode(fields: Fields) -> Episode:
+    return Episode(
+        id=fields.take("id", text),
+        task=fields.take("task", text),
+        sibling=fields.take("sibling", whole),
+        world=fields.take("world", _world),
+        verdict=fields.take("verdict", name_of(Verdict)),
+        reason=fields.take("reason", text),
+        transitions=fields.take("transitions", _transitions),
+        messages=fields.take("messages", _messages),
+        reward=fields.take("reward", number_or_none),
+        stop=fields.take("stop", text),
+        violations=fields.take("violations", texts),
+        findings=fields.take("findings", _findings),
+        model_calls=fields.take("model_calls", whole),
+        tokens=fields.take("tokens", whole),
+        cost_usd=fields.take("cost_usd", number),
+        attempt=fields.take("attempt", whole),
+        started_at=fields.take("started_at", number),
+        elapsed_s=fields.take("elapsed_s", number),
+        counts=fields.take("counts", _counts),
+        final=fields.take("final", anything),
+    )
+
+
+def _world(value: object, where: str) -> World:
+    fields = Fields(value, where, _WORLD)
+    fields.refuse_unknown()
+    return World(fields.take("name", text), fields.take("seed", whole))
+
+
+def _transitions(value: object, where: str) -> tuple[Transition, ...]:
+    found = []
+    for place, item in enumerate(items(value, where)):
+        try:
+            found.append(transition_from_record(item))
+        except NotJson as error:
+            raise NotJson(f"{where}[{place}]: {error}") from None
+    return tuple(found)
+
+
+def _messages(value: object, where: str) -> tuple[Mapping[str, JsonValue], ...]:
+    return tuple(mapping(item, f"{where}[{place}]") for place, item in enumerate(items(value, where)))
+
+
+def _findings(value: object, where: str) -> tuple[Finding, ...]:
+    return tuple(_finding(item, f"{where}[{place}]") for place, item in enumerate(items(value, where)))
+
+
+def _finding(value: object, where: str) -> Finding:
+    fields = Fields(value, where, _FINDING)
+    fields.refuse_unknown()
+    return Finding(
+        kind=fields.take("kind", text),
+        text=fields.take("text", text),
+        steps=fields.take("steps", _steps),
+        severity=fields.take("severity", text),
+    )
+
+
+def _finding_to_record(finding: Finding) -> dict[str, JsonValue]:
+    return {
+        "kind": finding.kind,
+        "text": finding.text,
+        "steps": list(finding.steps),
+        "severity": finding.severity,
+    }
+
+
+def _steps(value: object, where: str) -> tuple[int, ...]:
+    return tuple(whole(item, f"{where}[{place}]") for place, item in enumerate(items(value, where)))
+
+
+def _counts(value: object, where: str) -> Mapping[str, int]:
+    return {name: whole(item, f"{where}.{name}") for name, item in mapping(value, where).items()}
