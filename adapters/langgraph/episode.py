@@ -178,6 +178,8 @@ class LangGraphRunner:
             structured=HOLDINGS.structured | self.policy.structured,
             asked_tools=session.asked_tools,
         )
+        if found.bad_arguments:
+            session.count("bad_arguments", found.bad_arguments)
         if course.stop == "finished" and found.errors:
             session.violations.extend(found.errors)
         if self.policy.mode is Mode.DREAM:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ class OpenConnection:
     kind: str  # "tcp", "udp", "unix"
     remote: str  # "10.0.0.5:5432", "/run/docker.sock"
 
+    def __str__(self) -> str:
+        return f"{self.kind} connection to {self.remote} (descriptor {self.fd})"
+
 
 def open_connections() -> list[OpenConnection]:
     """Every connected socket of this process, by descriptor; [] where the system keeps no list of them.
@@ -32,8 +36,16 @@ def open_connections() -> list[OpenConnection]:
 
 
 def _connection(fd: int) -> OpenConnection | None:
-    # Gone meanwhile, not a socket, not connected: an OSError each, and nothing to report.
-    with suppress(OSError), socket.socket(fileno=os.dup(fd)) as door:
+    # Gone meanwhile, not connected: an OSError each, and nothing to report.
+    with suppress(OSError):
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return None  # socket.socket would fail on a copy of it, and leave that copy open
+        return _named(fd)
+    return None
+
+
+def _named(fd: int) -> OpenConnection | None:
+    with socket.socket(fileno=os.dup(fd)) as door:
         remote = door.getpeername()
         if door.family == socket.AF_UNIX:
             name = os.fsdecode(remote)
@@ -42,4 +54,3 @@ def _connection(fd: int) -> OpenConnection | None:
         host, port = remote[:2]
         kind = "udp" if door.type == socket.SOCK_DGRAM else "tcp"
         return OpenConnection(fd, kind, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-    return None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dreamgym_kit.plain import JsonValue
 
 _HANDED_BACK = "transfer_back_to_"  # a supervisor's own messages: no tool of that name exists
+_BAD_ARGUMENTS = "Error invoking tool"  # how LangGraph's tool node begins its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Reconciliation:
 
     violations: tuple[str, ...]  # something may have run outside the gate
     errors: tuple[str, ...]  # the episode cannot be trusted for another reason
+    bad_arguments: int = 0  # calls that the framework answered itself: their arguments did not fit
 
 
 def reconcile(
@@ -42,12 +44,14 @@ def reconcile(
     names = _asked_names(messages)
     unseen = []
     failed: set[str] = set()
+    bad_arguments = 0
     for message in messages:
         if message.get("role") != "tool" or "status" not in message:
             continue  # a message of the task's own history was not made in this episode
         call_id = str(message.get("tool_call_id"))
         if message.get("status") == "error":
             failed.add(call_id)
+            bad_arguments += str(message.get("content")).startswith(_BAD_ARGUMENTS)
             continue
         name = str(message.get("name") or names.get(call_id) or "")
         if call_id in held_call_ids or name in structured or name.startswith(_HANDED_BACK):
@@ -61,8 +65,8 @@ def reconcile(
     answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
     if wanted and intercepted == 0 and answered_badly == 0 and not violations:
         missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
-        return Reconciliation((), (missed,))
-    return Reconciliation(violations, ())
+        return Reconciliation((), (missed,), bad_arguments)
+    return Reconciliation(violations, (), bad_arguments)
 
 
 def _asked_names(messages: Sequence[Mapping[str, JsonValue]]) -> dict[str, str]:

@@ -25,13 +25,12 @@ current: ContextVar[Session | None] = ContextVar("dreamgym_session", default=Non
 class _Process:
     """What holds for the whole process. `armed` is read on every tool call: one attribute, no lock."""
 
-    __slots__ = ("armed", "ended", "lock", "sessions", "strays")
+    __slots__ = ("armed", "lock", "sessions", "strays")
 
     def __init__(self) -> None:
         self.armed = False
         self.lock = threading.Lock()
         self.sessions: dict[str, Session] = {}
-        self.ended: set[str] = set()
         self.strays: list[str] = []
 
 
@@ -72,7 +71,6 @@ def entered(session: Session) -> Iterator[Session]:
         current.reset(token)
         with PROCESS.lock:
             PROCESS.sessions.pop(session.id, None)
-            PROCESS.ended.add(session.id)
 
 
 def find(key: str | None, tool: str) -> Session | None:

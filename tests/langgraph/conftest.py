@@ -1,0 +1,113 @@
+"""Projects as users have them: a folder with an agent module, tasks and perhaps settings."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.gate.registry import PROCESS, wake
+
+_NUMBERS = itertools.count()
+
+AGENT = '''
+from typing import Any
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+from langchain.agents import create_agent
+from pathlib import Path
+
+TOUCHED = Path(__file__).parent / "touched"
+STATUS = {"o1": "open"}
+
+
+class ScriptedModelDouble(BaseChatModel):
+    """Says its turns in order; a turn is a text or a list of (tool, args)."""
+
+    turns: list[Any]
+
+    @property
+    def _llm_type(self): return "scripted-double"
+
+    def bind_tools(self, tools, **kwargs): return self
+
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        said = sum(isinstance(message, AIMessage) for message in messages)
+        turn = self.turns[min(said, len(self.turns) - 1)]
+        calls = [] if isinstance(turn, str) else [
+            {"name": name, "args": args, "id": f"call{said}-{number}", "type": "tool_call"}
+            for number, (name, args) in enumerate(turn)
+        ]
+        usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+        message = AIMessage(turn if isinstance(turn, str) else "", tool_calls=calls, usage_metadata=usage)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def touch(name):
+    with TOUCHED.open("a") as file:
+        file.write(name + " ")
+
+
+@tool
+def get_order(order_id: str) -> dict:
+    """Read an order."""
+    touch("get_order")
+    return {"order_id": order_id, "status": STATUS.get(order_id, "unknown")}
+
+
+@tool
+async def cancel_order(order_id: str) -> str:
+    """Cancel an order."""
+    touch("cancel_order")
+    STATUS[order_id] = "cancelled"
+    return "ok"
+
+
+TURNS = [[("get_order", {"order_id": "o1"})], [("cancel_order", {"order_id": "o1"})],
+         [("get_order", {"order_id": "o1"})], "Cancelled."]
+graph = create_agent(ScriptedModelDouble(turns=TURNS), [get_order, cancel_order])
+
+
+def check(outcome):
+    return any(entry.call.tool == "cancel_order" for entry in outcome.transitions)
+'''
+
+
+class Project:
+    """A user's folder; `module` is unlike any other test's, since modules stay imported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.module = f"agent_{next(_NUMBERS)}"
+
+    def write(self, more: str = "", *, base: str = AGENT) -> str:
+        """Write the agent module; gives the spec of its graph."""
+        (self.folder / f"{self.module}.py").write_text(base + dedent(more))
+        return f"{self.module}:graph"
+
+    def touched(self) -> list[str]:
+        """Real tool bodies that ran."""
+        file = self.folder / "touched"
+        return file.read_text().split() if file.exists() else []
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield Project(tmp_path)
+    if PROCESS.armed:
+        wake()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gate() -> Iterator[None]:
+    install()
+    yield
+    if PROCESS.armed:
+        wake()
+    uninstall()

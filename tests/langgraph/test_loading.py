@@ -1,0 +1,155 @@
+"""Graphs from what a person writes, and the words for what is wrong with it."""
+
+import json
+import os
+from typing import Any
+
+import pytest
+from langgraph.pregel import Pregel
+
+from dreamgym_kit.adapters.langgraph.loading import open_graph
+from dreamgym_kit.errors import UserError
+
+FORMS = """
+from langgraph.graph import StateGraph, MessagesState, START
+from contextlib import asynccontextmanager, contextmanager
+
+entered = []
+
+def builder():
+    made = StateGraph(MessagesState)
+    made.add_node("n", lambda state: {})
+    made.add_edge(START, "n")
+    return made
+
+state_graph = builder()
+compiled = builder().compile()
+def factory(): return compiled
+def with_config(config): return compiled
+async def async_factory(): return compiled
+@contextmanager
+def managed():
+    entered.append("in"); yield compiled; entered.append("out")
+@asynccontextmanager
+async def async_managed():
+    entered.append("in"); yield compiled; entered.append("out")
+def needs_runtime(config, runtime): return compiled
+def broken(): return {}["missing"]
+number = 3
+"""
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        "compiled",
+        "state_graph",
+        "factory",
+        "with_config",
+        "async_factory",
+        "managed",
+        "async_managed",
+        "builder",
+    ],
+)
+async def test_every_way_to_name_a_graph_gives_a_compiled_one(project: Any, attribute: str) -> None:
+    project.write(base=FORMS)
+    async with open_graph(f"{project.module}:{attribute}") as graph:
+        assert isinstance(graph, Pregel)
+    async with open_graph(f"{project.module}.py:{attribute}") as graph:
+        assert isinstance(graph, Pregel)
+
+
+async def test_a_context_manager_stays_entered_while_the_graph_is_used(project: Any) -> None:
+    import importlib
+
+    project.write(base=FORMS)
+    async with open_graph(f"{project.module}:async_managed"):
+        entered = importlib.import_module(project.module).entered
+        assert entered == ["in"]
+    assert entered == ["in", "out"]
+
+
+async def test_a_langgraph_project_is_read_with_its_environment(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write(base=FORMS)
+    monkeypatch.delenv("DESK_REGION", raising=False)
+    monkeypatch.setenv("DESK_SET", "mine")
+    (project.folder / ".env").write_text("DESK_REGION=north\nDESK_SET=theirs\n")
+    graphs = {"agent": f"./{project.module}.py:compiled", "other": f"./{project.module}.py:factory"}
+    (project.folder / "langgraph.json").write_text(json.dumps({"graphs": graphs, "env": ".env"}))
+    async with open_graph("langgraph.json:other") as graph:
+        assert isinstance(graph, Pregel)
+    assert (os.environ.pop("DESK_REGION"), os.environ["DESK_SET"]) == ("north", "mine")
+    with pytest.raises(
+        UserError, match=r"has 2 graphs; name one: langgraph.json:agent, langgraph.json:other"
+    ):
+        async with open_graph("langgraph.json"):
+            pass
+    with pytest.raises(UserError, match=r"graph 'agnt' is not in its graphs; did you mean 'agent'\?"):
+        async with open_graph("langgraph.json:agnt"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        ("compild", r"name 'compild' is not in agent_\d+; did you mean 'compiled'\?"),
+        ("number", r"is a int, not a graph"),
+        ("needs_runtime", r"is a factory that wants \(config, runtime\)"),
+        ("broken", r"building the graph '.*' failed: KeyError: 'missing'\n .*agent_\d+\.py:\d+ in broken"),
+    ],
+)
+async def test_what_is_no_graph_is_named(project: Any, attribute: str, message: str) -> None:
+    project.write(base=FORMS)
+    with pytest.raises(UserError, match=message):
+        async with open_graph(f"{project.module}:{attribute}"):
+            pass
+
+
+async def test_a_module_that_fails_shows_only_the_users_own_frames(project: Any) -> None:
+    project.write(base="def helper():\n    raise RuntimeError('no database')\n\nhelper()\n")
+    with pytest.raises(UserError) as caught:
+        async with open_graph(f"{project.module}:graph"):
+            pass
+    text = str(caught.value)
+    assert f"importing {project.module} failed: RuntimeError: no database" in text
+    assert f"{project.module}.py:2 in helper: raise RuntimeError" in text
+    assert "dreamgym_kit" not in text
+    assert "importlib" not in text
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nowhere:graph", r"no module 'nowhere'"),
+        ("nowhere.py:graph", r"nowhere.py: no such file"),
+        ("just_a_name", r"write it as module:attribute"),
+        ("langgraph.json", r"langgraph.json: no such file"),
+    ],
+)
+async def test_a_spec_that_leads_nowhere_says_so(project: Any, spec: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        async with open_graph(spec):
+            pass
+
+
+async def test_a_module_that_exits_or_lacks_a_package_is_an_error_and_not_an_exit(project: Any) -> None:
+    project.write(base="raise SystemExit(3)\n")
+    with pytest.raises(UserError, match="SystemExit: 3"):
+        async with open_graph(f"{project.module}:graph"):
+            pass
+    project.module += "b"
+    project.write(base="import surely_not_installed\n")
+    with pytest.raises(UserError, match="No module named 'surely_not_installed'"):
+        async with open_graph(f"{project.module}:graph"):
+            pass
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"graphs": {}}', '{"graphs": {"a": 3}}'])
+async def test_a_damaged_project_file_is_named(project: Any, text: str) -> None:
+    (project.folder / "langgraph.json").write_text(text)
+    with pytest.raises(UserError, match=r"langgraph\.json: "):
+        async with open_graph("langgraph.json"):
+            pass
