@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.api import arecord as arecord
     from dreamgym_kit.adapters.langgraph.api import asimulate as asimulate
-    from dreamgym_kit.adapters.langgraph.api import dream as dream
+    from dreamgym_kit.adapters.langgraph.api import dreaming as dreaming
     from dreamgym_kit.adapters.langgraph.api import record as record
     from dreamgym_kit.adapters.langgraph.api import recording as recording
     from dreamgym_kit.adapters.langgraph.api import simulate as simulate
@@ -28,7 +28,7 @@ _PUBLIC = {
     "World": "dreamgym_kit.vocabulary",
     "arecord": "dreamgym_kit.adapters.langgraph.api",
     "asimulate": "dreamgym_kit.adapters.langgraph.api",
-    "dream": "dreamgym_kit.adapters.langgraph.api",
+    "dreaming": "dreamgym_kit.adapters.langgraph.api",
     "effect": "dreamgym_kit.gate.effects",
     "record": "dreamgym_kit.adapters.langgraph.api",
     "recording": "dreamgym_kit.adapters.langgraph.api",

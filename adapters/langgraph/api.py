@@ -4,7 +4,7 @@
     record("my_agent:graph", "tasks.jsonl")          # on the real tools
     print(simulate("my_agent:graph", "tasks.jsonl"))  # no real tool runs
 
-`simulate` and `record` are the commands of that name. `dream` and `recording` put a block of one's own
+`simulate` and `record` are the commands of that name. `dreaming` and `recording` put a block of one's own
 code under the gate instead.
 """
 
@@ -99,7 +99,7 @@ def record(graph: object, tasks: Tasks, **options: Any) -> RunResult:
 
 
 @contextmanager
-def dream(
+def dreaming(
     *,
     store: TransitionStore | str | Path | None = None,
     experience: ExperienceModel | None = None,

@@ -346,7 +346,7 @@ def test_a_block_of_own_code_can_be_recorded_and_dreamt(project: Any) -> None:
     asked = {"messages": [("user", "cancel o1")]}
     with dreamgym_kit.recording(store):
         asyncio.run(module.graph.ainvoke(asked))
-    with dreamgym_kit.dream(store=store) as session:
+    with dreamgym_kit.dreaming(store=store) as session:
         said = asyncio.run(module.graph.ainvoke(asked))
     assert said["messages"][-1].content == "Cancelled."
     assert [entry.call.tool for entry in session.ledger.transitions()] == [
@@ -456,7 +456,8 @@ def test_a_middleware_that_answers_by_itself_taints_the_episode(project: Any) ->
         async def own_answer(request, handler):
             return ToolMessage("open", tool_call_id=request.tool_call["id"], name=request.tool_call["name"])
 
-        graph = create_agent(ScriptedModelDouble(turns=TURNS), [get_order, cancel_order], middleware=[own_answer])
+        model = ScriptedModelDouble(turns=TURNS)
+        graph = create_agent(model, [get_order, cancel_order], middleware=[own_answer])
         """
     )
     (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
