@@ -30,7 +30,14 @@ from dreamgym_kit.adapters.langgraph.models import (
     uncached_async,
 )
 from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, guarded_override
-from dreamgym_kit.adapters.langgraph.patches import PatchSet, is_ours, plain_wrapper, subclasses
+from dreamgym_kit.adapters.langgraph.patches import (
+    PatchSet,
+    as_function,
+    entry_of,
+    is_ours,
+    plain_wrapper,
+    subclasses,
+)
 from dreamgym_kit.gate.registry import PROCESS, current, stray
 
 _PATCHES: PatchSet | None = None
@@ -79,9 +86,13 @@ def uninstall() -> None:
 def hook_tool_functions() -> None:
     """Put the gate into the functions under all live tools too, so that one captured early is met.
 
-    Functions of the framework itself are left alone, and so is what has no Python code of its own:
-    the tool's leaf holds those.
+    Leaves that were put into a class since the gate was installed are met here as well. Functions of
+    the framework itself are left alone, and so is what has no Python code of its own: the tool's leaf
+    holds those.
     """
+    if _PATCHES is not None:
+        for owner in subclasses(BaseTool):
+            _guard_tool_class(_PATCHES, owner)
     HOLDINGS.scan()
     for tool in HOLDINGS.tools():
         for field in ("func", "coroutine"):
@@ -103,15 +114,15 @@ def _guard_tool_class(patches: PatchSet, owner: type) -> None:
     if owner is BaseTool:
         return
     for name, wrap in (("_run", sync_leaf), ("_arun", async_leaf)):
-        real = owner.__dict__.get(name)
-        if inspect.isfunction(real) and not is_ours(real):
-            patches.replace(owner, name, wrap(real))
+        real = entry_of(owner, name, BaseTool)
+        if real is not None and not is_ours(real):
+            patches.replace(owner, name, wrap(as_function(real, BaseTool)))
     if owner.__module__.startswith("langchain_core."):
         return
     for name in ENTRY_POINTS:
-        real = owner.__dict__.get(name)
-        if inspect.isfunction(real) and not is_ours(real):
-            patches.replace(owner, name, guarded_override(real, name))
+        real = entry_of(owner, name, BaseTool)
+        if real is not None and not is_ours(real):
+            patches.replace(owner, name, guarded_override(as_function(real, BaseTool), name))
 
 
 def _guard_model_class(patches: PatchSet, owner: type) -> None:
@@ -184,8 +195,9 @@ def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
             stray(why)
         leaf = getattr(owner, name)
         if not is_ours(leaf) and leaf is not BaseTool.__dict__[name]:
-            holder = next(one for one in owner.__mro__ if name in one.__dict__)
-            _guard_tool_class(patches, holder)
+            for one in owner.__mro__:
+                if issubclass(one, BaseTool):
+                    _guard_tool_class(patches, one)
 
 
 def _guard_model_caches(patches: PatchSet) -> None:

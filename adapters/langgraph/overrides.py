@@ -58,7 +58,10 @@ def _body(real: Any, tool: BaseTool, name: str, args: tuple[Any, ...], kwargs: d
         return real
     config = kwargs.get("config") or (args[1] if len(args) > 1 and isinstance(args[1], dict) else None)
     session = find(session_key(config or config_here(tool)), tool.name)
-    if session is None or session.policy.route(tool.name) is Route.REAL:
+    if session is None:
+        return real
+    if session.policy.route(tool.name) is Route.REAL:
+        session.check_open(tool.name)
         return real
     own = getattr(BaseTool, name, None)
     if own is None:

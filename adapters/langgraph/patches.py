@@ -4,6 +4,8 @@ Uninstalling the gate must leave every class as it was, entry by entry; so each 
 what stood there before (or that nothing did), and undone in reverse order.
 """
 
+import functools
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,19 +17,19 @@ class PatchSet:
     """Replaced class attributes, in the order they were replaced."""
 
     def __init__(self) -> None:
-        self._done: list[tuple[weakref.ref[type], str, object]] = []
+        self._done: list[tuple[weakref.ref[type], str, object, object]] = []
 
     def replace(self, owner: type, name: str, value: object) -> None:
         """Set `owner.name`, past any metaclass (pydantic's refuses some names)."""
-        self._done.append((weakref.ref(owner), name, owner.__dict__.get(name, _NOTHING)))
+        self._done.append((weakref.ref(owner), name, owner.__dict__.get(name, _NOTHING), value))
         type.__setattr__(owner, name, value)
 
     def undo(self) -> None:
-        """Put everything back; classes that are gone are skipped."""
+        """Put everything back; classes that are gone, and entries set by others since, are skipped."""
         while self._done:
-            reference, name, before = self._done.pop()
+            reference, name, before, value = self._done.pop()
             owner = reference()
-            if owner is None:
+            if owner is None or owner.__dict__.get(name, _NOTHING) is not value:
                 continue
             if before is _NOTHING:
                 type.__delattr__(owner, name)
@@ -45,6 +47,47 @@ def subclasses(root: type) -> list[type]:
             found[owner] = None
             todo.extend(type.__subclasses__(owner))
     return list(found)
+
+
+def entry_of(owner: type, name: str, root: type) -> Any:
+    """What stands under `name` in `owner` or in a mixin of it; None where another class below `root` has it.
+
+    A mixin is no class below `root`, so no walk over those meets it, and yet its methods go before
+    `root`'s own.
+    """
+    for one in owner.__mro__:
+        if one is root:
+            return None
+        if name in one.__dict__:
+            return one.__dict__[name] if one is owner or not issubclass(one, root) else None
+    return None
+
+
+def as_function(entry: Any, root: type) -> Any:
+    """A class entry as a function that takes the instance first: static methods and other descriptors too."""
+    if inspect.isfunction(entry):
+        return entry
+    inner = entry.__func__ if isinstance(entry, staticmethod) else entry
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(entry, staticmethod):
+            return inner(*(args[1:] if args and isinstance(args[0], root) else args), **kwargs)
+        bind = getattr(entry, "__get__", None)
+        if bind is None or not args:
+            return entry(*args, **kwargs)
+        return bind(args[0], type(args[0]))(*args[1:], **kwargs)
+
+    functools.update_wrapper(function, inner)
+    function.__dict__.pop("__wrapped__", None)
+    try:
+        signature = inspect.signature(inner)
+    except (TypeError, ValueError):
+        return function
+    if isinstance(entry, staticmethod):
+        instance = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        signature = signature.replace(parameters=[instance, *signature.parameters.values()])
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
 
 
 def plain_wrapper(wrapper: Any, real: Any) -> Callable[..., Any]:
