@@ -171,6 +171,22 @@ def test_an_id_is_never_cut() -> None:
     assert f"{name}.1" in render_episode(fine(name))
 
 
+def test_an_answer_in_json_is_told_by_its_values() -> None:
+    answers = [
+        '{"status": "captured", "amount": "88.00"}',
+        '[{"id": "A-1"}, {"id": "A-2"}]',
+        "{broken",
+        "plain",
+    ]
+    steps = tuple(
+        Transition(Call("get", {}), Answer(answer), Effect.READ, "e", number)
+        for number, answer in enumerate(answers, start=1)
+    )
+    shown = render_episode(Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "ok", steps)).splitlines()
+    told = ["captured, 88.00", "A-1, A-2", "{broken", "plain"]
+    assert [line.split(maxsplit=2)[2].rsplit(maxsplit=1)[0] for line in shown[1:5]] == told
+
+
 def test_calls_without_a_message_are_shown_all_the_same() -> None:
     bare = Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "ok", DOUBLE.transitions)
     shown = render_episode(bare)
@@ -178,9 +194,14 @@ def test_calls_without_a_message_are_shown_all_the_same() -> None:
     assert "    2 refund_payment" in shown
 
 
-def test_commands_to_paste_are_never_cut() -> None:
+def test_commands_to_paste_are_never_cut_and_never_push_the_others_out() -> None:
     command = "dreamgym-kit report runs/" + "x" * 90
-    assert command in next_steps([("Look", command, "the page")])
+    steps = next_steps([("Look", command, "the page"), ("List", "dreamgym-kit report --list", "all of them")])
+    assert steps.splitlines() == [
+        f" Look     {command}",
+        "          the page",
+        " List     dreamgym-kit report --list   all of them",
+    ]
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(4.21, "4.2 s"), (62, "1:02"), (3723.4, "1:02:03")])

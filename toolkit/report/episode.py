@@ -11,6 +11,8 @@ refund-03.2  "My yoga mat from order A-1416 arrived broken."
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL
@@ -154,12 +156,34 @@ def arguments(args: Mapping[str, JsonValue]) -> str:
 def _answer(step: Transition) -> str:
     answer = step.answer
     if answer.error is not None:
-        return f"{answer.error_type or 'error'}: {answer.error}"
+        kind = answer.error_type if answer.error_type not in (None, "ToolException") else "error"
+        return f"{kind}: {answer.error}"
     if answer.abstained:
         return answer.why or "not known"
     if answer.content is None and answer.update is not None:
         return "updates the state"
-    return text_of(answer.content)
+    return _short(text_of(answer.content))
+
+
+def _short(text: str) -> str:
+    """An answer in JSON as its values, "captured, 88.00"; any other text as it is."""
+    if not text.startswith(("{", "[")):
+        return text
+    try:
+        value = read_json(text)
+    except NotJson:
+        return text
+    return ", ".join(_values(value)) or text
+
+
+def _values(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _values(item)
+    else:
+        yield str(value)
 
 
 def _quoted(text: str, width: int) -> str:

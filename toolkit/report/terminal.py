@@ -19,7 +19,9 @@ WIDTH = 80
 _LABEL = 14  # columns before a value
 _BAND = WIDTH - 4  # tasks on one line of the matrix
 _BANDS = 5
+_STEP = 10  # columns before a command to paste
 _TOOLS_NAMED = 5
+_TOLD = ("abstained",)  # counts that a line of their own tells
 _LEGEND = "! anomaly x failure - undetermined . success"
 
 
@@ -66,9 +68,9 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     if not summary.recorded:
         lines += _row("trust", _trust(summary))
     lines += _real(summary, paint)
-    if summary.counts:
-        told = ", ".join(f"{count} {_words(what)}" for what, count in summary.counts.items())
-        lines += _row("also", told)
+    counts = [f"{count} {_words(what)}" for what, count in summary.counts.items() if what not in _TOLD]
+    if counts:
+        lines += _row("also", ", ".join(counts))
     lines += _row("cost", _cost(summary))
     return "\n".join(lines)
 
@@ -215,11 +217,12 @@ def _episode_row(line: EpisodeLine, width: int, paint: Paint) -> str:
 
 def next_steps(steps: Sequence[tuple[str, str, str]]) -> str:
     """Give what to do next: (word, command to paste, what it does); commands are never cut."""
-    width = max(len(command) for _, command, _ in steps)
+    fit = [step for step in steps if _STEP + len(step[1]) + 3 + len(step[2]) <= WIDTH]
+    width = max((len(command) for _, command, _ in fit), default=0)
     lines = []
     for word, command, why in steps:
-        line = f" {word:<9}{command:<{width}}   {why}"
-        lines.append(line if len(line) <= WIDTH else f" {word:<9}{command}\n{' ' * 10}{why}")
+        line = f" {word:<{_STEP - 1}}{command:<{width}}   {why}"
+        lines.append(line if len(line) <= WIDTH else f" {word:<{_STEP - 1}}{command}\n{' ' * _STEP}{why}")
     return "\n".join(lines)
 
 

@@ -1,0 +1,148 @@
+"""`dreamgym-kit demo`: the support desk in a dream, with a planted bug that shows at a glance.
+
+No key, GPU, endpoint or network: the agent's model is a script, and says so.
+"""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, say_json
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult
+    from dreamgym_kit.vocabulary import Episode, Task
+
+EXAMPLES = ("dreamgym-kit demo", "dreamgym-kit demo --fixed", "dreamgym-kit demo --keep demo")
+CODES = "Exit codes: 0 it was shown, also where its gate fails (the bug is planted); 2 cannot run."
+_FAMILIES = ("double", "cancel", "broken")  # those that end in a refund, if all goes well
+_EPISODES = 4
+
+Fixed = Annotated[
+    bool, typer.Option("--fixed", help="The same agent with its one bug mended.", show_default=False)
+]
+Keep = Annotated[
+    Path | None,
+    typer.Option(
+        "--keep", help="Put run and recordings here, not in a temporary folder.", show_default=False
+    ),
+]
+
+
+def command(
+    fixed: Fixed = False, keep: Keep = None, plain: options.Plain = False, as_json: options.AsJson = False
+) -> None:
+    """Show a dry run: a support-desk agent that moves money, sends mail and deletes people.
+
+    None of that runs. Its model is a script with one planted bug, which the dry run has to expose.
+    """
+    from dreamgym_kit.cli.running import carry_out, end
+
+    folder = _folder(keep)
+    request = _request(folder, fixed=fixed)
+    result = carry_out(request, plain=plain)
+    if as_json:
+        say_json(result.summary.to_json(fail_on_findings=True))
+    else:
+        _show(result, fixed=fixed)
+    end(128 + result.stopped_by if result.stopped_by is not None else 0)
+
+
+def _folder(keep: Path | None) -> Path:
+    from dreamgym_kit.errors import UserError
+
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="dreamgym-demo-"))
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{keep}: cannot be made ({error.strerror}); name another folder.") from None
+    return keep.absolute()
+
+
+def _request(folder: Path, *, fixed: bool) -> "RunRequest":
+    from dreamgym_kit.adapters.langgraph.runs import RunRequest
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.recipes.desk.graph import require_extra
+    from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
+    from dreamgym_kit.replay.jsonl import import_jsonl
+    from dreamgym_kit.settings.load import load_settings
+
+    require_extra()
+    store = SqliteStore(folder / "recordings.db")
+    import_jsonl(RECORDINGS_FILE, store)
+    settings = load_settings(file=SETTINGS_FILE, environ={})
+    settings = settings.with_overrides({"runs": str(folder / "runs"), "simulate.n": _EPISODES})
+    return RunRequest(graph=_factory(fixed=fixed), tasks=_tasks(), settings=settings, store=store)
+
+
+def _tasks() -> "list[Task]":
+    from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
+    from dreamgym_kit.rollout.tasks import read_tasks
+    from dreamgym_kit.vocabulary import Split
+
+    tasks = read_tasks(TASKS_FILE)
+    return [task for task in tasks if task.split is Split.TRAIN and task.meta.get("family") in _FAMILIES]
+
+
+def _factory(*, fixed: bool) -> "Callable[[], AbstractAsyncContextManager[Any]]":
+    """The desk's graph over the scripted model; built when the gate is in place."""
+
+    def desk() -> "AbstractAsyncContextManager[Any]":
+        from dreamgym_kit.recipes.desk.graph import graph
+        from dreamgym_kit.recipes.desk.scripted import ScriptedDeskModel
+
+        return graph(ScriptedDeskModel(variant="mixed", fixed=fixed))
+
+    desk.name = "desk"  # type: ignore[attr-defined]  # how a run names a graph that is no spec
+    return desk
+
+
+def _show(result: "RunResult", *, fixed: bool) -> None:
+    from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings
+    from dreamgym_kit.report.episode import render_episode
+    from dreamgym_kit.report.terminal import fold, next_steps, render_run
+    from dreamgym_kit.vocabulary import Effect
+
+    paint = stdout_paint()
+    tell_warnings(result)
+    tools = result.facts.tools
+    lost = sum(spec.effect is Effect.DESTRUCTIVE for spec in tools)
+    bug = "its bug mended" if fixed else "with one planted bug"
+    say(
+        fold(
+            f"A support-desk agent with {len(tools)} tools. {lost} of them cannot be undone: they move money, "
+            "send mail, delete people. None ran. A dream answered every call, from recordings. "
+            f"The agent's model is a script, no language model, {bug}.",
+            indent=0,
+        )
+        + "\n"
+    )
+    worst = _worst(result)
+    if worst is not None:
+        say(render_episode(worst, paint=paint))
+    say(render_run(result.summary, paint=paint, fail_on_findings=True))
+    if not result.summary.gate(fail_on_findings=True):
+        say(" (A showcase, so it ends with code 0; simulate --fail-on-findings would end with 1.)\n")
+    other = (
+        ("Bug", "dreamgym-kit demo", "the same agent with its bug")
+        if fixed
+        else ("Fix", "dreamgym-kit demo --fixed", "the same agent, its bug mended")
+    )
+    yours = ("Yours", "dreamgym-kit init my_agent:graph", "your graph, your tools, dry")
+    say(next_steps([look_at(result.summary, result.directory), other, yours]))
+
+
+def _worst(result: "RunResult") -> "Episode | None":
+    """The first episode with an anomaly, whole, from the run's journal."""
+    from dreamgym_kit.rollout.rundir import RunDirectory
+
+    name = next((line.id for line in result.summary.episodes if line.anomaly is not None), None)
+    if name is None:
+        return None
+    return next(episode for episode in RunDirectory.open(result.directory).episodes() if episode.id == name)

@@ -1,0 +1,117 @@
+"""Entry point: the commands, and the one place where errors become exit codes.
+
+    0        done
+    1        the gate failed
+    2        cannot run: the input is at fault, one line says how to mend it
+    70       a fault of the kit's own; the traceback is in a crash log, and nowhere else
+    128 + n  stopped by signal n (130 Ctrl-C, 143 SIGTERM)
+
+`--help` imports typer and the standard library only: every command imports the rest when it runs.
+"""
+
+import os
+import sys
+import tempfile
+import traceback
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from dreamgym_kit.cli import buffer, demo, doctor, init, record, report, simulate
+from dreamgym_kit.cli.output import coloured, finish, tell
+from dreamgym_kit.errors import UserError
+
+CANNOT_RUN, OUR_FAULT, INTERRUPTED = 2, 70, 130
+
+app = typer.Typer(
+    name="dreamgym-kit",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _examples(lines: tuple[str, ...], codes: str = "") -> str:
+    """Examples and exit codes below a command's help, kept as they are broken here."""
+    told = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    return f"{told}\n\n{codes}" if codes else told
+
+
+app.command("demo", epilog=_examples(demo.EXAMPLES, demo.CODES))(demo.command)
+app.command("init", epilog=_examples(init.EXAMPLES))(init.command)
+app.command("doctor", epilog=_examples(doctor.EXAMPLES, doctor.CODES))(doctor.command)
+app.command("record", epilog=_examples(record.EXAMPLES, record.CODES))(record.command)
+app.command("simulate", epilog=_examples(simulate.EXAMPLES, simulate.CODES))(simulate.command)
+app.command("report", epilog=_examples(report.EXAMPLES))(report.command)
+app.add_typer(buffer.app, name="buffer")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"dreamgym-kit {version('dreamgym-kit')}")
+        raise typer.Exit
+
+
+@app.callback(epilog=_examples(("dreamgym-kit demo", "dreamgym-kit init my_agent:graph")))
+def dreamgym(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version.", show_default=False
+        ),
+    ] = False,
+) -> None:
+    """Dry-run LangGraph agents: every tool call is answered by a dream, no real tool runs."""
+
+
+def main() -> None:
+    """Run the command line."""
+    sys.exit(_code())
+
+
+def _code() -> int:
+    try:
+        get_command(app)(prog_name="dreamgym-kit")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else CANNOT_RUN
+    except UserError as error:
+        _tell_error(str(error))
+        return CANNOT_RUN
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  the edge: whatever gets here is a fault of ours
+        _tell_error(
+            f"a fault in dreamgym-kit itself ({type(error).__name__}); nothing finished is lost. "
+            f"Please report it with {_crash_log()}"
+        )
+        return OUR_FAULT
+    finally:
+        finish()
+    return 0
+
+
+def _tell_error(text: str) -> None:
+    """One error on stderr, never wrapped: ids, paths and commands stay whole."""
+    from dreamgym_kit.report.clean import clean
+
+    word = "\x1b[1;31merror:\x1b[0m" if coloured(sys.stderr) else "error:"
+    tell(f"{word} {clean(text)}")
+
+
+def _crash_log() -> str:
+    """Write the traceback, without local variables, where only its owner can read it."""
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="dreamgym-crash-", suffix=".log")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(traceback.format_exc())
+    except OSError as error:
+        return f"the steps that led here (the crash log could not be written: {error.strerror})"
+    return path
+
+
+if __name__ == "__main__":
+    main()

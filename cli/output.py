@@ -1,0 +1,50 @@
+"""What a command prints: results on stdout, errors on stderr, and a reader that went away is no error.
+
+`dreamgym-kit report | head` closes the pipe early; the rest is then dropped, and the exit code stays
+what the command says.
+"""
+
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import Any, TextIO
+
+
+def say(text: str = "") -> None:
+    """Print a result."""
+    _write(sys.stdout, f"{text}\n")
+
+
+def say_json(value: Any) -> None:
+    """Print one JSON object, readable and stable."""
+    say(json.dumps(value, indent=2, allow_nan=False))
+
+
+def tell(text: str) -> None:
+    """Print what is no result: errors, warnings, questions."""
+    _write(sys.stderr, f"{text}\n")
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether colour may be used: a terminal, and nobody said no (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def finish() -> None:
+    """Flush before the interpreter does, so that a closed pipe stays quiet."""
+    for stream in (sys.stdout, sys.stderr):
+        _write(stream, "")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(
+            text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii")
+        )
+        stream.flush()
+    except BrokenPipeError:
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)

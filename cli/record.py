@@ -1,0 +1,146 @@
+"""`dreamgym-kit record`: the tasks on the real tools, every call kept. Says before what that can do."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, say_json, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dreamgym_kit.adapters.langgraph.runs import RunResult
+    from dreamgym_kit.vocabulary import ToolSpec
+
+EXAMPLES = (
+    "dreamgym-kit record my_agent:graph --tasks tasks.jsonl",
+    "dreamgym-kit record --n 3 --yes",
+    "dreamgym-kit record --buffer staging.db --calls 500",
+)
+CODES = "Exit codes: 0 done; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
+
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
+]
+
+
+def command(
+    graph: options.Graph = None,
+    tasks: options.Tasks = None,
+    n: options.Episodes = None,
+    concurrency: options.Concurrency = None,
+    seed: options.Seed = None,
+    steps: options.Steps = None,
+    seconds: options.Seconds = None,
+    recursion: options.Recursion = None,
+    calls: options.Calls = None,
+    usd: options.Usd = None,
+    buffer: options.Buffer = None,
+    runs: options.Runs = None,
+    tenant: options.Tenant = None,
+    settings_file: options.SettingsFile = None,
+    resume: options.Resume = None,
+    yes: Yes = False,
+    plain: options.Plain = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Run tasks on the REAL tools and keep every call with its answer, for dreams to answer from.
+
+    Says first which effects the tools can have, and asks.
+    """
+    overrides = {
+        "tasks": tasks,
+        "buffer": buffer,
+        "runs": runs,
+        "tenant": tenant,
+        "simulate.n": n,
+        "simulate.concurrency": concurrency,
+        "simulate.seed": seed,
+        "limits.steps": steps,
+        "limits.seconds": seconds,
+        "limits.recursion": recursion,
+        "budget.calls": calls,
+        "budget.usd": usd,
+    }
+    settings = options.settings_for(graph, settings_file, overrides)
+    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.adapters.langgraph.runs import RunRequest
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.cli.running import carry_out, end, exit_code
+    from dreamgym_kit.gate.policy import Mode
+    from dreamgym_kit.rollout.tasks import read_tasks
+
+    spec = options.graph_of(settings, "record")
+    file = options.tasks_of(settings, "record")
+    count = len(read_tasks(file)) * settings.simulate.n
+    agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=count, yes=yes)
+    path = settings.resolve(settings.buffer)
+    store = SqliteStore(path)
+    request = RunRequest(
+        graph=spec,
+        tasks=file,
+        settings=settings,
+        mode=Mode.RECORD,
+        store=store,
+        directory=resume.absolute() if resume is not None else None,
+        resume=resume is not None,
+    )
+    before = store.count()
+    result = carry_out(request, plain=plain)
+    _show(result, f"{store.count() - before} calls were added to {path}", as_json=as_json)
+    store.close()
+    end(exit_code(result, fail_on_findings=False))
+
+
+def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool) -> None:
+    """Say what can happen, and go on only if a person agrees."""
+    from dreamgym_kit.errors import UserError
+
+    tell(f"{episodes} episodes will run on the REAL tools. What these can do:")
+    tell(effects_told(tools))
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UserError(
+            "record runs real tools, and there is no terminal to ask at; agree with --yes. Nothing was run."
+        )
+    if not typer.confirm("Run them?", default=False, err=True):
+        raise UserError("not agreed to. Nothing was run.")
+
+
+def effects_told(tools: "Sequence[ToolSpec]") -> str:
+    """One line for each effect that the tools can have, the irreversible ones first."""
+    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.terminal import fold
+    from dreamgym_kit.vocabulary import Effect
+
+    lines = []
+    for effect in (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.PURE, Effect.CONTROL):
+        names = [
+            one_line(spec.name) + ("?" if spec.source == "guessed" else "")
+            for spec in tools
+            if spec.effect is effect
+        ]
+        if names:
+            lines.append(fold(f"  {effect:<12} {', '.join(names)}", indent=15))
+    if any(spec.source == "guessed" for spec in tools):
+        lines.append("  (? is a guess; dreamgym-kit init writes them down for you to correct)")
+    return "\n".join(lines) or "  no tools"
+
+
+def _show(result: "RunResult", added: str, *, as_json: bool) -> None:
+    from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings, unfinished
+    from dreamgym_kit.report.terminal import next_steps, render_run
+
+    tell_warnings(result)
+    if as_json:
+        say_json(result.summary.to_json())
+        return
+    say(render_run(result.summary, paint=stdout_paint()))
+    say(f" {added}\n")
+    going_on = unfinished(result)
+    dream = ("Dream", "dreamgym-kit simulate", "the same tasks, no real tool runs")
+    say(next_steps([*going_on, dream, look_at(result.summary, result.directory)]))

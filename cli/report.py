@@ -1,0 +1,159 @@
+"""`dreamgym-kit report`: a run again, one of its episodes, or a list of them."""
+
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, say_json, tell
+
+if TYPE_CHECKING:
+    from dreamgym_kit.report.figures import Summary
+    from dreamgym_kit.rollout.rundir import RunDirectory
+    from dreamgym_kit.vocabulary import Episode
+
+EXAMPLES = (
+    "dreamgym-kit report",
+    "dreamgym-kit report runs/2026-11-21-desk-7f3a --tools",
+    "dreamgym-kit report --last --only failure --limit 2",
+    "dreamgym-kit report --episode refund-03.2",
+    "dreamgym-kit report --json > report.json",
+)
+_LISTED = 20
+
+
+class Only(StrEnum):
+    """Which episodes to list."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    UNDETERMINED = "undetermined"
+    ANOMALY = "anomaly"
+
+
+Run = Annotated[
+    Path | None,
+    typer.Argument(metavar="RUN", help="A run directory; the newest one when left out.", show_default=False),
+]
+Last = Annotated[
+    bool, typer.Option("--last", help="The newest run, as when RUN is left out.", show_default=False)
+]
+EpisodeId = Annotated[
+    str | None,
+    typer.Option("--episode", metavar="ID", help="This episode, step by step.", show_default=False),
+]
+OnlyThese = Annotated[
+    Only | None, typer.Option("--only", help="List the episodes of this kind.", show_default=False)
+]
+List = Annotated[bool, typer.Option("--list", help="List the episodes, the worst first.", show_default=False)]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Most episodes listed.")]
+Tools = Annotated[
+    bool,
+    typer.Option("--tools", help="Every tool: effect, calls, where answers came from.", show_default=False),
+]
+
+
+def command(
+    run: Run = None,
+    last: Last = False,
+    episode: EpisodeId = None,
+    only: OnlyThese = None,
+    list_all: List = False,
+    limit: Limit = _LISTED,
+    tools: Tools = False,
+    runs: options.Runs = None,
+    settings_file: options.SettingsFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show a run: what the agent would have done, what to look at first, how sure that is."""
+    directory = _open(run, last, runs, settings_file)
+    if episode is not None:
+        _show_episode(directory, episode, as_json=as_json)
+        return
+    summary = _summary(directory)
+    if as_json:
+        say_json(summary.to_json())
+    elif only is not None or list_all:
+        _show_list(summary, directory, only, limit)
+    else:
+        _show_run(summary, directory, tools=tools)
+
+
+def _open(run: Path | None, last: bool, runs: Path | None, settings_file: Path | None) -> "RunDirectory":
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.rollout.rundir import RunDirectory, latest_run
+
+    if run is not None:
+        if last:
+            raise UserError("report: name a RUN or say --last, not both.")
+        return RunDirectory.open(run)
+    settings = options.settings_for(None, settings_file, {"runs": runs})
+    return RunDirectory.open(latest_run(settings.resolve(settings.runs)))
+
+
+def _summary(directory: "RunDirectory") -> "Summary":
+    from dreamgym_kit.report.summary import summarise
+    from dreamgym_kit.rollout.manifest import manifest_to_record
+
+    episodes = directory.episodes()
+    summary = summarise(episodes, manifest_to_record(directory.manifest))
+    if episodes.torn is not None:
+        tell(f"warning: {directory.path}: {episodes.torn}")
+    return summary
+
+
+def _show_run(summary: "Summary", directory: "RunDirectory", *, tools: bool) -> None:
+    from dreamgym_kit.cli.running import look_at, near, stdout_paint
+    from dreamgym_kit.report.terminal import finding_list, next_steps, render_run, tool_table
+
+    paint = stdout_paint()
+    say(f" {near(directory.path)}")
+    say(render_run(summary, paint=paint))
+    if summary.findings:
+        say(finding_list(summary, paint) + "\n")
+    if tools:
+        say(tool_table(summary, paint) + "\n")
+    place = shlex.quote(near(directory.path))
+    steps = [("List", f"dreamgym-kit report {place} --list", "its episodes, the worst first")]
+    if not tools:
+        steps.append(("Tools", f"dreamgym-kit report {place} --tools", "where each tool's answers came from"))
+    say(next_steps([look_at(summary, directory.path), *steps]))
+
+
+def _show_list(summary: "Summary", directory: "RunDirectory", only: Only | None, limit: int) -> None:
+    from dreamgym_kit.cli.running import near, stdout_paint
+    from dreamgym_kit.report.terminal import episode_list, next_steps
+
+    say(
+        episode_list(summary, stdout_paint(), only=only.value if only is not None else None, limit=limit)
+        + "\n"
+    )
+    place = shlex.quote(near(directory.path))
+    say(next_steps([("Look", f"dreamgym-kit report {place} --episode ID", "one of them, step by step")]))
+
+
+def _show_episode(directory: "RunDirectory", name: str, *, as_json: bool) -> None:
+    from dreamgym_kit.cli.running import stdout_paint
+    from dreamgym_kit.report.episode import render_episode
+    from dreamgym_kit.rollout.records import episode_to_record
+
+    found = _find(directory, name)
+    if as_json:
+        say_json(episode_to_record(found))
+        return
+    recorded = directory.manifest.matters.get("mode") == "record"
+    say(render_episode(found, paint=stdout_paint(), recorded=recorded).rstrip("\n"))
+
+
+def _find(directory: "RunDirectory", name: str) -> "Episode":
+    from dreamgym_kit.errors import UnknownName
+
+    known = []
+    for episode in directory.episodes():
+        if episode.id == name:
+            return episode
+        known.append(episode.id)
+    raise UnknownName("episode", name, known=known[:100], source=str(directory.path), where="the run")

@@ -1,0 +1,109 @@
+"""Carries out a run for `simulate`, `record` and `demo`: progress, signals, and the exit code at its end."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from dreamgym_kit.cli.output import coloured, say, tell
+from dreamgym_kit.cli.progress import progress
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult
+    from dreamgym_kit.ports import TransitionStore
+    from dreamgym_kit.report.figures import Summary
+    from dreamgym_kit.report.paint import Paint
+
+DONE, GATE_FAILED = 0, 1
+_LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
+
+
+def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
+    """Run to the end, or to where a signal stopped it."""
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.runs import run
+    from dreamgym_kit.rollout.signals import stop_on_signals
+    from dreamgym_kit.rollout.stop import StopSwitch
+
+    stop = StopSwitch()
+    with stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S), progress(plain=plain) as events:
+        return asyncio.run(run(request, events=events, stop=stop))
+
+
+def exit_code(result: "RunResult", *, fail_on_findings: bool) -> int:
+    """0 done, 1 the gate failed, 128 + n stopped by signal n."""
+    if result.stopped_by is not None:
+        return 128 + result.stopped_by
+    return DONE if result.summary.gate(fail_on_findings=fail_on_findings) else GATE_FAILED
+
+
+def end(code: int) -> NoReturn:
+    """End the command; a tool that still holds a thread does not hold the process."""
+    from dreamgym_kit.rollout.signals import leave
+    from dreamgym_kit.rollout.threads import busy_threads
+
+    if busy_threads():
+        leave(code)
+    raise typer.Exit(code)
+
+
+def stdout_paint() -> "Paint":
+    """Colours for stdout, or none."""
+    from dreamgym_kit.report.paint import Paint
+
+    return Paint(colour=coloured(sys.stdout))
+
+
+def tell_warnings(result: "RunResult") -> None:
+    """Say on stderr what a person should know about how the run was done."""
+    from dreamgym_kit.report.clean import one_line
+
+    for warning in result.warnings:
+        tell(f"warning: {one_line(warning)}")
+    for stray in result.strays:
+        tell(f"refused outside of any episode: {one_line(stray)}")
+
+
+def unfinished(result: "RunResult") -> list[tuple[str, str, str]]:
+    """The step that goes on with a run that was stopped early; nothing for a whole one."""
+    if not result.totals.stopped:
+        return []
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--resume")]
+    if "--resume" in sys.argv:
+        arguments.remove(sys.argv[sys.argv.index("--resume") + 1])
+    command = shlex.join(["dreamgym-kit", *arguments, "--resume", str(result.directory)])
+    left = result.totals.total - result.totals.finished
+    say(f" Stopped ({result.totals.stopped}): {left} episodes are left.")
+    return [("Go on", command, "the rest of this run")]
+
+
+def look_at(summary: "Summary", directory: Path) -> tuple[str, str, str]:
+    """The step that shows the episode to look at first."""
+    run = shlex.quote(near(directory))
+    lines = [line for lines in summary.tasks.values() for line in lines]
+    worst = min(lines, key=lambda line: "!x-.".index(line.mark), default=None)
+    if worst is None or worst.mark == ".":
+        return "Look", f"dreamgym-kit report {run}", "this run again"
+    return "Look", f"dreamgym-kit report {run} --episode {shlex.quote(worst.id)}", "what happened there"
+
+
+def open_recordings(path: Path) -> "TransitionStore | None":
+    """Open a buffer to dream from; None, said on stderr, where there is none yet."""
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+
+    if not path.exists():
+        tell(
+            f"warning: {path} holds no recordings yet, so the dream can answer nothing; "
+            "make some with: dreamgym-kit record"
+        )
+        return None
+    return SqliteStore(path, read_only=True)
+
+
+def near(path: Path) -> str:
+    """A path as one would type it from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

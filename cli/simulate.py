@@ -1,0 +1,114 @@
+"""`dreamgym-kit simulate`: the agent runs its tasks, and no real tool can run."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, say_json
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.runs import RunResult
+
+EXAMPLES = (
+    "dreamgym-kit simulate my_agent:graph --tasks tasks.jsonl",
+    "dreamgym-kit simulate --n 4 --concurrency 16",
+    "dreamgym-kit simulate --json --fail-on-findings > report.json",
+    "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
+)
+CODES = (
+    "Exit codes: 0 done; 1 the gate failed (something real ran or was about to, or, with "
+    "--fail-on-findings, a critical finding); 2 cannot run; 130 or 143 stopped, can be resumed."
+)
+
+FailOnFindings = Annotated[
+    bool,
+    typer.Option("--fail-on-findings", help="Exit with 1 also for critical findings.", show_default=False),
+]
+OnUnknown = Annotated[
+    options.Abstain | None,
+    typer.Option(
+        "--abstain",
+        help="When the dream cannot tell: stop the episode, or let the tool fail.",
+        show_default=False,
+    ),
+]
+
+
+def command(
+    graph: options.Graph = None,
+    tasks: options.Tasks = None,
+    n: options.Episodes = None,
+    concurrency: options.Concurrency = None,
+    seed: options.Seed = None,
+    abstain: OnUnknown = None,
+    steps: options.Steps = None,
+    seconds: options.Seconds = None,
+    recursion: options.Recursion = None,
+    calls: options.Calls = None,
+    usd: options.Usd = None,
+    buffer: options.Buffer = None,
+    runs: options.Runs = None,
+    tenant: options.Tenant = None,
+    settings_file: options.SettingsFile = None,
+    resume: options.Resume = None,
+    fail_on_findings: FailOnFindings = False,
+    plain: options.Plain = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Dry-run an agent: its tasks are run, a dream answers every tool call, no real tool runs.
+
+    Shows what it would have done, what to look at first, and how much of it rests on recordings.
+    """
+    overrides = {
+        "tasks": tasks,
+        "buffer": buffer,
+        "runs": runs,
+        "tenant": tenant,
+        "simulate.n": n,
+        "simulate.concurrency": concurrency,
+        "simulate.seed": seed,
+        "simulate.abstain": abstain.value if abstain is not None else None,
+        "limits.steps": steps,
+        "limits.seconds": seconds,
+        "limits.recursion": recursion,
+        "budget.calls": calls,
+        "budget.usd": usd,
+    }
+    settings = options.settings_for(graph, settings_file, overrides)
+    from dreamgym_kit.adapters.langgraph.runs import RunRequest
+    from dreamgym_kit.cli.running import carry_out, end, exit_code, open_recordings
+
+    request = RunRequest(
+        graph=options.graph_of(settings, "simulate"),
+        tasks=options.tasks_of(settings, "simulate"),
+        settings=settings,
+        store=open_recordings(settings.resolve(settings.buffer)),
+        directory=resume.absolute() if resume is not None else None,
+        resume=resume is not None,
+    )
+    result = carry_out(request, plain=plain)
+    _show(result, as_json=as_json, fail_on_findings=fail_on_findings)
+    end(exit_code(result, fail_on_findings=fail_on_findings))
+
+
+def _show(result: "RunResult", *, as_json: bool, fail_on_findings: bool) -> None:
+    from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings, unfinished
+    from dreamgym_kit.report.terminal import finding_list, next_steps, render_run
+
+    tell_warnings(result)
+    if as_json:
+        say_json(result.summary.to_json(fail_on_findings=fail_on_findings))
+        return
+    paint = stdout_paint()
+    say(render_run(result.summary, paint=paint, fail_on_findings=fail_on_findings))
+    if result.summary.findings:
+        say(finding_list(result.summary, paint) + "\n")
+    going_on = unfinished(result)
+    say(next_steps([*going_on, look_at(result.summary, result.directory), _next(result)]))
+
+
+def _next(result: "RunResult") -> tuple[str, str, str]:
+    if result.summary.abstentions:
+        return "Record", "dreamgym-kit record", "real calls, kept for the next dream"
+    return "List", "dreamgym-kit report --list", "every episode of this run"
