@@ -4,6 +4,7 @@ Client and server speak the protocol over streams in memory: no process, no port
 along in the request's `_meta`, so that the arguments stay what the model sees: the order id alone.
 """
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from langchain_mcp_adapters.tools import load_mcp_tools
 from mcp import ClientSession
 from mcp.server.lowlevel import Server
 from mcp.shared.memory import create_client_server_memory_streams
-from mcp.types import CallToolResult, Tool, ToolAnnotations
+from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
 
 from dreamgym_kit.recipes.desk.world import TENANT, open_desk
 
@@ -41,12 +42,13 @@ def parcel_server() -> Server[object, object]:
         return [_TRACK_PARCEL]
 
     @server.call_tool()  # type: ignore[untyped-decorator]
-    async def call_tool(name: str, arguments: dict[str, Any]) -> dict[str, str]:
+    async def call_tool(name: str, arguments: dict[str, Any]) -> tuple[list[TextContent], dict[str, str]]:
         if name != _TRACK_PARCEL.name:
             raise ValueError(f"no tool {name}")
         meta = server.request_context.meta
         with open_desk((meta.model_extra or {}).get(TENANT) if meta else None) as desk:
-            return desk.track_parcel(arguments["order_id"])
+            found = desk.track_parcel(arguments["order_id"])
+        return [TextContent(type="text", text=json.dumps(found))], found
 
     return server
 

@@ -6,6 +6,7 @@ world is said in dreamgym.toml, next to this file.
 """
 
 import asyncio
+import json
 from typing import Annotated, Any
 
 from langchain_core.messages import ToolMessage
@@ -14,7 +15,6 @@ from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException, to
 from langgraph.prebuilt import InjectedState
 from langgraph.types import Command
 
-from dreamgym_kit.canonical import canonical
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.recipes.desk.database import DeskError
 from dreamgym_kit.recipes.desk.money import refund_share
@@ -116,7 +116,7 @@ def escalate(
 ) -> Command[Any]:
     """Hand an order or a customer to a person at once. Reasons: address, missing, complaint."""
     done = _on_desk(config, "escalate", target_id=target_id, reason=reason)
-    told = ToolMessage(canonical(done), tool_call_id=tool_call_id, name="escalate")
+    told = ToolMessage(json.dumps(done), tool_call_id=tool_call_id, name="escalate")
     return Command(update={"escalated": [target_id], "messages": [told]})
 
 
