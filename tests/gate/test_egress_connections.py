@@ -23,6 +23,10 @@ def test_a_connected_socket_is_listed_with_the_far_end() -> None:
         assert all(connection.remote != f"127.0.0.1:{port}" for connection in open_connections())
 
 
+def test_a_person_reads_what_it_is_connected_to() -> None:
+    assert str(OpenConnection(7, "tcp", "10.0.0.5:5432")) == "tcp connection to 10.0.0.5:5432 (descriptor 7)"
+
+
 def test_listening_unconnected_and_paired_sockets_are_not_connections() -> None:
     before = open_connections()
     left, right = socket.socketpair()

@@ -1,13 +1,15 @@
 """Pytest plugin for other projects' suites: puts the gate in as asked, and writes down how each test ended.
 
 DREAMGYM_UPSTREAM_MODE: bare (no gate), idle (installed, no session), record (one session over everything),
-mutant (a planted bug, which must show). DREAMGYM_UPSTREAM_RESULT: the file that gets {test: outcome}.
+mutant (a planted bug, which must show). DREAMGYM_UPSTREAM_RESULT: the file that gets
+{"outcomes": {test: outcome}, "recorded": calls, "refused": calls}.
 """
 
 import contextlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,12 @@ RESULT = Path(os.environ["DREAMGYM_UPSTREAM_RESULT"])
 
 _outcomes: dict[str, str] = {}
 _gate = contextlib.ExitStack()
+_session: Any = None
 
 
 def pytest_configure() -> None:
     """Before any test module is imported, as a user's module would be."""
+    global _session
     if MODE in ("idle", "record"):
         from dreamgym_kit.adapters.langgraph.install import install
 
@@ -27,7 +31,7 @@ def pytest_configure() -> None:
     if MODE == "record":
         from dreamgym_kit.adapters.langgraph.api import record_everything
 
-        _gate.enter_context(record_everything())
+        _session = _gate.enter_context(record_everything())
     if MODE == "mutant":
         _lose_the_name_of_every_answer()
 
@@ -57,4 +61,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish() -> None:
     """Write the outcomes; the gate's session ends after the last test."""
     _gate.close()
-    RESULT.write_text(json.dumps(_outcomes))
+    recorded = 0 if _session is None else _session.real_calls
+    refused = 0 if _session is None else len(_session.violations)
+    RESULT.write_text(json.dumps({"outcomes": _outcomes, "recorded": recorded, "refused": refused}))

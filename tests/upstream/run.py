@@ -4,13 +4,14 @@ usage: python tests/upstream/run.py [--suite NAME] [--mode bare|idle|record] [--
 
 The suites come from the sdists of the versions that are installed beside this package. They run in an
 environment of their own, made once per set of versions from requirements/upstream.txt; this package is
-linked into it from wherever it is installed. The last line is `different N tests`.
+copied into it from wherever it is installed. The last line is `different N tests`.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -72,7 +73,7 @@ class Upstream:
             for suite in SUITES.values():
                 self._unpack(suite)
             ready.touch()
-        self._link_package()
+        self._copy_package()
 
     def _unpack(self, suite: Suite) -> None:
         pin, folder = self.pins[suite.project], self.root / "sdists"
@@ -87,17 +88,19 @@ class Upstream:
             wanted = [member for member in tar if member.name.split("/")[1] in ("tests", "pyproject.toml")]
             tar.extractall(self.root, members=wanted, filter="data")
 
-    def _link_package(self) -> None:
+    def _copy_package(self) -> None:
         spec = find_spec("dreamgym_kit")
         if spec is None or not spec.submodule_search_locations:
             raise SystemExit("dreamgym_kit is not installed beside this python; pip install -e . first")
         [packages] = (self.root / "environment" / "lib").glob("python3.*/site-packages")
-        link = packages / "dreamgym_kit"
-        link.unlink(missing_ok=True)
-        link.symlink_to(Path(spec.submodule_search_locations[0]).resolve())
+        copy = packages / "dreamgym_kit"  # not a link: all modes are to run the same code
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(
+            spec.submodule_search_locations[0], copy, ignore=shutil.ignore_patterns("__pycache__")
+        )
 
-    def outcomes(self, suite: Suite, mode: str, *, seed: int = 0) -> dict[str, str]:
-        """Run one suite in one mode: {test: "passed", "skipped" or "failed in ..."}."""
+    def run(self, suite: Suite, mode: str, *, seed: int = 0) -> "Ran":
+        """Run one suite in one mode."""
         result = self.root / f"{suite.project}.{mode}.json"
         result.unlink(missing_ok=True)
         options = [
@@ -134,8 +137,24 @@ class Upstream:
             raise SystemExit(
                 f"{suite.project}, {mode}: the suite did not run\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
             )
-        outcomes: dict[str, str] = json.loads(result.read_text())
-        return outcomes
+        ran = Ran(**json.loads(result.read_text()))
+        if mode == "record" and ran.recorded == 0:
+            raise SystemExit(f"{suite.project}: nothing was recorded, so that equal outcomes say nothing")
+        return ran
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How each test of a suite ended, and what the gate met meanwhile."""
+
+    outcomes: Mapping[str, str]  # "passed", "skipped", "failed in call"
+    recorded: int  # calls of real tools; 0 unless recording
+    refused: int
+
+    def __str__(self) -> str:
+        counts = Counter(outcome.partition(" ")[0] for outcome in self.outcomes.values())
+        text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+        return f"{text}; {self.recorded} calls recorded, {self.refused} refused" if self.recorded else text
 
 
 def run(command: Sequence[str | Path]) -> None:
@@ -174,16 +193,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     upstream.prepare()
     total = 0
     for name in options.suite or SUITES:
-        bare: dict[str, str] | None = None
-        for mode in ("bare", *(mode for mode in options.mode or MODES if mode != "bare")):
-            outcomes = upstream.outcomes(SUITES[name], mode, seed=options.seed)
-            bare = outcomes if bare is None else bare
-            counts = Counter(outcome.partition(" ")[0] for outcome in outcomes.values())
-            print(
-                name, mode, *(f"{count} {outcome}" for outcome, count in sorted(counts.items())), flush=True
-            )
-            changes = different(bare, outcomes)
-            print(*(f"  {change}" for change in changes), sep="\n", end="\n" if changes else "", flush=True)
+        bare = upstream.run(SUITES[name], "bare", seed=options.seed)
+        print(f"{name} bare: {bare}", flush=True)
+        for mode in (mode for mode in options.mode or MODES if mode != "bare"):
+            ran = upstream.run(SUITES[name], mode, seed=options.seed)
+            changes = different(bare.outcomes, ran.outcomes)
+            print(f"{name} {mode}: {ran}", *changes, sep="\n  ", flush=True)
             total += len(changes)
     print(f"different {total} tests")
     return 1 if total else 0
