@@ -42,7 +42,17 @@ def encode_answer(tool: BaseTool | None, value: Any) -> Answer:
 
 def encode_failure(error: BaseException) -> Answer:
     """A real tool's failure as an answer."""
-    return Answer(error=str(error), error_type=type(error).__name__, provenance=Provenance.REAL)
+    return Answer(error=str(error), error_type=_kind_of(error), provenance=Provenance.REAL)
+
+
+def _kind_of(error: BaseException) -> str:
+    """The nearest class that can be raised again: what handlers in the agent go by, not the exact name."""
+    for kind in type(error).__mro__:
+        if kind is ToolException:
+            return "ToolException"
+        if kind.__module__ == "builtins" and kind not in (Exception, BaseException, object):
+            return kind.__name__
+    return type(error).__name__
 
 
 def deliver(tool: BaseTool | None, answer: Answer, call_id: str | None) -> Any:
