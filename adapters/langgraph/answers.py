@@ -5,6 +5,7 @@ that the framework makes of it. State updates (`Command`) and messages are encod
 decoded into the four message classes that a tool may return, nothing else.
 """
 
+import base64
 import builtins
 import contextlib
 import json
@@ -24,6 +25,9 @@ _MESSAGES: dict[str, type[BaseMessage]] = {
     "system": SystemMessage,
     "tool": ToolMessage,
 }
+
+
+_MARKS = frozenset({"$message", "$command", "$list", "$bytes", "$literal"})
 
 
 class RecordedFailure(Exception):
@@ -80,9 +84,15 @@ def failure(answer: Answer) -> Exception:
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):
         with contextlib.suppress(TypeError):
             made: Exception = kind(answer.error)
-            return made
+            return made if str(made) == answer.error else _saying(kind, answer.error)
     named: type[Exception] = type(name, (RecordedFailure,), {}) if name.isidentifier() else RecordedFailure
     return named(answer.error)
+
+
+def _saying(kind: type[Exception], text: str | None) -> Exception:
+    """A failure of this kind whose text is exactly `text`: KeyError would quote it a second time."""
+    exact: type[Exception] = type(kind.__name__, (kind,), {"__str__": lambda _: text})
+    return exact(text)
 
 
 def _encode(value: Any) -> Any:
@@ -92,13 +102,32 @@ def _encode(value: Any) -> Any:
         return {"$list": [_encode(item) for item in value]}
     if isinstance(value, Command):
         return {"$command": _encode_command(value)}
-    if value is None or isinstance(value, (str, bool, int)):
+    if value is None or isinstance(value, (str, bool, int, bytes)):
         return to_plain(value)
     try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        return to_plain(value if isinstance(value, bytes) else str(value))
-    return to_plain(value)
+        return to_plain(_text_of(value))
+    plain = to_plain(value)
+    return _escaped(plain) if '"$' in text else plain
+
+
+def _text_of(value: Any) -> str:
+    """What the framework makes of a value that is no JSON: NaN inside it, a foreign class."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def _escaped(plain: Any) -> Any:
+    """A tool's own data that looks like one of our marks stays data."""
+    if isinstance(plain, list):
+        return [_escaped(item) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    kept = {key: _escaped(item) for key, item in plain.items()}
+    return {"$literal": kept} if len(kept) == 1 and not _MARKS.isdisjoint(kept) else kept
 
 
 def _encode_message(message: BaseMessage) -> dict[str, Any]:
@@ -137,7 +166,8 @@ def _encode_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_encode_value(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _encode_value(item) for key, item in value.items()}
+        kept = {str(key): _encode_value(item) for key, item in value.items()}
+        return {"$literal": kept} if len(kept) == 1 and not _MARKS.isdisjoint(kept) else kept
     return to_plain(value)
 
 
@@ -157,6 +187,10 @@ def _decode(value: Any, call_id: str | None) -> Any:
             return _decode_command(value["$command"], call_id)
         if set(value) == {"$list"}:
             return [_decode(item, call_id) for item in value["$list"]]
+        if set(value) == {"$bytes"}:
+            return base64.b64decode(value["$bytes"])
+        if set(value) == {"$literal"}:
+            return {key: _decode(item, call_id) for key, item in value["$literal"].items()}
         return {key: _decode(item, call_id) for key, item in value.items()}
     if isinstance(value, list):
         return [_decode(item, call_id) for item in value]

@@ -266,4 +266,4 @@ def _stop_of(stop: EpisodeStop) -> tuple[str, str]:
         return "abstained", str(stop)
     if isinstance(stop, BudgetSpent) and stop.what == "tool calls of one episode":
         return "limit", f"more than {stop.limit:g} tool calls"
-    return "budget", str(stop)
+    return "budget" if isinstance(stop, BudgetSpent) else "error", str(stop)

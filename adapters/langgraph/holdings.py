@@ -15,6 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hooked_names
+from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, LEAVES
 from dreamgym_kit.gate.effects import declared_effect
 from dreamgym_kit.vocabulary import Effect
 
@@ -31,24 +32,28 @@ class Holdings:
         self.schemas: set[str] = set()
         self.unhookable: dict[str, str] = {}
         self.declared: dict[str, Effect] = {}
+        self._bound_models: dict[int, weakref.ref[Any]] = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.__init__()  # type: ignore[misc]
 
     def add_tool(self, tool: BaseTool) -> None:
-        """A tool object: every way into it is gated."""
+        """A tool object: every way into its class is gated."""
         if id(tool) not in self._tools:
-            self._tools[id(tool)] = weakref.ref(tool, self._forget(id(tool)))
+            self._tools[id(tool)] = weakref.ref(tool, _forgetting(self._tools, id(tool)))
+        own = next((name for name in (*LEAVES, *ENTRY_POINTS) if name in tool.__dict__), None)
+        if own is not None:
+            self.unhookable[tool.name] = f"a tool object with a {own} of its own"
         if _only_a_schema(tool):
             self.structured.add(tool.name)
         else:
             self.names.add(tool.name)
 
-    def _forget(self, key: int) -> Callable[[weakref.ref[BaseTool]], None]:
-        def gone(_: weakref.ref[BaseTool]) -> None:
-            self._tools.pop(key, None)
-
-        return gone
-
-    def add_bound(self, bound: Iterable[Any], *, structured: bool) -> None:
+    def add_bound(self, model: Any, bound: Iterable[Any], *, structured: bool) -> None:
         """What a model was bound with. Plain functions are hooked on the spot."""
+        if id(model) not in self._bound_models:
+            self._bound_models[id(model)] = weakref.ref(model, _forgetting(self._bound_models, id(model)))
         for one in bound:
             if isinstance(one, BaseTool):
                 self.add_tool(one)
@@ -69,12 +74,28 @@ class Holdings:
                 except AttributeError:
                     continue  # half-built; it will be met again at its leaf
 
+    def was_bound(self, model: Any) -> bool:
+        """Whether somebody told `model` of its tools in a way that was seen."""
+        return id(model) in self._bound_models
+
     def holds(self, name: str, also: Iterable[str] = ()) -> bool:
-        """Whether every way to run `name` meets the gate."""
-        if name in self.names or name in self.structured or name in hooked_names() or name in also:
+        """Whether every way to run `name` meets the gate, as far as is known without looking around.
+
+        A name that was bound as a bare schema needs a living tool: one that is gone says nothing about
+        the function that somebody's node will run.
+        """
+        if name in self.unhookable:
+            return False
+        if name in self.structured or name in hooked_names() or name in also:
             return True
-        self.scan()
+        if name in self.schemas:
+            return any(tool.name == name for tool in self.tools())
         return name in self.names
+
+    def finds(self, name: str) -> bool:
+        """`holds`, after looking at everything that is alive."""
+        self.scan()
+        return self.holds(name)
 
     def tools(self) -> list[BaseTool]:
         """All live tools that were met."""
@@ -90,6 +111,10 @@ class Holdings:
         effect = declared_effect(function)
         if effect is not None:
             self.declared[name] = effect
+
+
+def _forgetting(known: dict[int, Any], key: int) -> Callable[[weakref.ref[Any]], None]:
+    return lambda _: known.pop(key, None) and None
 
 
 def name_of(bound: Any) -> str:

@@ -29,7 +29,7 @@ from dreamgym_kit.adapters.langgraph.models import (
     uncached,
     uncached_async,
 )
-from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, guarded_override
+from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, LEAVES, guarded_override
 from dreamgym_kit.adapters.langgraph.patches import (
     PatchSet,
     as_function,
@@ -78,6 +78,7 @@ def uninstall() -> None:
     if PROCESS.sessions or PROCESS.armed:
         raise RuntimeError("the gate cannot be taken out while a session is open or the process is armed")
     unhook_all()
+    HOLDINGS.clear()
     if _PATCHES is not None:
         _PATCHES.undo()
         _PATCHES = None
@@ -113,7 +114,7 @@ def _of_framework(body: Any) -> bool:
 def _guard_tool_class(patches: PatchSet, owner: type) -> None:
     if owner is BaseTool:
         return
-    for name, wrap in (("_run", sync_leaf), ("_arun", async_leaf)):
+    for name, wrap in zip(LEAVES, (sync_leaf, async_leaf), strict=True):
         real = entry_of(owner, name, BaseTool)
         if real is not None and not is_ours(real):
             patches.replace(owner, name, wrap(as_function(real, BaseTool)))
@@ -186,7 +187,7 @@ def _guard_frames(patches: PatchSet) -> None:
 def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
     """Catch leaves that were put there past us: on the instance, or into the class later."""
     owner = type(tool)
-    for name in ("_run", "_arun"):
+    for name in LEAVES:
         if name in tool.__dict__:
             why = f"tool '{tool.name}' carries its own {name} on the instance: it cannot be simulated"
             session = current.get()

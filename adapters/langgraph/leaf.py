@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langgraph.errors import GraphBubbleUp
+from referencing import Registry
 
 from dreamgym_kit.adapters.langgraph.answers import deliver, encode_answer, encode_failure
 from dreamgym_kit.adapters.langgraph.frames import call_of, config_here, identity_of, let_through, session_key
@@ -128,7 +129,11 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
     """
     if session.mode is not Mode.DREAM or not isinstance(tool.args_schema, dict):
         return
-    problem = next(_validator(tool).iter_errors(dict(call.args)), None)
+    try:
+        problem = next(_validator(tool).iter_errors(dict(call.args)), None)
+    except Exception:  # noqa: BLE001  a schema with a bad pattern, type or reference: the server's to judge
+        session.count("unchecked_arguments")
+        return
     if problem is not None:
         session.count("bad_arguments")
         if call.call_id is not None:
@@ -138,18 +143,21 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
 
 
 def _validator(tool: BaseTool) -> Any:
-    """The tool's validator, made once per schema object."""
+    """The tool's validator, made once per schema object; it fetches no schema from anywhere."""
     schema = tool.args_schema
     assert isinstance(schema, dict)
     known = _VALIDATORS.get(id(schema))
     if known is None or known[0] is not schema:
         kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        known = _VALIDATORS[id(schema)] = (schema, kind(schema))
+        if len(_VALIDATORS) >= _MOST_VALIDATORS:
+            _VALIDATORS.clear()
+        known = _VALIDATORS[id(schema)] = (schema, kind(schema, registry=Registry()))
     return known[1]
 
 
 _VALIDATORS: dict[int, tuple[dict[str, Any], Any]] = {}
 """By id of the schema, which is kept beside its validator so that the id stays its own."""
+_MOST_VALIDATORS = 1024  # tools that are made anew for each episode bring a schema each
 
 
 def _session_for(tool: BaseTool) -> Session | None:

@@ -32,7 +32,7 @@ def generating(real: Any) -> Any:
         session = _session()
         result: ChatResult = real(self, *args, **kwargs)
         if session is not None:
-            _heard(session, [generation.message for generation in result.generations], kwargs)
+            _heard(session, self, [generation.message for generation in result.generations], kwargs)
         return result
 
     return plain_wrapper(wrapper, real)
@@ -46,7 +46,7 @@ def generating_async(real: Any) -> Any:
         session = _session()
         result: ChatResult = await real(self, *args, **kwargs)
         if session is not None:
-            _heard(session, [generation.message for generation in result.generations], kwargs)
+            _heard(session, self, [generation.message for generation in result.generations], kwargs)
         return result
 
     return plain_wrapper(wrapper, real)
@@ -63,7 +63,7 @@ def streaming(real: Any) -> Any:
             return
         asked: dict[str, str] = {}
         for part in real(self, *args, **kwargs):
-            _hear_part(session, part, kwargs, asked)
+            _hear_part(session, self, part, kwargs, asked)
             yield part
         _announce(session, asked)
 
@@ -79,7 +79,7 @@ def streaming_async(real: Any) -> Any:
         asked: dict[str, str] = {}
         async for part in real(self, *args, **kwargs):
             if session is not None:
-                _hear_part(session, part, kwargs, asked)
+                _hear_part(session, self, part, kwargs, asked)
             yield part
         if session is not None:
             _announce(session, asked)
@@ -93,7 +93,7 @@ def binding(real: Any) -> Any:
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, tools: Any, *args: Any, **kwargs: Any) -> Any:
         tools = list(tools)
-        HOLDINGS.add_bound(tools, structured="ls_structured_output_format" in kwargs)
+        HOLDINGS.add_bound(self, tools, structured="ls_structured_output_format" in kwargs)
         return real(self, tools, *args, **kwargs)
 
     return plain_wrapper(wrapper, real)
@@ -139,32 +139,45 @@ def _session() -> Session | None:
     return find(session_key(config_here()), "a chat model")
 
 
-def _heard(session: Session, messages: Iterable[BaseMessage], kwargs: dict[str, Any]) -> None:
+def _heard(
+    session: Session, model: BaseChatModel, messages: Iterable[BaseMessage], kwargs: dict[str, Any]
+) -> None:
     """Take in whole answers of a model."""
     asked: dict[str, str] = {}
     for message in messages:
-        if isinstance(message, AIMessage):
-            for number, call in enumerate(message.tool_calls):
-                _check_held(session, call["name"], kwargs)
-                asked[call["id"] or f"?{number}"] = call["name"]
+        for name, call_id in _calls_of(message):
+            _check_held(session, model, name, kwargs)
+            asked[call_id or f"?{len(asked)}"] = name
     _announce(session, asked)
 
 
-def _hear_part(session: Session, part: Any, kwargs: dict[str, Any], asked: dict[str, str]) -> None:
+def _hear_part(
+    session: Session, model: BaseChatModel, part: Any, kwargs: dict[str, Any], asked: dict[str, str]
+) -> None:
     """Take in one streamed part; a refusal comes before the consumer sees it."""
     for name, call_id in _calls_in(part):
         if name:
-            _check_held(session, name, kwargs)
+            _check_held(session, model, name, kwargs)
             asked[call_id or f"?{len(asked)}"] = name
+
+
+def _calls_of(message: BaseMessage) -> list[tuple[str, str | None]]:
+    """Names and ids of the calls in a whole message, also in the form that came before tool calls."""
+    if not isinstance(message, AIMessage):
+        return []
+    calls = [(call["name"], call["id"]) for call in message.tool_calls]
+    older = message.additional_kwargs.get("function_call")
+    if not calls and isinstance(older, dict) and older.get("name"):
+        calls.append((str(older["name"]), None))
+    return calls
 
 
 def _calls_in(part: Any) -> list[tuple[str | None, str | None]]:
     message = getattr(part, "message", None)
-    if isinstance(message, AIMessageChunk):
-        chunks = [(chunk.get("name"), chunk.get("id")) for chunk in message.tool_call_chunks]
-        return chunks or [(call["name"], call["id"]) for call in message.tool_calls]
-    if isinstance(message, AIMessage):
-        return [(call["name"], call["id"]) for call in message.tool_calls]
+    if isinstance(message, AIMessageChunk) and message.tool_call_chunks:
+        return [(chunk.get("name"), chunk.get("id")) for chunk in message.tool_call_chunks]
+    if isinstance(message, BaseMessage):
+        return [*_calls_of(message)]
     if isinstance(part, dict):  # protocol events: a content block that starts or finishes
         blocks = [part.get(key) for key in ("content", "content_block", "block")]
         return [
@@ -180,23 +193,28 @@ def _announce(session: Session, asked: dict[str, str]) -> None:
         session.asked_for(asked)
 
 
-def _check_held(session: Session, name: str, kwargs: dict[str, Any]) -> None:
+def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[str, Any]) -> None:
     """Refuse a call that somebody's own code would run.
 
-    A name the model was never told of is the framework's to answer ("not a valid tool").
+    A name that the model was never told of is the framework's to answer ("not a valid tool"). A model
+    that nobody was seen to tell anything has its tools from elsewhere: no name of its own is taken on trust.
     """
     if session.mode is not Mode.DREAM or HOLDINGS.holds(name, session.policy.structured):
         return
     told = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}
-    if name not in told and name not in HOLDINGS.schemas and name not in HOLDINGS.unhookable:
+    bound = name in told or name in HOLDINGS.schemas or name in HOLDINGS.unhookable
+    if not bound and (told or HOLDINGS.was_bound(model)):
         session.count("unknown_tool")
         return
+    if HOLDINGS.finds(name):
+        return
     what = HOLDINGS.unhookable.get(name)
-    why = (
-        f"is a callable that cannot be hooked ({what})"
-        if what
-        else "is bound to the model by its schema alone"
-    )
+    if what:
+        why = f"is a callable that cannot be hooked ({what})"
+    elif bound:
+        why = "is bound to the model by its schema alone"
+    else:
+        why = "the model knows from somewhere that the gate does not see"
     session.refuse(
         f"the model called '{name}', which {why}: some node would run it for real. Name the function that "
         f'runs it in dreamgym.toml: [functions."package.module:{name}"] effect = "...", name = "{name}"; '

@@ -15,6 +15,7 @@ from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
 
+LEAVES = ("_run", "_arun")
 ENTRY_POINTS = (
     "invoke", "ainvoke", "run", "arun", "batch", "abatch", "batch_as_completed", "abatch_as_completed",
     "stream", "astream", "transform", "atransform", "__call__",

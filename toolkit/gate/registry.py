@@ -68,9 +68,9 @@ def entered(session: Session) -> Iterator[Session]:
         yield session
     finally:
         session.close()
-        current.reset(token)
         with PROCESS.lock:
             PROCESS.sessions.pop(session.id, None)
+        current.reset(token)  # last: it raises where the block is left in another context than it began in
 
 
 def find(key: str | None, tool: str) -> Session | None:

@@ -204,7 +204,16 @@ class Session:
             with self._lock:
                 self.real_calls += 1
         if self._on_transition is not None:
-            self._on_transition(entry)
+            try:
+                self._on_transition(entry)
+            except EpisodeStop as stop:
+                self.stopped = self.stopped or stop
+                raise
+            except Exception as error:
+                # as itself, an agent would take it for the tool's own failure and go on
+                unkept = EpisodeStop(f"the answer of {call.tool} could not be kept: {error}")
+                self.stopped = self.stopped or unkept
+                raise unkept from error
         return entry
 
     def violated(self) -> bool:
@@ -248,7 +257,11 @@ class Session:
             return Answer(
                 provenance=Provenance.ABSTAINED, support=0.0, why="this dream has no experience to go by"
             )
-        return await self._experience.answer(call, situation)
+        try:
+            return await self._experience.answer(call, situation)
+        except Exception as error:  # noqa: BLE001  as itself, an agent would take it for the tool's own failure
+            why = f"the experience model failed: {type(error).__name__}: {error}"
+            return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
 
     def _answer_now(self, question: Question) -> Answer:
         answering = self._answer(question)
