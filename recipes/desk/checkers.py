@@ -18,7 +18,7 @@ from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
 from dreamgym_kit.recipes.desk.world import TENANT, open_desk
 from dreamgym_kit.vocabulary import Provenance, Transition, Verdict
 
-_TIMES = {1: "once", 2: "twice"}
+_TIMES = {0: "never", 1: "once", 2: "twice"}
 
 
 def check(outcome: Outcome) -> Judgement:
@@ -121,7 +121,7 @@ def _money_differences(goal: Books, found: Books) -> list[str]:
                 if right.refunded_cents in (0, right.amount_cents)
                 else f", should be {money(right.refunded_cents)}"
             )
-            wrong.append(f"refunded {payment_id} {_times(refund)}: {_of(refund)}{rest}")
+            wrong.append(f"refunded {payment_id} {_times(refund.times)}: {_of(refund)}{rest}")
         elif refund.times:
             wrong.append(f"refunded {payment_id}: {_of(refund)}, should be {money(right.refunded_cents)}")
         else:
@@ -129,8 +129,8 @@ def _money_differences(goal: Books, found: Books) -> list[str]:
     return wrong
 
 
-def _times(refund: Refund) -> str:
-    return _TIMES.get(refund.times, f"{refund.times} times")
+def _times(count: int) -> str:
+    return _TIMES.get(count, f"{count} times")
 
 
 def _of(refund: Refund) -> str:
@@ -146,7 +146,7 @@ def _order_differences(goal: Books, found: Books) -> list[str]:
     for order_id in sorted({*goal.reships, *found.reships}):
         sent, right = found.reships.get(order_id, 0), goal.reships.get(order_id, 0)
         if sent != right:
-            wrong.append(f"order {order_id} was sent anew {sent} times, should be {right}")
+            wrong.append(f"order {order_id} was sent again {_times(sent)}, should be {_times(right)}")
     return wrong
 
 
