@@ -13,7 +13,6 @@ import uuid
 from dreamgym_kit.errors import NotJson
 
 _NAMESPACE = uuid.UUID("6d0b5a3e-2f0c-5c1e-9f27-8a4f8f3c9d11")
-_EXACT = 2**53  # above this a float no longer names one integer
 
 
 def canonical(value: object) -> str:
@@ -29,6 +28,8 @@ def canonical(value: object) -> str:
         return json.dumps(_one_spelling(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
     except RecursionError:
         raise NotJson("nested too deep for a canonical form") from None
+    except NotJson:
+        raise
     except ValueError as error:
         raise NotJson(f"no canonical form: {error}") from error
 
@@ -49,7 +50,7 @@ def _one_spelling(value: object) -> object:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < _EXACT else value
+        return int(value) if value.is_integer() else value
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):

@@ -14,7 +14,7 @@ from dreamgym_kit.errors import NotJson
 
 MAX_DEPTH = 200
 MAX_BYTES = 32 * 2**20
-MAX_VALUES = 1_000_000  # items of all lists and objects together
+MAX_VALUES = 500_000  # items of all lists and objects together: some 200 MB of Python objects
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _BRACKET = re.compile(r"[\[\]{}]")

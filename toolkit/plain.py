@@ -1,12 +1,13 @@
 """Any Python value as plain JSON data, always: tool arguments, tool answers, graph state.
 
 A tool may be handed bytes, datetimes, pydantic models, NaN, cycles or ten megabytes. What has a JSON
-form gets it; what has none gets a mark that says so. Never raises, never runs a value's `repr`
-(which may hold secrets or addresses).
+form gets it; what has none, is too large or fails when it is read gets a mark that says so. Never
+raises, never runs a value's `repr` (which may hold secrets or addresses). The bounds hold for the whole
+value, so that four of them (arguments, answer, artifact, update) fit in one row of a buffer.
 """
 
 import base64
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -17,8 +18,8 @@ from typing import Any
 from uuid import UUID
 
 MAX_DEPTH = 64
-MAX_TEXT = 1_000_000  # characters of one string
-MAX_ITEMS = 100_000  # items of one list or object
+MAX_TEXT = 1_000_000  # characters of all strings, keys and digits together
+MAX_ITEMS = 100_000  # items of all lists and objects together
 
 JsonValue = Any
 """None, bool, int, finite float, str, list of these, dict from str to these."""
@@ -26,88 +27,122 @@ JsonValue = Any
 
 def to_plain(value: object) -> JsonValue:
     """Give `value` as JSON data; equal values give equal data."""
-    return _plain(value, 0, ())
+    return _Walk().plain(value, 0)
 
 
-def _plain(value: object, depth: int, above: tuple[int, ...]) -> JsonValue:
-    if value is None or isinstance(value, bool):
-        return value
-    simple = _scalar(value)
-    if simple is not None:
-        return simple
-    if depth >= MAX_DEPTH:
-        return {"$cut": f"nested deeper than {MAX_DEPTH}"}
-    if id(value) in above:
-        return {"$cut": "refers to itself"}
-    return _composite(value, depth + 1, (*above, id(value)))
+class _Walk:
+    """One value on its way: what is left of the bounds, and which containers it is inside of."""
 
+    def __init__(self) -> None:
+        self._items = MAX_ITEMS
+        self._text = MAX_TEXT
+        self._above: list[int] = []
 
-def _scalar(value: object) -> JsonValue:
-    """A JSON scalar for values that have one; None where the value is not a scalar."""
-    match value:
-        case Enum():
-            return _scalar(value.value)
-        case str():
-            return _text(str(value))
-        case int():
-            return int(value) if value.bit_length() < 14_000 else {"$cut": "integer too large"}
-        case float():
-            return float(value) if isfinite(value) else {"$float": str(float(value))}
-        case datetime() | date() | time():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case Decimal() | UUID() | PurePath():
-            return str(value)
-        case bytes() | bytearray() | memoryview():
-            raw = bytes(value)
-            mark: dict[str, JsonValue] = {"$bytes": base64.b64encode(raw[:MAX_TEXT]).decode("ascii")}
-            return mark if len(raw) <= MAX_TEXT else {**mark, "$cut": f"{len(raw)} bytes"}
-    return None
-
-
-def _text(value: str) -> str:
-    if len(value) <= MAX_TEXT:
-        return value
-    return f"{value[:MAX_TEXT]}... (cut: {len(value)} characters)"
-
-
-def _composite(value: object, depth: int, above: tuple[int, ...]) -> JsonValue:
-    if isinstance(value, Mapping):
-        return _object(value, depth, above)
-    if isinstance(value, (list, tuple)):
-        items = [_plain(item, depth, above) for item in value[:MAX_ITEMS]]
-        return items if len(value) <= MAX_ITEMS else [*items, {"$cut": f"{len(value)} items"}]
-    if isinstance(value, Set):
-        return sorted((_plain(item, depth, above) for item in value), key=repr)
-    dump = getattr(value, "model_dump", None)
-    if callable(dump) and not isinstance(value, type):
+    def plain(self, value: object, depth: int) -> JsonValue:
+        if value is None or isinstance(value, bool):
+            return value
         try:
-            return _plain(dump(), depth, above)
-        except Exception:  # noqa: BLE001  a user's model may raise anything; the mark says what it was
+            simple = self._scalar(value)
+            if simple is not None:
+                return simple
+            if depth >= MAX_DEPTH:
+                return {"$cut": f"nested deeper than {MAX_DEPTH}"}
+            if id(value) in self._above:
+                return {"$cut": "refers to itself"}
+            self._above.append(id(value))
+            try:
+                return self._composite(value, depth + 1)
+            finally:
+                self._above.pop()
+        except Exception:  # noqa: BLE001  a user's object may raise anything; the mark says what it was
             return _mark(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name, None), depth, above) for field in fields(value)}
-    return _mark(value)
 
+    def _scalar(self, value: object) -> JsonValue:
+        """A JSON scalar for values that have one; None where the value is not a scalar."""
+        match value:
+            case Enum():
+                return self._scalar(value.value)
+            case str():
+                return self._cut(str.__str__(value))
+            case int():
+                return self._whole(int(value))
+            case float():
+                return float(value) if isfinite(value) else {"$float": str(float(value))}
+            case datetime() | date() | time():
+                return value.isoformat()
+            case timedelta():
+                return value.total_seconds()
+            case Decimal() | UUID() | PurePath():
+                return self._cut(str(value))
+            case bytes() | bytearray() | memoryview():
+                return self._bytes(bytes(value))
+        return None
 
-def _object(value: Mapping[object, object], depth: int, above: tuple[int, ...]) -> JsonValue:
-    """Keys become text; keys that would meet ("1" and 1) keep their type as a mark."""
-    plain: dict[str, JsonValue] = {}
-    for count, (key, item) in enumerate(value.items()):
-        if count >= MAX_ITEMS:
-            plain["$cut"] = f"{len(value)} keys"
-            break
-        name = key if isinstance(key, str) else _key(key)
-        if name in plain or (not isinstance(key, str) and name in value):
-            name = f"{name} ({type(key).__name__})"
-        plain[_text(name)] = _plain(item, depth, above)
-    return plain
+    def _composite(self, value: object, depth: int) -> JsonValue:
+        if isinstance(value, Mapping):
+            return self._object(value, depth)
+        if isinstance(value, (list, tuple)):
+            return self._list(value, len(value), depth)
+        if isinstance(value, Set):
+            items = self._list(value, len(value), depth)
+            return sorted(items, key=repr)
+        dump = getattr(value, "model_dump", None)
+        if callable(dump) and not isinstance(value, type):
+            return self.plain(dump(), depth)
+        if is_dataclass(value) and not isinstance(value, type):
+            return self._object(
+                {field.name: getattr(value, field.name, None) for field in fields(value)}, depth
+            )
+        return _mark(value)
 
+    def _list(self, value: Iterable[object], length: int, depth: int) -> list[JsonValue]:
+        items: list[JsonValue] = []
+        for item in value:
+            if self._spent():
+                return [*items, {"$cut": f"{length} items"}]
+            items.append(self.plain(item, depth))
+        return items
 
-def _key(key: object) -> str:
-    scalar = _scalar(key) if not isinstance(key, bool) else str(key).lower()
-    return str(scalar) if scalar is not None else "null" if key is None else _name(key)
+    def _object(self, value: Mapping[object, object], depth: int) -> JsonValue:
+        """Keys become text; keys that would meet ("1" and 1) keep their type as a mark."""
+        plain: dict[str, JsonValue] = {}
+        for key, item in value.items():
+            if self._spent():
+                plain["$cut"] = f"{len(value)} keys"
+                break
+            name = self._cut(str.__str__(key)) if isinstance(key, str) else self._key(key)
+            if name in plain or (not isinstance(key, str) and name in value):
+                name = f"{name} ({type(key).__name__})"
+            plain[name] = self.plain(item, depth)
+        return plain
+
+    def _key(self, key: object) -> str:
+        if key is None or isinstance(key, bool):
+            return "null" if key is None else str(key).lower()
+        scalar = self._scalar(key)
+        return _name(key) if scalar is None else str(scalar)
+
+    def _spent(self) -> bool:
+        self._items -= 1
+        return self._items < 0
+
+    def _cut(self, text: str) -> str:
+        room = self._text
+        self._text = max(0, room - len(text))
+        return text if len(text) <= room else f"{text[:room]}... (cut: {len(text)} characters)"
+
+    def _whole(self, value: int) -> JsonValue:
+        digits = value.bit_length() // 3
+        if value.bit_length() >= 14_000 or digits > self._text:  # Python writes at most 4,300 digits
+            return {"$cut": "integer too large"}
+        self._text -= digits
+        return value
+
+    def _bytes(self, raw: bytes) -> JsonValue:
+        kept = raw[: self._text * 3 // 4]
+        self._text = max(0, self._text - len(raw) * 4 // 3)
+        mark: dict[str, JsonValue] = {"$bytes": base64.b64encode(kept).decode("ascii")}
+        return mark if len(kept) == len(raw) else {**mark, "$cut": f"{len(raw)} bytes"}
 
 
 def _mark(value: object) -> JsonValue:

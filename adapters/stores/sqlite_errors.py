@@ -16,14 +16,15 @@ _KEPT = "what was acknowledged before is kept"
 _WORDS = {
     sqlite3.SQLITE_BUSY: f"is locked by another process; end that one or try again ({_READ_ONLY})",
     sqlite3.SQLITE_LOCKED: f"is locked by another process; end that one or try again ({_READ_ONLY})",
-    sqlite3.SQLITE_READONLY: f"cannot be written, the file or its folder is read-only; {_READ_ONLY}",
+    sqlite3.SQLITE_READONLY: f"cannot be written: it or its folder is read-only; {_READ_ONLY}",
     sqlite3.SQLITE_PERM: "cannot be opened, access is denied; ask for read and write access to it",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its folder can be written and files can be opened",
+    sqlite3.SQLITE_CANTOPEN: f"cannot be opened: read-only folder, or too many open files; {_READ_ONLY}",
     sqlite3.SQLITE_FULL: f"could not grow, the disk is full; {_KEPT}: free some space and repeat",
     sqlite3.SQLITE_IOERR: f"the disk failed while it was used; {_KEPT}: check the disk and repeat",
     sqlite3.SQLITE_NOMEM: f"memory ran out while it was used; {_KEPT}: repeat with fewer rows at once",
     sqlite3.SQLITE_TOOBIG: f"a row is too large for SQLite; {_KEPT}: leave that row out",
 }
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # ERROR: "no such column"
 _PRIMARY = 0xFF  # the low byte of an extended result code names its family
 
 
@@ -33,9 +34,7 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        words = _WORDS.get(code & _PRIMARY) if code is not None else None
-        raise StoreError(f"{path}: {words or _damaged(error)}") from error
+        raise StoreError(f"{path}: {_words(error)}") from error
     except UnicodeDecodeError as error:  # SQLite quotes bytes of a damaged schema in its own messages
         raise damaged(path, "text that is not UTF-8") from error
 
@@ -45,6 +44,16 @@ def damaged(path: Path, what: object) -> StoreError:
     return StoreError(f"{path}: {_damaged(what)}")
 
 
+def _words(error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & _PRIMARY  # none: text is not UTF-8
+    if code in _DAMAGE:
+        return _damaged(error)
+    return _WORDS.get(code) or f"failed ({_short(error)}); {_KEPT}: repeat"
+
+
+def _short(what: object) -> str:
+    return " ".join(str(what).split())[:200]
+
+
 def _damaged(what: object) -> str:
-    said = " ".join(str(what).split())[:200]
-    return f"is damaged ({said}); nothing was changed: keep it and import your last export into a new one"
+    return f"is damaged ({_short(what)}); nothing was changed: import your last export into a new one"

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from dreamgym_kit.errors import NotJson, StoreError, UserError
 from dreamgym_kit.jsonread import MAX_BYTES
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import TransitionStore
 from dreamgym_kit.replay.records import dump_transition, load_transition
 from dreamgym_kit.vocabulary import Transition
@@ -34,6 +35,16 @@ class ImportReport:
     duplicates: int  # of these, how many it had
     problems: tuple[str, ...] = ()  # "rows.jsonl:7: call.tool: missing", the first 20
     unread: int = 0  # lines that could not be read, those beyond the first 20 too
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The same as JSON data, stable for machines."""
+        return {
+            "read": self.read,
+            "new": self.new,
+            "duplicates": self.duplicates,
+            "unread": self.unread,
+            "problems": list(self.problems),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +120,10 @@ def export_jsonl(store: TransitionStore, path: Path, *, overwrite: bool = False)
         UserError: the file exists and `overwrite` is False, or it cannot be written.
         StoreError: the store cannot be read to its end.
     """
-    if not overwrite and path.exists():
-        raise _exists(path)
     beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
     try:
+        if not overwrite and path.exists():
+            raise _exists(path)
         with beside.open("xb") as file:
             count = 0
             for transition in store.scan():

@@ -1,0 +1,102 @@
+"""`buffer import`, `export` and `stats` as a person runs them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.replay.jsonl import export_jsonl
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+
+DONE = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    store = MemoryStore()
+    for step in (1, 2, 3):
+        call = Call("refund\x1b[31m" if step == 3 else "get_order", {"id": 7})
+        error = "timed out" if step == 3 else None
+        answer = Answer("paid", error=error)
+        store.put([Transition(call, answer, Effect.READ, "t.1", step, world=World("shop", 2))])
+    export_jsonl(store, tmp_path / "rows.jsonl")
+    return tmp_path / "rows.jsonl"
+
+
+def buffer(folder: Path, *arguments: str) -> DONE:
+    command = [sys.executable, "-m", "dreamgym_kit.cli.main", "buffer", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_import_twice_stats_and_export(tmp_path: Path, rows: Path) -> None:
+    first = buffer(tmp_path, "import", "rows.jsonl")
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout.startswith(
+        f"3 transitions were added to {tmp_path}/dreamgym.db; 0 were there already.\n"
+    )
+    assert "0 transitions were added" in buffer(tmp_path, "import", "rows.jsonl").stdout
+    stats = buffer(tmp_path, "stats")
+    assert f" {tmp_path}/dreamgym.db: 3 transitions in 1 episodes\n" in stats.stdout
+    assert " get_order  read                2       1       0\n" in stats.stdout
+    assert "\x1b" not in stats.stdout
+    done = buffer(tmp_path, "export", "again.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "again.jsonl").read_bytes() == rows.read_bytes()
+
+
+def test_json_is_all_there_is_on_stdout(tmp_path: Path, rows: Path) -> None:
+    assert json.loads(buffer(tmp_path, "import", "rows.jsonl", "--json").stdout) == {
+        "read": 3,
+        "new": 3,
+        "duplicates": 0,
+        "unread": 0,
+        "problems": [],
+    }
+    stats = json.loads(buffer(tmp_path, "stats", "--json").stdout)
+    assert stats["tools"]["get_order"] == {"transitions": 2, "calls": 1, "errors": 0, "effect": "read"}
+    assert (stats["worlds"], stats["episodes"], stats["provenances"]) == ({"shop:2": 3}, 1, {"real": 3})
+
+
+def test_bad_lines_are_named_the_good_ones_kept_and_the_code_is_2(tmp_path: Path, rows: Path) -> None:
+    with rows.open("a") as file:
+        file.write("{oops\n")
+    done = buffer(tmp_path, "import", "rows.jsonl")
+    assert done.returncode == 2
+    assert done.stdout.startswith("3 transitions were added")
+    named = "error: rows.jsonl:4: Expecting property name enclosed in double quotes at column 2\n"
+    assert done.stderr == f"{named}1 lines could not be read; mend them and import rows.jsonl again.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("import", "absent.jsonl"), "error: absent.jsonl: does not exist; nothing was imported\n"),
+        (("stats",), "/dreamgym.db: there is no buffer to read; record or import one first\n"),
+        (("export", "out.jsonl"), "/dreamgym.db: there is no buffer to read; record or import one first\n"),
+        (
+            ("stats", "--buffer", "rows.jsonl"),
+            "rows.jsonl: is not a buffer (no SQLite database); nothing was",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
+    tmp_path: Path, rows: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = buffer(tmp_path, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [rows]
+
+
+def test_an_export_keeps_what_is_there_unless_told(tmp_path: Path, rows: Path) -> None:
+    buffer(tmp_path, "import", "rows.jsonl")
+    rows.write_text("mine")
+    assert "exists already, nothing was exported" in buffer(tmp_path, "export", "rows.jsonl").stderr
+    assert rows.read_text() == "mine"
+    assert buffer(tmp_path, "export", "rows.jsonl", "--overwrite").returncode == 0
+    assert rows.read_text().count("\n") == 3

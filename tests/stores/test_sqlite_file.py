@@ -1,0 +1,259 @@
+"""What the SQLite store promises beyond the port: sharing, reading only, full disks, threads, power cuts."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.adapters.stores import sqlite
+from dreamgym_kit.adapters.stores.sqlite import LOCK_WAIT_S, SqliteStore
+from dreamgym_kit.errors import StoreError
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+
+NOBODY = 65534
+
+
+def seen(step: int, *, note: str = "ok") -> Transition:
+    return Transition(Call("get", {"id": 1}), Answer(note), Effect.READ, "t.1", step, world=World("shop"))
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that every user can reach, unlike `tmp_path`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        path.chmod(0o755)
+        yield path
+        path.chmod(0o755)
+
+
+def as_nobody(folder: Path, act: Callable[[], str]) -> str:
+    """Run `act` inside `folder` as a user who owns nothing; root may write anywhere."""
+    if os.geteuid() != 0:
+        here = Path.cwd()
+        os.chdir(folder)
+        try:
+            return act()
+        finally:
+            os.chdir(here)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.chdir(folder)
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            os.write(writing, act().encode())
+        except BaseException as error:
+            os.write(writing, f"raised {error!r}".encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with open(reading, "rb") as pipe:
+        return pipe.read().decode()
+
+
+def outcome(act: Callable[[], object]) -> str:
+    try:
+        return str(act())
+    except StoreError as error:
+        return f"refused: {error}"
+
+
+def test_an_empty_file_becomes_a_buffer(tmp_path: Path) -> None:
+    (tmp_path / "b.db").touch()
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        assert store.put([seen(1)]) == 1
+
+
+def test_a_name_with_every_sign_of_a_web_address_is_a_file_name(tmp_path: Path) -> None:
+    path = tmp_path / "b?mode=memory&x=%41#é .db"
+    with closing(SqliteStore(path)) as store:
+        store.put([seen(1)])
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_another_process_sees_rows_at_once_and_in_the_order_recorded(tmp_path: Path) -> None:
+    code = (
+        "import sys; from contextlib import closing;"
+        "from dreamgym_kit.adapters.stores.sqlite import SqliteStore;"
+        "s = SqliteStore(sys.argv[1], read_only=True); print([t.step for t in s.scan()]); s.close()"
+    )
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        store.put([seen(2), seen(1)])
+        command = [sys.executable, "-c", code, str(tmp_path / "b.db")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[2, 1]\n"
+
+
+def test_a_reader_does_not_wait_for_a_writer_in_the_middle_of_a_write(tmp_path: Path) -> None:
+    with (
+        closing(SqliteStore(tmp_path / "b.db")) as store,
+        closing(sqlite3.connect(tmp_path / "b.db")) as other,
+    ):
+        store.put([seen(1)])
+        other.isolation_level = None
+        other.execute("begin immediate")
+        other.execute("delete from transitions")
+        assert list(store.scan()) == [seen(1)]
+        with closing(SqliteStore(tmp_path / "b.db", read_only=True)) as second:
+            assert second.count() == 1
+        other.execute("rollback")
+
+
+def test_a_store_that_was_opened_to_read_refuses_to_put(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "b.db").close()
+    with closing(SqliteStore(tmp_path / "b.db", read_only=True)) as store:
+        with pytest.raises(
+            StoreError, match=r"b\.db: was opened read-only; open it without read_only to add to it$"
+        ):
+            store.put([seen(1)])
+        assert store.count() == 0
+
+
+def test_a_read_only_file_is_named_and_can_be_read_when_that_is_asked_for(shared: Path) -> None:
+    with closing(SqliteStore(shared / "b.db")) as store:
+        store.put([seen(1)])
+    (shared / "b.db").chmod(0o444)
+    shared.chmod(0o555)
+
+    def put() -> int:
+        with closing(SqliteStore("b.db")) as store:
+            return store.put([seen(2)])
+
+    def read() -> int:
+        with closing(SqliteStore("b.db", read_only=True)) as store:
+            return len(list(store.scan()))
+
+    said = as_nobody(shared, lambda: outcome(put))
+    tested = as_nobody(shared, lambda: outcome(read))
+    assert said == (
+        "refused: b.db: cannot be written: it or its folder is read-only; to only read it: read_only=True"
+    )
+    assert tested == "1"
+    assert [file.name for file in shared.iterdir()] == ["b.db"]
+
+
+def test_a_file_that_may_not_be_read_is_named(shared: Path) -> None:
+    SqliteStore(shared / "b.db").close()
+    (shared / "b.db").chmod(0)
+    shared.chmod(0o755)
+    said = as_nobody(shared, lambda: outcome(lambda: SqliteStore("b.db")))
+    assert said == "refused: b.db: cannot be read (Permission denied); nothing was touched"
+
+
+def test_a_full_disk_is_named_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        store.put([seen(1)])
+        store._open_writer().execute("pragma max_page_count = 12")  # SQLite answers as on a full disk
+        with pytest.raises(
+            StoreError, match=r"b\.db: could not grow, the disk is full; what was acknowledged"
+        ):
+            store.put([seen(step, note="x" * 10_000) for step in range(2, 20)])
+        assert list(store.scan()) == [seen(1)]
+        assert store.put([seen(2)]) == 1
+
+
+def test_an_interrupted_put_leaves_nothing_and_the_next_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        store.put([seen(1)])
+        writer = store._open_writer()
+        writer.set_progress_handler(lambda: 1, 1)  # ends whatever statement runs
+        with pytest.raises(
+            StoreError, match=r"b\.db: failed \(interrupted\); what was acknowledged before is kept"
+        ):
+            store.put([seen(2), seen(3)])
+        writer.set_progress_handler(None, 0)
+        assert store.count() == 1
+        assert store.put([seen(2), seen(3)]) == 2
+
+
+def test_many_threads_may_share_a_store(tmp_path: Path) -> None:
+    failed: list[BaseException] = []
+
+    def work(store: SqliteStore, first: int) -> None:
+        try:
+            for step in range(first, first + 25):
+                store.put([seen(step)])
+                assert store.exact("get", seen(step).call.key, World("shop"))
+        except BaseException as error:
+            failed.append(error)
+
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        threads = [threading.Thread(target=work, args=(store, 1 + 25 * number)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert store.count() == 200
+        assert len({row.id for row in store.scan()}) == 200
+
+
+def test_two_processes_may_make_the_same_buffer_at_once(tmp_path: Path) -> None:
+    code = (
+        "import sys; from dreamgym_kit.adapters.stores.sqlite import SqliteStore;"
+        "SqliteStore(sys.argv[1]).close()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "b.db")]
+    makers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [maker.communicate()[1] for maker in makers] == ["", "", ""]
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        assert store.put([seen(1)]) == 1
+
+
+@pytest.mark.parametrize(("careful", "level"), [(False, 1), (True, 2)])
+def test_a_put_waits_for_the_disk_only_when_a_power_cut_is_to_be_survived(
+    tmp_path: Path, careful: bool, level: int
+) -> None:
+    with closing(SqliteStore(tmp_path / "b.db", survive_power_cut=careful)) as store:
+        store.put([seen(1)])
+        assert store._open_writer().execute("pragma synchronous").fetchone() == (level,)
+        assert store._open_writer().execute("pragma journal_mode").fetchone() == ("wal",)
+
+
+def test_what_the_file_says_is_compared_with_what_was_asked(tmp_path: Path) -> None:
+    path = tmp_path / "b.db"
+    with closing(SqliteStore(path)) as store:
+        store.put([seen(1)])
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("update transitions set tenant = 'victim'")
+        other.commit()
+    with closing(SqliteStore(path)) as store, pytest.raises(StoreError) as caught:
+        store.exact("get", seen(1).call.key, World("shop"), tenant="victim")
+    assert str(caught.value) == (
+        f"{path}: is damaged (row 1: its columns say something else than its content); "
+        "nothing was changed: import your last export into a new one"
+    )
+
+
+def test_a_query_for_one_call_uses_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[str] = []
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        store.put([seen(1)])
+        select = store._select
+
+        def explained(query: str, values: tuple[object, ...]) -> list[tuple[object, ...]]:
+            plans.extend(str(row[3]) for row in select(f"explain query plan {query}", values))
+            return select(query, values)
+
+        monkeypatch.setattr(store, "_select", explained)
+        store.exact("get", seen(1).call.key, World("shop"))
+    assert any(
+        "USING INDEX transitions_exact (tenant=? AND world=? AND tool=? AND key=?" in plan for plan in plans
+    )
+    assert not any("TEMP B-TREE" in plan for plan in plans)
+
+
+def test_the_wait_for_locks_is_the_five_seconds_of_the_bar() -> None:
+    assert LOCK_WAIT_S == sqlite.LOCK_WAIT_S == 5.0

@@ -1,0 +1,79 @@
+"""What a buffer holds, counted: enough to see whether a dream can answer from it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import TransitionStore
+from dreamgym_kit.vocabulary import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCount:
+    """One tool's recordings."""
+
+    transitions: int
+    calls: int  # different calls: arguments, world and tenant
+    errors: int  # answers that say the tool failed
+    effect: Effect  # of the last recording
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Counts over all transitions of a store; the most frequent first."""
+
+    transitions: int
+    episodes: int
+    tools: Mapping[str, ToolCount]
+    worlds: Mapping[str, int]
+    tenants: Mapping[str, int]
+    provenances: Mapping[str, int]
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The same as JSON data, stable for machines."""
+        return {
+            "transitions": self.transitions,
+            "episodes": self.episodes,
+            "tools": {
+                name: {
+                    "transitions": tool.transitions,
+                    "calls": tool.calls,
+                    "errors": tool.errors,
+                    "effect": str(tool.effect),
+                }
+                for name, tool in self.tools.items()
+            },
+            "worlds": dict(self.worlds),
+            "tenants": dict(self.tenants),
+            "provenances": dict(self.provenances),
+        }
+
+
+def count_transitions(store: TransitionStore) -> StoreStats:
+    """Read a store to its end and count what is in it."""
+    tools, errors, worlds, tenants, provenances = (Counter[str]() for _ in range(5))
+    effects: dict[str, Effect] = {}
+    episodes: set[tuple[str, str]] = set()
+    calls: dict[str, set[tuple[str, str, str]]] = {}
+    for row in store.scan():
+        tool, world = row.call.tool, str(row.world)
+        tools[tool] += 1
+        errors[tool] += row.answer.error is not None
+        worlds[world] += 1
+        tenants[row.tenant] += 1
+        provenances[str(row.answer.provenance)] += 1
+        effects[tool] = row.effect
+        episodes.add((row.tenant, row.episode))
+        calls.setdefault(tool, set()).add((row.tenant, world, row.call.key))
+    return StoreStats(
+        transitions=tools.total(),
+        episodes=len(episodes),
+        tools={
+            name: ToolCount(count, len(calls[name]), errors[name], effects[name])
+            for name, count in tools.most_common()
+        },
+        worlds=dict(worlds.most_common()),
+        tenants=dict(tenants.most_common()),
+        provenances=dict(provenances.most_common()),
+    )
