@@ -16,9 +16,11 @@ from langchain_core.outputs import ChatResult
 from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
+from dreamgym_kit.canonical import canonical
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
+from dreamgym_kit.plain import to_plain
 
 STREAMS = ("_stream", "_stream_chat_model_events")
 ASYNC_STREAMS = ("_astream", "_astream_chat_model_events")
@@ -61,11 +63,11 @@ def streaming(real: Any) -> Any:
         if session is None:
             yield from real(self, *args, **kwargs)
             return
-        asked: dict[str, str] = {}
+        asked = _Asked()
         for part in real(self, *args, **kwargs):
             _hear_part(session, self, part, kwargs, asked)
             yield part
-        _announce(session, asked)
+        asked.announce(session)
 
     return plain_wrapper(wrapper, real)
 
@@ -76,13 +78,13 @@ def streaming_async(real: Any) -> Any:
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         session = _session()
-        asked: dict[str, str] = {}
+        asked = _Asked()
         async for part in real(self, *args, **kwargs):
             if session is not None:
                 _hear_part(session, self, part, kwargs, asked)
             yield part
         if session is not None:
-            _announce(session, asked)
+            asked.announce(session)
 
     return plain_wrapper(wrapper, real)
 
@@ -139,58 +141,89 @@ def _session() -> Session | None:
     return find(session_key(config_here()), "a chat model")
 
 
+class _Asked:
+    """What a model asks for in one turn, in order, while it is being said."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._requests: dict[str, str] = {}
+        self._by_index: dict[Any, str] = {}
+
+    def begin(self, name: str, call_id: str | None, request: str, index: Any = None) -> None:
+        """A call is named, with as much of its arguments as is there yet."""
+        key = call_id or f"?{len(self._names)}"
+        self._names[key], self._requests[key] = name, request
+        if index is not None:
+            self._by_index[index] = key
+
+    def go_on(self, index: Any, request: str) -> None:
+        """More of a call's arguments."""
+        key = self._by_index.get(index)
+        if key is not None:
+            self._requests[key] += request
+
+    def announce(self, session: Session) -> None:
+        """Tell the session. Calls whose arguments were not heard count as equal to no other."""
+        if self._names:
+            requests = [
+                f"{name}({request})" if request else key
+                for (key, name), request in zip(self._names.items(), self._requests.values(), strict=True)
+            ]
+            session.asked_for(self._names, requests)
+
+
 def _heard(
     session: Session, model: BaseChatModel, messages: Iterable[BaseMessage], kwargs: dict[str, Any]
 ) -> None:
     """Take in whole answers of a model."""
-    asked: dict[str, str] = {}
+    asked = _Asked()
     for message in messages:
-        for name, call_id in _calls_of(message):
+        for name, call_id, request in _calls_of(message):
             _check_held(session, model, name, kwargs)
-            asked[call_id or f"?{len(asked)}"] = name
-    _announce(session, asked)
+            asked.begin(name, call_id, request)
+    asked.announce(session)
 
 
 def _hear_part(
-    session: Session, model: BaseChatModel, part: Any, kwargs: dict[str, Any], asked: dict[str, str]
+    session: Session, model: BaseChatModel, part: Any, kwargs: dict[str, Any], asked: _Asked
 ) -> None:
     """Take in one streamed part; a refusal comes before the consumer sees it."""
-    for name, call_id in _calls_in(part):
-        if name:
-            _check_held(session, model, name, kwargs)
-            asked[call_id or f"?{len(asked)}"] = name
+    message = getattr(part, "message", None)
+    if isinstance(message, AIMessageChunk) and message.tool_call_chunks:
+        for chunk in message.tool_call_chunks:
+            if chunk.get("name"):
+                _check_held(session, model, str(chunk["name"]), kwargs)
+                asked.begin(str(chunk["name"]), chunk["id"], chunk["args"] or "", chunk["index"])
+            else:
+                asked.go_on(chunk["index"], chunk["args"] or "")
+        return
+    found = _calls_of(message) if isinstance(message, BaseMessage) else _calls_in_event(part)
+    for name, call_id, request in found:
+        _check_held(session, model, name, kwargs)
+        asked.begin(name, call_id, request)
 
 
-def _calls_of(message: BaseMessage) -> list[tuple[str, str | None]]:
-    """Names and ids of the calls in a whole message, also in the form that came before tool calls."""
+def _calls_of(message: BaseMessage) -> list[tuple[str, str | None, str]]:
+    """Names, ids and arguments of the calls in a whole message, also in the form of before tool calls."""
     if not isinstance(message, AIMessage):
         return []
-    calls = [(call["name"], call["id"]) for call in message.tool_calls]
+    calls = [(call["name"], call["id"], canonical(to_plain(call["args"]))) for call in message.tool_calls]
     older = message.additional_kwargs.get("function_call")
     if not calls and isinstance(older, dict) and older.get("name"):
-        calls.append((str(older["name"]), None))
+        calls.append((str(older["name"]), None, str(older.get("arguments") or "")))
     return calls
 
 
-def _calls_in(part: Any) -> list[tuple[str | None, str | None]]:
-    message = getattr(part, "message", None)
-    if isinstance(message, AIMessageChunk) and message.tool_call_chunks:
-        return [(chunk.get("name"), chunk.get("id")) for chunk in message.tool_call_chunks]
-    if isinstance(message, BaseMessage):
-        return [*_calls_of(message)]
-    if isinstance(part, dict):  # protocol events: a content block that starts or finishes
-        blocks = [part.get(key) for key in ("content", "content_block", "block")]
-        return [
-            (block.get("name"), block.get("id"))
-            for block in blocks
-            if isinstance(block, dict) and "tool_call" in str(block.get("type"))
-        ]
-    return []
-
-
-def _announce(session: Session, asked: dict[str, str]) -> None:
-    if asked:
-        session.asked_for(asked)
+def _calls_in_event(part: Any) -> list[tuple[str, str | None, str]]:
+    """Protocol events: a content block that starts or finishes."""
+    blocks = (
+        [part.get(key) for key in ("content", "content_block", "block")] if isinstance(part, dict) else []
+    )
+    return [
+        (str(block["name"]), block.get("id"), "")
+        for block in blocks
+        if isinstance(block, dict) and "tool_call" in str(block.get("type")) and block.get("name")
+    ]
 
 
 def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[str, Any]) -> None:

@@ -7,20 +7,16 @@ depend on which thread was faster.
 """
 
 import threading
-from collections import Counter
+from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import overload
 
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World, history_digest
+from dreamgym_kit.dream.places import Place, WriteLog
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """Where a call stands in its episode: the model turn that asked for it, its index there, arrival."""
-
-    turn: int
-    index: int
-    arrival: int
+__all__ = ["Ledger", "Place"]
 
 
 class Ledger:
@@ -30,16 +26,20 @@ class Ledger:
         self._lock = threading.Lock()
         self._episode, self._task, self._world, self._tenant = episode, task, world, tenant
         self._entries: list[tuple[Place, Transition]] = []
-        self._writes: list[tuple[Place, str]] = []
-        self._times_seen: Counter[tuple[str, str]] = Counter()
-        self._announced: dict[str, tuple[int, int]] = {}
+        self._writes = WriteLog()
+        self._turns_seen: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._announced: dict[str, tuple[int, int, int]] = {}
         self._answered: dict[tuple[str, str], Answer] = {}
         self._unclaimed: tuple[str, ...] = ()
         self._turn = 0
         self._arrivals = 0
 
-    def announce(self, call_ids: Sequence[str]) -> bool:
+    def announce(self, call_ids: Sequence[str], requests: Sequence[str] = ()) -> bool:
         """A model asked for these calls, in this order, in one turn.
+
+        Args:
+            call_ids: the framework's ids.
+            requests: what each call asks for, equal for equal calls; parallel twins are told apart by it.
 
         Returns False for an echo: a model's `_generate` may itself stream, and both are heard.
         """
@@ -49,7 +49,8 @@ class Ledger:
             self._unclaimed = tuple(call_ids)
             self._turn += 1
             for index, call_id in enumerate(call_ids):
-                self._announced[call_id] = (self._turn, index)
+                twin = requests[:index].count(requests[index]) if requests else 0
+                self._announced[call_id] = (self._turn, index, twin)
         return True
 
     def place(self, call: Call) -> Place:
@@ -60,18 +61,19 @@ class Ledger:
             known = self._announced.get(call.call_id) if call.call_id is not None else None
             if known is None:
                 self._turn += 1
-                known = (self._turn, 0)
-            return Place(*known, self._arrivals)
+                known = (self._turn, 0, 0)
+            turn, index, twin = known
+            return Place(turn, index, self._arrivals, twin)
 
     def after(self, place: Place) -> str:
         """Name the state that a call at this place meets (`vocabulary.history_digest`)."""
         with self._lock:
-            earlier = sorted(write for write in self._writes if write[0].turn < place.turn)
-        return history_digest([key for _, key in earlier])
+            return self._writes.before(place.turn)
 
-    def seen(self, call: Call, after: str) -> int:
-        """How often this very call was answered in this very state."""
-        return self._times_seen[call.key, after]
+    def seen(self, call: Call, after: str, place: Place) -> int:
+        """How often this very call was answered in this very state before this place."""
+        with self._lock:
+            return bisect_left(self._turns_seen[call.key, after], place.turn) + place.twin
 
     def commit(
         self,
@@ -100,15 +102,14 @@ class Ledger:
                 recorded_at=at,
             )
             self._entries.append((place, entry))
-            self._times_seen[call.key, after] += 1
+            insort(self._turns_seen[call.key, after], place.turn)
             if effect.changes_world:
-                self._writes.append((place, call.key))
+                self._writes.add(place, call.key)
         return entry
 
-    def history(self) -> Sequence[Transition]:
-        """All entries as they arrived."""
-        with self._lock:
-            return [entry for _, entry in self._entries]
+    def history(self, place: Place) -> Sequence[Transition]:
+        """The entries of earlier turns, by place; put together only when somebody looks."""
+        return _Earlier(self, place.turn)
 
     def remember(self, identity: tuple[str, str], answer: Answer) -> None:
         """Keep an answer for a request that a resumed node may make again; failures are asked anew."""
@@ -119,11 +120,39 @@ class Ledger:
         """The answer that exactly this request got before."""
         return self._answered.get(identity)
 
-    def transitions(self) -> tuple[Transition, ...]:
+    def transitions(self, *, before_turn: int | None = None) -> tuple[Transition, ...]:
         """All entries by place, steps numbered from 1: the same for every thread timing."""
         with self._lock:
             ordered = sorted(self._entries, key=lambda item: item[0])
-        return tuple(replace(entry, step=number) for number, (_, entry) in enumerate(ordered, start=1))
+        return tuple(
+            replace(entry, step=number)
+            for number, (place, entry) in enumerate(ordered, start=1)
+            if before_turn is None or place.turn < before_turn
+        )
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+class _Earlier(Sequence[Transition]):
+    """What an episode knew before a turn. Most answers do not need it, so it is not copied for each."""
+
+    def __init__(self, ledger: Ledger, turn: int) -> None:
+        self._ledger = ledger
+        self._turn = turn
+        self._known: tuple[Transition, ...] | None = None
+
+    def _all(self) -> tuple[Transition, ...]:
+        if self._known is None:
+            self._known = self._ledger.transitions(before_turn=self._turn)
+        return self._known
+
+    @overload
+    def __getitem__(self, index: int) -> Transition: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Transition]: ...
+    def __getitem__(self, index: int | slice) -> Transition | Sequence[Transition]:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())

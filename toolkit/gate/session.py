@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -104,9 +104,12 @@ class Session:
         """Latch the session and end the episode."""
         raise self.latch(why)
 
-    def asked_for(self, calls: Mapping[str, str]) -> None:
-        """A model asked for these calls (id -> tool name), in this order, in one turn."""
-        if self.ledger.announce(list(calls)):
+    def asked_for(self, calls: Mapping[str, str], requests: Sequence[str] = ()) -> None:
+        """A model asked for these calls (id -> tool name), in this order, in one turn.
+
+        `requests` tells equal calls of the turn apart (see `Ledger.announce`).
+        """
+        if self.ledger.announce(list(calls), requests):
             self.asked_tools.extend(calls.values())
 
     def check_open(self, tool: str) -> None:
@@ -154,7 +157,7 @@ class Session:
             return before
         started = time.time()
         after = self.ledger.after(place)
-        answer = yield call, self._situation(call, after)
+        answer = yield call, self._situation(call, place, after)
         answer = self._settle(call, answer)
         self.keep(call, answer, place, after=after, started=started)
         if answer.abstained:
@@ -220,14 +223,14 @@ class Session:
         """Whether anything was refused in this session."""
         return bool(self.violations)
 
-    def _situation(self, call: Call, after: str) -> Situation:
+    def _situation(self, call: Call, place: Place, after: str) -> Situation:
         return Situation(
             world=self.world,
             task=self.task,
             episode=self.episode,
-            history=self.ledger.history(),
+            history=self.ledger.history(place),
             after=after,
-            seen=self.ledger.seen(call, after),
+            seen=self.ledger.seen(call, after, place),
             tool=self.policy.spec(call.tool),
             tenant=self.tenant,
         )

@@ -1,0 +1,102 @@
+"""A recording answers the same call in the same world after the same writes, and nothing else."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Provenance,
+    ToolSpec,
+    Transition,
+    World,
+    history_digest,
+)
+
+DESK = World("desk", 1)
+GET = Call("get_order", {"id": "o1"})
+PAY = Call("refund", {"id": "o1"})
+AFTER_PAY = history_digest([PAY.key])
+
+
+def seen(call: Call, content: str, *, after: str = "", episode: str = "e1", **answer: object) -> Transition:
+    said = Answer(content, **{"provenance": Provenance.REAL, **answer})  # type: ignore[arg-type]
+    return Transition(call, said, Effect.READ, episode, 1, world=DESK, after=after)
+
+
+def ask(
+    recorded: Sequence[Transition], call: Call = GET, *, world: World = DESK, after: str = "", n: int = 0
+):
+    dream = RecordedExperience(lambda wanted, _: [entry for entry in recorded if entry.world == wanted])
+    spec = ToolSpec(call.tool, Effect.READ)
+    situation = Situation(world, "t", "e", (), after, spec, seen=n)
+    return asyncio.run(dream.answer(call, situation))
+
+
+def test_the_same_call_in_the_same_state_gets_the_recorded_answer_and_cites_it() -> None:
+    recorded = seen(GET, "paid")
+    said = ask([recorded])
+    assert (said.content, said.provenance, said.support) == ("paid", Provenance.RECORDED, 1.0)
+    assert said.cites == (recorded.id,)
+
+
+@pytest.mark.parametrize(
+    ("call", "world", "after", "why"),
+    [
+        (Call("get_order", {"id": "o2"}), DESK, "", "never recorded with these arguments in world desk:1"),
+        (GET, DESK, AFTER_PAY, "but after other writes than these"),
+        (GET, World("desk", 2), "", "nothing was recorded in world desk:2"),
+        (GET, World("shop", 1), "", "nothing was recorded in world shop:1"),
+    ],
+)
+def test_anything_else_abstains_and_says_why(call: Call, world: World, after: str, why: str) -> None:
+    said = ask([seen(GET, "paid")], call, world=world, after=after)
+    assert said.abstained
+    assert said.content is None
+    assert why in said.why
+
+
+def test_a_read_after_a_write_is_answered_from_after_that_write() -> None:
+    recorded = [seen(GET, "paid"), seen(GET, "refunded", after=AFTER_PAY)]
+    assert ask(recorded).content == "paid"
+    assert ask(recorded, after=AFTER_PAY).content == "refunded"
+
+
+def test_a_poll_is_answered_in_the_order_seen_and_its_end_stays() -> None:
+    recorded = [seen(GET, "waiting"), seen(GET, "done")]
+    assert [ask(recorded, n=times).content for times in range(4)] == ["waiting", "done", "done", "done"]
+
+
+def test_two_episodes_that_saw_the_same_do_not_make_a_sequence() -> None:
+    recorded = [seen(GET, "a", episode="e1"), seen(GET, "a", episode="e2"), seen(GET, "b", episode="e2")]
+    assert [ask(recorded, n=times).content for times in range(2)] == ["a", "b"]
+
+
+def test_failures_updates_and_artifacts_come_back_whole() -> None:
+    recorded = seen(GET, "", error="no such order", error_type="ToolException", artifact={"k": 1})
+    said = ask([recorded])
+    assert (said.error, said.error_type, said.artifact) == ("no such order", "ToolException", {"k": 1})
+
+
+@pytest.mark.parametrize("provenance", [kind for kind in Provenance if kind is not Provenance.REAL])
+def test_only_real_answers_count_as_recordings(provenance: Provenance) -> None:
+    assert ask([seen(GET, "made up", provenance=provenance)]).abstained
+
+
+def test_a_world_is_read_once() -> None:
+    asked: list[World] = []
+
+    def recordings(world: World, tenant: str) -> list[Transition]:
+        asked.append(world)
+        return [seen(GET, "paid")]
+
+    dream = RecordedExperience(recordings)
+    situation = Situation(DESK, "t", "e", (), "", ToolSpec("get_order", Effect.READ))
+    for _ in range(3):
+        asyncio.run(dream.answer(GET, situation))
+    assert asked == [DESK]
