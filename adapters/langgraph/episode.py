@@ -19,6 +19,7 @@ from langgraph.types import Command
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
+from dreamgym_kit.adapters.langgraph.nested import hearing_every_graph
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.usage import UsageCounter
 from dreamgym_kit.dream.outcome import judge
@@ -75,7 +76,6 @@ class LangGraphRunner:
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
         episode = f"{task.id}.{sibling}"
-        self.events.emit("episode_started", episode=episode)
         started, clock = time.time(), time.perf_counter()
         session = self._session(task, episode)
         usage = UsageCounter(session, self.settings.model, self.budget)
@@ -210,15 +210,16 @@ async def _follow(graph: Pregel[Any], task: Task, config: RunnableConfig, course
     """Stream the graph to its end, answering interrupts from the task's replies."""
     given: Any = dict(task.input)
     replies = list(task.replies)
+    config["configurable"].update(hearing_every_graph(course.transcript.take))
     while True:
         course.waiting = []
-        stream: Any = graph.astream(given, config, stream_mode=["updates", "values"], subgraphs=True)
-        async for namespace, mode, part in stream:
+        stream: Any = graph.astream(given, config, stream_mode=["updates", "values"])
+        async for mode, part in stream:
             if mode == "updates":
                 if isinstance(part, Mapping) and "__interrupt__" in part:
-                    course.waiting = list(part["__interrupt__"]) if not namespace else course.waiting
+                    course.waiting = list(part["__interrupt__"])
                 course.transcript.take(part)
-            elif not namespace:
+            else:
                 course.values = part
         if not course.waiting:
             return

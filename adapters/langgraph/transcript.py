@@ -4,6 +4,7 @@ Updates, not the final state: middleware removes and rewrites messages, subgraph
 last one. Messages are kept once each, in the order they first appeared, as plain records.
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,7 +21,8 @@ class Transcript:
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
-        self._seen: set[Any] = set()
+        self._seen: dict[int, BaseMessage] = {}  # by id(); kept, so that no other gets that id
+        self._lock = threading.Lock()  # graphs inside tools may run in threads
 
     def start(self, task: Task) -> None:
         """Begin with what the task asks."""
@@ -33,18 +35,23 @@ class Transcript:
                     )
 
     def take(self, update: Any) -> None:
-        """Collect the messages of one update of the stream."""
-        for message in _messages_in(update):
-            if isinstance(message, RemoveMessage):
-                continue
-            key = message.id or id(message)
-            if key in self._seen:
-                continue
-            self._seen.add(key)
-            if message.type != "human" or not any(
-                known["role"] == "user" and known["content"] == message.content for known in self.records
-            ):
-                self.records.append(message_record(message))
+        """Collect the messages of one update; one that was met before, in whatever graph, is passed over."""
+        with self._lock:
+            for message in _messages_in(update):
+                self._take(message)
+
+    def _take(self, message: BaseMessage) -> None:
+        if id(message) in self._seen or isinstance(message, RemoveMessage):
+            return
+        # a state gives ids to messages that came without: ask those met before for the id that they have now
+        known = message.id is not None and any(seen.id == message.id for seen in self._seen.values())
+        self._seen[id(message)] = message
+        if known:
+            return
+        if message.type != "human" or not any(
+            record["role"] == "user" and record["content"] == message.content for record in self.records
+        ):
+            self.records.append(message_record(message))
 
 
 def message_record(message: BaseMessage) -> dict[str, Any]:

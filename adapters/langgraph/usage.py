@@ -17,6 +17,8 @@ class UsageCounter(BaseCallbackHandler):
     """Counts one episode's model calls; ends it when the run's spend budget is gone."""
 
     run_inline = True
+    ignore_chain = ignore_agent = ignore_retriever = ignore_retry = ignore_custom_event = True
+    ignore_chat_model = True  # its start; its end is an event of `ignore_llm`
 
     def __init__(self, session: Session, prices: ModelSettings, budget: RunBudget) -> None:
         self.calls = 0

@@ -1,0 +1,24 @@
+"""What graphs inside a graph write, heard where LangGraph itself hands it on.
+
+`astream(subgraphs=True)` would tell it too, at the price of a task and a wake-up for every step of every
+graph. Here the sink that LangGraph keeps in the config for the same end is ours: a graph that runs in a
+node, in a tool, or by hand finds it there and calls it, from whatever thread it runs in.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from langgraph._internal._constants import CONFIG_KEY_RUNTIME, CONFIG_KEY_STREAM
+from langgraph.pregel.protocol import StreamProtocol
+from langgraph.runtime import DEFAULT_RUNTIME
+
+
+def hearing_every_graph(take: Callable[[Any], None]) -> dict[str, Any]:
+    """Entries for `config["configurable"]`: `take` is given each update of the graph and of those within.
+
+    A caller who streams the graph's own updates as well meets those twice.
+    """
+    return {
+        CONFIG_KEY_STREAM: StreamProtocol(lambda chunk: take(chunk[2]), {"updates"}),
+        CONFIG_KEY_RUNTIME: DEFAULT_RUNTIME,  # a graph that finds a sink takes its writer from there
+    }
