@@ -234,7 +234,7 @@ class Desk:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Read and write as one: two refunds at the same moment must both be counted."""
-        self._db.execute("begin deferred")
+        self._db.execute("begin immediate")
         try:
             yield
         except BaseException:
