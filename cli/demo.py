@@ -116,8 +116,8 @@ def _show(result: "RunResult", *, fixed: bool) -> None:
     bug = "its bug mended" if fixed else "with one planted bug"
     say(
         fold(
-            f"A support-desk agent with {len(tools)} tools. {lost} of them cannot be undone: they move money, "
-            "send mail, delete people. None ran. A dream answered every call, from recordings. "
+            f"A support-desk agent with {len(tools)} tools. {lost} of them cannot be undone: they move "
+            "money, send mail, delete people. None ran. A dream answered every call, from recordings. "
             f"The agent's model is a script, no language model, {bug}.",
             indent=0,
         )
@@ -128,7 +128,7 @@ def _show(result: "RunResult", *, fixed: bool) -> None:
         say(render_episode(worst, paint=paint))
     say(render_run(result.summary, paint=paint, fail_on_findings=True))
     if not result.summary.gate(fail_on_findings=True):
-        say(" (A showcase, so it ends with code 0; simulate --fail-on-findings would end with 1.)\n")
+        say(" (A showcase, so it ends with 0; simulate --fail-on-findings would end with 1.)\n")
     other = (
         ("Bug", "dreamgym-kit demo", "the same agent with its bug")
         if fixed

@@ -313,7 +313,7 @@ def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
         (
             "DREAMGYM_TOOLS",
             "[1",
-            "DREAMGYM_TOOLS: wants a JSON object: Expecting ',' delimiter at line 1 column 3",
+            "DREAMGYM_TOOLS: wants a JSON object: Expecting ',' delimiter at column 3",
         ),
         ("DREAMGYM_TOOLS", "[1]", "DREAMGYM_TOOLS: tools wants a table, found a list."),
         (

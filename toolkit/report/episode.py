@@ -156,8 +156,9 @@ def arguments(args: Mapping[str, JsonValue]) -> str:
 def _answer(step: Transition) -> str:
     answer = step.answer
     if answer.error is not None:
-        kind = answer.error_type if answer.error_type not in (None, "ToolException") else "error"
-        return f"{kind}: {answer.error}"
+        if answer.error_type in (None, "ToolException"):
+            return answer.error if "error" in answer.error.lower() else f"error: {answer.error}"
+        return f"{answer.error_type}: {answer.error}"
     if answer.abstained:
         return answer.why or "not known"
     if answer.content is None and answer.update is not None:

@@ -1,0 +1,174 @@
+"""The way of a user: init, doctor, record, simulate, report; through the installed command."""
+
+import json
+import os
+import pty
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
+
+
+def test_a_dream_runs_nothing_real_and_says_what_it_would_have_done(run, recorded: Path) -> None:
+    done = run("simulate", *FLAGS, "-n", "2")
+    assert done.returncode == 0, done.stderr
+    assert not (recorded / "REAL").exists()
+    assert " LOOK AT THIS  It would have refunded a payment twice in 4 of 4 episodes.\n" in done.stdout
+    assert "  success     0 %  (0 to 49)   0 of 4 decided, 0 undetermined\n" in done.stdout
+    assert "  real calls  0 of 12\n" in done.stdout
+    assert " Look     dreamgym-kit report runs/" in done.stdout
+    assert "4/4  0 success  4 failure  0 undetermined" in done.stderr
+
+
+def test_findings_fail_the_gate_only_when_asked(run, recorded: Path) -> None:
+    done = run("simulate", *FLAGS, "--fail-on-findings")
+    assert done.returncode == 1
+    assert " GATE FAILED  It would have refunded a payment twice in 2 of 2 episodes.\n" in done.stdout
+
+
+def test_json_is_all_there_is_on_stdout(run, recorded: Path) -> None:
+    done = run("simulate", *FLAGS, "--json")
+    said = json.loads(done.stdout)
+    assert said["episodes"]["failure"] == 2
+    assert said["calls"] == {"total": 6, "real": 0, "abstained": 0}
+    assert said["gate"] == {"passed": True, "fail_on_findings": False}
+    written = json.loads(next((recorded / "runs").glob("*/report.json")).read_text())
+    assert written["schema"] == said["schema"]
+
+
+def test_without_recordings_the_dream_says_that_it_knows_nothing(run, project: Path) -> None:
+    done = run("simulate", *FLAGS)
+    assert done.returncode == 0
+    assert "holds no recordings yet" in done.stderr
+    assert " UNDETERMINED  Too little is known to say: 2 of 2 episodes undetermined.\n" in done.stdout
+    assert " Record   dreamgym-kit record" in done.stdout
+    assert not (project / "REAL").exists()
+
+
+def test_something_real_that_was_about_to_run_is_exit_code_1(run, project: Path) -> None:
+    agent = (project / "agent.py").read_text()
+    reach = 'getattr(__import__("soc" + "ket"), "create_connection")(("192.0.2.1", 80), 1)'
+    (project / "agent.py").write_text(
+        agent.replace("def agent(state):\n", f"def agent(state):\n    {reach}\n")
+    )
+    done = run("simulate", *FLAGS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    said = " ".join(done.stdout.split())
+    assert "GATE FAILED Something real was about to run in 2 of 2 episodes; it was refused." in said
+
+
+def test_record_asks_and_without_a_terminal_it_does_not_run(run, project: Path) -> None:
+    done = run("record", *FLAGS)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "2 episodes will run on the REAL tools. What these can do:\n"
+        "  destructive  refund_payment?\n"
+        "  read         get_order?\n"
+        "  (? is a guess; dreamgym-kit init writes them down for you to correct)\n"
+        "error: record runs real tools, and there is no terminal to ask at; "
+        "agree with --yes. Nothing was run.\n"
+    )
+    assert not (project / "REAL").exists()
+    assert not (project / "dreamgym.db").exists()
+
+
+@pytest.mark.parametrize(("reply", "code", "ran"), [(b"n\n", 2, False), (b"y\n", 0, True)])
+def test_record_goes_on_only_when_a_person_agrees(
+    project: Path, environment: dict[str, str], command: str, reply: bytes, code: int, ran: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    os.write(ours, reply)
+    done = subprocess.run(
+        [command, "record", *FLAGS],
+        cwd=project,
+        env=environment,
+        stdin=theirs,
+        capture_output=True,
+        check=False,
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == code, done.stderr
+    assert b"Run them? [y/N]" in done.stderr
+    assert (project / "REAL").exists() is ran
+
+
+def test_record_keeps_every_call(run, project: Path) -> None:
+    done = run("record", *FLAGS, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert (project / "REAL").read_text() == "xxxx"
+    assert "  real calls  6 of 6, as asked\n" in done.stdout
+    assert f" 6 calls were added to {project / 'dreamgym.db'}\n" in done.stdout
+
+
+def test_init_writes_settings_that_the_other_commands_use(run, project: Path) -> None:
+    done = run("init", "agent:graph", "--tasks", "tasks.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "  destructive  refund_payment?\n" in done.stdout
+    written = (project / "dreamgym.toml").read_text()
+    assert '# Refund a payment.\n[tools.refund_payment]\neffect = "destructive"  # guessed: ' in written
+    assert run("simulate").returncode == 0
+
+
+def test_init_leaves_an_existing_file_alone_unless_asked_to_update_it(run, project: Path) -> None:
+    before = '[tools.refund_payment]\neffect = "write"\n'
+    (project / "dreamgym.toml").write_text(before)
+    refused = run("init", "agent:graph")
+    assert refused.returncode == 2
+    assert "is there already and was left alone; --update keeps what it says" in refused.stderr
+    assert (project / "dreamgym.toml").read_text() == before
+    assert run("init", "agent:graph", "--update").returncode == 0
+    written = (project / "dreamgym.toml").read_text()
+    assert '[tools.refund_payment]\neffect = "write"\n' in written
+    assert '[tools.get_order]\neffect = "read"  # guessed' in written
+
+
+def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
+    done = run("doctor", *FLAGS)
+    assert done.returncode == 0
+    assert " ok    graph       agent:graph imports; 2 tools, all can be simulated\n" in done.stdout
+    assert " fix   effects     2 guessed: get_order (read), refund_payment (destructive)\n" in done.stdout
+    assert done.stdout.endswith(" 0 to stop, 3 to fix. Then: dreamgym-kit simulate\n")
+    broken = run("doctor", "agent:nothing", "--json")
+    assert broken.returncode == 2
+    said = json.loads(broken.stdout)
+    assert [check["name"] for check in said["checks"] if check["level"] == "stop"] == ["graph"]
+
+
+def test_report_shows_the_run_its_episodes_and_one_of_them(run, recorded: Path) -> None:
+    run("simulate", *FLAGS, "-n", "2")
+    whole, listed = run("report"), run("report", "--list", "--limit", "1")
+    one, all_json = run("report", "--episode", "refund-1.2"), run("report", "--json")
+    assert "It would have refunded a payment twice in 4 of 4 episodes.\n" in whole.stdout
+    assert " refund-1.1  failure       step 3  ! refund_payment A-1 called twice\n" in listed.stdout
+    assert " 3 more; all: --limit 4\n" in listed.stdout
+    assert one.stdout.startswith(' refund-1.2  "Please refund A-1"\n')
+    assert "; the same call as step 2\n" in one.stdout
+    assert json.loads(all_json.stdout)["episodes"]["total"] == 4
+    wrong = run("report", "--episode", "refund-1.3")
+    assert wrong.returncode == 2
+    assert "episode 'refund-1.3' is not in the run; did you mean 'refund-1.2'?" in wrong.stderr
+
+
+def test_what_a_command_says_to_do_next_can_be_pasted(run, recorded: Path) -> None:
+    said = run("simulate", *FLAGS).stdout
+    commands = [
+        line[10:].split("   ")[0] for line in said.splitlines() if line[9:].startswith(" dreamgym-kit ")
+    ]
+    assert len(commands) == 2
+    for command in commands:
+        assert run(*shlex.split(command)[1:]).returncode == 0, command
+
+
+def test_a_reader_that_goes_away_is_no_error(
+    run, recorded: Path, environment: dict[str, str], command: str
+) -> None:
+    run("simulate", *FLAGS, "-n", "20")
+    piped = f"{shlex.quote(command)} report --json | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", piped], cwd=recorded, env=environment, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("{\n0\n", "")

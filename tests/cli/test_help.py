@@ -1,0 +1,89 @@
+"""Help: fast, ASCII, and every example in it is a command line that the parser takes."""
+
+import json
+import shlex
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from dreamgym_kit.cli import demo, doctor, init, record, report, simulate
+from dreamgym_kit.cli.main import app
+
+COMMANDS = {
+    "demo": demo,
+    "doctor": doctor,
+    "init": init,
+    "record": record,
+    "report": report,
+    "simulate": simulate,
+}
+
+MODULES = """
+import json, sys
+sys.argv = ["dreamgym-kit", {arguments}]
+try:
+    {start}
+except SystemExit:
+    pass
+print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}})), file=sys.stderr)
+"""
+BARE = """import typer; from pathlib import Path
+    app, sub = typer.Typer(rich_markup_mode=None), typer.Typer(rich_markup_mode=None)
+    def simulate(n: int = typer.Option(1, min=1), path: Path = typer.Option(Path())): ...
+    app.command("simulate")(simulate); sub.command("stats")(simulate); sub.command("more")(simulate)
+    app.add_typer(sub, name="buffer"); app()"""
+OURS = "from dreamgym_kit.cli.main import main; main()"
+
+
+def modules(start: str, *arguments: str) -> set[str]:
+    code = MODULES.format(start=start, arguments=", ".join(map(repr, arguments)))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("simulate", "--help"), ("buffer", "--help")])
+def test_help_imports_only_typer_and_the_standard_library(arguments: tuple[str, ...]) -> None:
+    foreign = modules(OURS, *arguments) - modules(BARE, *arguments) - set(sys.stdlib_module_names)
+    assert foreign == {"dreamgym_kit"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_is_a_command_line_that_the_parser_takes(name: str) -> None:
+    group = get_command(app)
+    for example in COMMANDS[name].EXAMPLES:
+        program, command, *arguments = shlex.split(example.partition(" > ")[0])
+        assert (program, command) == ("dreamgym-kit", name)
+        group.commands[name].make_context(name, arguments)
+
+
+def test_help_is_ascii_and_shows_examples_and_codes(run) -> None:
+    done = run("simulate", "--help")
+    assert done.stdout.isascii()
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    for example in simulate.EXAMPLES:
+        assert f"    {example}\n" in done.stdout
+    assert "Exit codes: 0 done;" in done.stdout
+    assert done.returncode == 0
+
+
+def test_without_a_command_help_is_shown(run) -> None:
+    done = run()
+    assert "dreamgym-kit demo" in done.stdout + done.stderr
+    assert done.returncode in (0, 2)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "buffer"])
+def test_every_command_has_help(name: str) -> None:
+    assert (get_command(app).commands[name].help or "").strip()
+
+
+def test_the_module_is_a_command_too(project) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dreamgym_kit.cli.main", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("dreamgym-kit ")

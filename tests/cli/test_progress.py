@@ -1,0 +1,88 @@
+"""Progress: whole lines where nobody redraws, one block where somebody looks."""
+
+import io
+
+from rich.console import Console
+
+from dreamgym_kit.cli.progress import Course, LiveProgress, PlainProgress
+
+STARTED = {"run": "7f3a", "graph": "desk.graph:build", "tasks": 5, "episodes": 20, "n": 4, "seed": 7}
+
+
+def plain(*events: tuple[str, dict[str, object]]) -> list[str]:
+    stream = io.StringIO()
+    sink = PlainProgress(stream)
+    for kind, facts in events:
+        sink.emit(kind, **facts)
+    return [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
+
+
+def finished(done: int, verdict: str = "success") -> tuple[str, dict[str, object]]:
+    facts = {"episode": f"t.{done}", "verdict": verdict, "reason": "", "calls": 1, "done": done, "total": 20}
+    return "episode_finished", facts
+
+
+def test_plain_progress_tells_the_run_each_tenth_and_each_anomaly() -> None:
+    found = {"episode": "t.1", "finding": "repeated_write", "text": "refunded twice", "steps": [7, 9]}
+    assert plain(
+        ("run_started", STARTED),
+        ("episode_started", {"episode": "t.1"}),
+        ("call", {"episode": "t.1", "tool": "get", "step": 1, "provenance": "recorded", "effect": "read"}),
+        ("finding", found),
+        finished(1, "failure"),
+        finished(2),
+        ("violation", {"episode": "t.3", "text": "send_mail was about to run"}),
+        ("run_stopping", {"reason": "SIGINT"}),
+        finished(3),
+        ("something_new", {"x": 1}),
+        finished(20),
+    ) == [
+        "run 7f3a  desk.graph:build  5 tasks x 4  seed 7",
+        "ANOMALY repeated_write  t.1 step 9  refunded twice",
+        "2/20  1 success  1 failure  0 undetermined  1 calls",
+        "REFUSED t.3  send_mail was about to run",
+        "stopping (SIGINT): finishing what runs",
+        "20/20  3 success  1 failure  0 undetermined  1 calls",
+    ]
+
+
+def test_plain_progress_has_no_control_characters() -> None:
+    hostile = {"episode": "t\x1b[2J.1", "finding": "x\x07", "text": "a\x1b]0;owned\x07b\u202e\nsecond line"}
+    (line,) = plain(("finding", hostile))
+    assert line == "ANOMALY x  t.1  ab second line"
+
+
+def test_the_live_block_is_ascii_and_fits() -> None:
+    view = LiveProgress(width=80)
+    view.emit("run_started", **STARTED)
+    for number in range(1, 9):
+        view.emit("episode_started", episode=f"t.{number}")
+        view.emit("call", episode=f"t.{number}", tool="refund\x1b[31m_payment", step=1)
+    view.emit("finding", episode="t.1", finding="x", text="refunded\x1b[2J twice", steps=[9])
+    for done in (1, 2):
+        kind, facts = finished(done, "failure")
+        view.emit(kind, **facts)
+    console = Console(file=io.StringIO(), width=80, color_system=None, force_terminal=False)
+    console.print(view)
+    drawn = console.file.getvalue()
+    assert drawn.replace("\n", "").isascii()
+    assert drawn.replace("\n", "").isprintable()
+    assert max(len(line) for line in drawn.splitlines()) <= 80
+    assert " dreaming desk.graph:build   2 of 20   0 success  2 failure  0 undetermined" in drawn
+    assert "[####--" in drawn
+    assert "refund_payment 0 s" in drawn
+    assert "! refunded twice: t.1 step 9" in drawn
+    assert "Ctrl-C: finish what runs" in drawn
+    view.emit("run_stopping", reason="SIGINT")
+    console.print(view)
+    assert "Ctrl-C again: stop now" in console.file.getvalue()
+
+
+def test_a_resumed_run_is_paced_by_what_it_did_itself() -> None:
+    course = Course(total=20)
+    _, facts = finished(11)
+    course.take("episode_finished", facts)
+    assert course.earlier == 10
+    course.began -= 3.0
+    assert course.left_s is not None
+    assert 26 < course.left_s < 28

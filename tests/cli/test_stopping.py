@@ -1,0 +1,56 @@
+"""Stopping a run: the first Ctrl-C finishes what runs, and the run goes on from there."""
+
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FLAGS = ("agent:graph", "--tasks", "tasks.jsonl", "-n", "10", "--concurrency", "2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_says_how_to_go_on_and_does(
+    run, recorded: Path, environment: dict[str, str], command: str, number: signal.Signals, code: int
+) -> None:
+    running = subprocess.Popen(
+        [command, "simulate", *FLAGS],
+        cwd=recorded,
+        env=environment | {"THINK_S": "0.1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stderr is not None
+    for line in running.stderr:
+        if "/20  " in line:
+            break
+    running.send_signal(number)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == code
+    assert f" Stopped ({number.name}): " in said
+    go_on = next(line for line in said.splitlines() if line.startswith(" Go on"))
+    resumed = run(*shlex.split(go_on.split(maxsplit=2)[2].split("   ")[0])[1:])
+    assert resumed.returncode == 0, resumed.stderr
+    assert "  success     0 %  (0 to 16)   0 of 20 decided" in resumed.stdout
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_stops_now(recorded: Path, environment: dict[str, str], command: str) -> None:
+    running = subprocess.Popen(
+        [command, "simulate", *FLAGS],
+        cwd=recorded,
+        env=environment | {"THINK_S": "20"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stderr is not None
+    assert "20 episodes" not in running.stderr.readline()
+    running.send_signal(signal.SIGINT)
+    assert "stopping (SIGINT)" in running.stderr.readline()
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=10)
+    assert running.returncode == 130
