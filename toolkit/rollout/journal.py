@@ -24,6 +24,7 @@ from dreamgym_kit.vocabulary import Episode, Verdict
 JOURNAL_VERSION = 1
 MAX_LINE = 128 * 2**20  # bytes of one episode; the writer refuses what the reader would
 
+_spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _LINE = re.compile(rb'\{"journal":(\d{1,9}),"sum":"([0-9a-f]{16})","episode":(.*)\}\n', re.DOTALL)
 
 
@@ -201,7 +202,7 @@ class Journal:
 def _line(episode: Episode) -> bytes:
     record = episode_to_record(episode)
     try:
-        body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode("ascii")
+        body = _spell(record).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJson(f"episode {episode.id!a} cannot be written as JSON: {error}") from None
     line = b'{"journal":%d,"sum":"%s","episode":%s}\n' % (JOURNAL_VERSION, _checksum(body), body)
