@@ -6,8 +6,9 @@ runs by hand, is run as a copy over the same nodes with memory of its own, kept 
 """
 
 import functools
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,9 +18,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.pregel import Pregel
 from langgraph.store.memory import InMemoryStore
 
+from dreamgym_kit.adapters.langgraph.frames import config_here, session_key
 from dreamgym_kit.adapters.langgraph.patches import PatchSet, plain_wrapper
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import current
+from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
 
 MEMORY_METHODS = (
@@ -27,9 +29,49 @@ MEMORY_METHODS = (
     "aupdate_state", "bulk_update_state", "abulk_update_state", "clear_cache", "aclear_cache",
 )  # fmt: skip
 
-_COPIES: "weakref.WeakKeyDictionary[Session, dict[int, tuple[Pregel[Any], Pregel[Any]]]]" = (
-    weakref.WeakKeyDictionary()
-)
+_READING = frozenset({"get_state", "aget_state", "get_state_history", "aget_state_history"})
+
+
+class _Memories:
+    """What one session works on in place of the user's graphs, savers and stores.
+
+    Graphs that share a saver or a store outside share one inside, too.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._graphs: dict[int, tuple[Pregel[Any], Pregel[Any]]] = {}  # by id, beside what keeps the id
+        self._memories: dict[int, tuple[object, Any]] = {}
+
+    def graph(self, graph: Pregel[Any], *, needs_saver: bool) -> Pregel[Any]:
+        known = self._graphs.get(id(graph))
+        if known is None:
+            copy = graph.copy(self._replaced(graph, needs_saver))
+            known = self._graphs[id(graph)] = (graph, copy)
+            self._graphs[id(copy)] = (copy, copy)
+        return known[1]
+
+    def _replaced(self, graph: Pregel[Any], needs_saver: bool) -> dict[str, Any]:
+        replaced: dict[str, Any] = {"cache": None}
+        if isinstance(graph.checkpointer, BaseCheckpointSaver):
+            replaced["checkpointer"] = self._memory(graph.checkpointer, InMemorySaver)
+        elif needs_saver:
+            replaced["checkpointer"] = InMemorySaver()
+        if graph.store is not None:
+            replaced["store"] = self._memory(graph.store, InMemoryStore)
+        return replaced
+
+    def _memory(self, real: object, make: Callable[[], Any]) -> Any:
+        known = self._memories.get(id(real))
+        if known is None:
+            made = make()
+            known = self._memories[id(real)] = (real, made)
+            self._memories[id(made)] = (made, made)
+        return known[1]
+
+
+_BY_SESSION: "weakref.WeakKeyDictionary[Session, _Memories]" = weakref.WeakKeyDictionary()
+_BY_SESSION_LOCK = threading.Lock()
 
 
 def guard_memory(patches: PatchSet) -> None:
@@ -37,12 +79,23 @@ def guard_memory(patches: PatchSet) -> None:
     for name in MEMORY_METHODS:
         real = Pregel.__dict__.get(name)
         if real is not None:
-            patches.replace(Pregel, name, _on_copy(real))
+            patches.replace(Pregel, name, _on_copy(real, name))
 
 
-def isolated(graph: Any) -> Any:
-    """The copy of `graph` that this context's dream works on; `graph` itself outside dreams."""
+def isolated(graph: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The copy of `graph` that this call's dream works on; `graph` itself outside dreams.
+
+    Raises:
+        GateRefused: the process dreams, the call belongs to no episode, and it would write to real memory.
+    """
     session = current.get()
+    if session is None:
+        if not PROCESS.armed or not _has_memory(graph):
+            return graph
+        key = _key_in(args, kwargs)
+        if key is None and name in _READING:
+            return graph
+        session = find(key, f"{name} of a graph with a checkpointer, store or cache")
     if session is None or session.mode is not Mode.DREAM:
         return graph
     return own_graph(session, graph)
@@ -54,13 +107,27 @@ def own_graph(session: Session, graph: Pregel[Any], *, needs_saver: bool = False
     A `checkpointer` of True or False belongs to the parent graph and is kept. `needs_saver` gives a
     graph without one a saver too: an episode that answers interrupts has to go on where it stopped.
     """
-    copies = _COPIES.setdefault(session, {})
-    known = copies.get(id(graph))
-    if known is None:
-        copy = _copy(graph, needs_saver)
-        known = copies[id(graph)] = (graph, copy)
-        copies[id(copy)] = (copy, copy)
-    return known[1]
+    with _BY_SESSION_LOCK:
+        memories = _BY_SESSION.setdefault(session, _Memories())
+    with memories.lock:
+        return memories.graph(graph, needs_saver=needs_saver)
+
+
+def _has_memory(graph: Pregel[Any]) -> bool:
+    return (
+        isinstance(graph.checkpointer, BaseCheckpointSaver)
+        or graph.store is not None
+        or graph.cache is not None
+    )
+
+
+def _key_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """The session's key in the config that was passed, else in the one around."""
+    for config in (kwargs.get("config"), *args[:2], config_here()):
+        key = session_key(config) if isinstance(config, Mapping) else None
+        if key is not None:
+            return key
+    return None
 
 
 @contextmanager
@@ -74,18 +141,9 @@ def no_llm_cache() -> Iterator[None]:
         set_llm_cache(before)
 
 
-def _copy(graph: Pregel[Any], needs_saver: bool) -> Pregel[Any]:
-    update: dict[str, Any] = {"cache": None}
-    if needs_saver or isinstance(graph.checkpointer, BaseCheckpointSaver):
-        update["checkpointer"] = InMemorySaver()
-    if graph.store is not None:
-        update["store"] = InMemoryStore()
-    return graph.copy(update)
-
-
-def _on_copy(real: Any) -> Any:
+def _on_copy(real: Any, name: str) -> Any:
     @functools.wraps(real)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return real(isolated(self), *args, **kwargs)
+        return real(isolated(self, name, args, kwargs), *args, **kwargs)
 
     return plain_wrapper(wrapper, real)

@@ -1,0 +1,163 @@
+"""A dream leaves nothing in the user's checkpointer, store or caches, and reads nothing from them."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from langchain_core.caches import InMemoryCache as LLMCache
+from langchain_core.globals import set_llm_cache
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.cache.memory import InMemoryCache
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.store.base import BaseStore
+from langgraph.store.memory import InMemoryStore
+from langgraph.types import CachePolicy, Command
+from shapes.agents import ADD, with_create_agent
+from shapes.canary import Canary
+from shapes.middleware import THREAD, asking_tool, once, one_node_graph
+from shapes.models import ScriptedModelDouble, asks
+from shapes.stage import DREAMT, HELLO, ScriptedExperienceDouble, dream, tool_messages
+from shapes.tools import add_tool
+
+from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.gate.registry import CONFIG_KEY, entered, wake
+
+pytestmark = pytest.mark.usefixtures("gate")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_the_real_checkpointer_gets_no_row(kind: str) -> None:
+    saver = InMemorySaver()
+    graph = with_create_agent([add_tool()], once(), checkpointer=saver)
+    with entered(dream()):
+        result = graph.invoke(HELLO, THREAD) if kind == "sync" else asyncio.run(graph.ainvoke(HELLO, THREAD))
+        assert graph.get_state(THREAD).values["messages"] == result["messages"]
+    assert list(saver.list(None)) == []
+
+
+def test_two_dreams_on_one_thread_id_do_not_meet() -> None:
+    graph = with_create_agent([add_tool()], once(), checkpointer=InMemorySaver())
+    lengths = []
+    for _ in range(2):
+        with entered(dream()):
+            lengths.append(len(graph.invoke(HELLO, THREAD)["messages"]))
+    assert lengths == [4, 4]
+
+
+def test_graphs_that_share_a_saver_share_one_in_the_dream() -> None:
+    saver = InMemorySaver()
+    graph = with_create_agent([add_tool()], once(), checkpointer=saver)
+    reader = graph.with_config({"tags": ["other object"]})
+    assert reader is not graph
+    with entered(dream()):
+        graph.invoke(HELLO, THREAD)
+        assert len(reader.get_state(THREAD).values["messages"]) == 4
+    assert list(saver.list(None)) == []
+
+
+def test_the_real_store_gets_nothing_and_the_dream_reads_back_its_own() -> None:
+    store = InMemoryStore()
+
+    def node(state: Any, *, store: BaseStore) -> Any:
+        store.put(("people",), "vera", {"city": "Riga"})
+        return {"messages": [AIMessage(store.get(("people",), "vera").value["city"])]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("only", node)
+    graph.add_edge(START, "only")
+    compiled = graph.compile(store=store)
+    with entered(dream()):
+        assert compiled.invoke(HELLO)["messages"][-1].content == "Riga"
+    assert store.search(("people",)) == []
+
+
+def test_a_node_cache_gives_no_dreamt_answer_to_a_real_run() -> None:
+    tool = add_tool()
+    graph = StateGraph(MessagesState)
+    graph.add_node(
+        "only",
+        lambda state: {"messages": [AIMessage(str(tool.invoke(ADD)))]},
+        cache_policy=CachePolicy(),
+    )
+    graph.add_edge(START, "only")
+    compiled = graph.compile(cache=InMemoryCache())
+    given = {"messages": [HumanMessage("hi", id="1")]}
+    with entered(dream()):
+        assert compiled.invoke(given)["messages"][-1].content == DREAMT
+    wake()
+    tool.__dict__["func"] = lambda a, b: "real"
+    assert compiled.invoke(given)["messages"][-1].content == "real"
+
+
+@pytest.mark.parametrize("where", ["process", "model"])
+def test_an_llm_cache_is_neither_read_nor_filled(where: str) -> None:
+    cache = LLMCache()
+    model = ScriptedModelDouble(script=["first"], cache=cache if where == "model" else None)
+    if where == "process":
+        set_llm_cache(cache)
+    try:
+        model.invoke("hi")
+        assert len(cache._cache) == 1
+        changed = model.model_copy(update={"script": ["second"]})
+        with entered(dream()):
+            assert changed.invoke("hi").content == "second"
+            assert changed.invoke("other").content == "second"
+        assert len(cache._cache) == 1
+    finally:
+        set_llm_cache(None)
+
+
+def _graph_run_in_a_thread(inner: Any, errors: list[BaseException], *, key: bool) -> Any:
+    def node(state: Any, config: RunnableConfig) -> Any:
+        passed = {"configurable": {"thread_id": "9"}}
+        if key:
+            passed["configurable"][CONFIG_KEY] = config["configurable"][CONFIG_KEY]
+
+        def work() -> None:
+            try:
+                inner.invoke(HELLO, passed)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return {"messages": [AIMessage("done")]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("only", node)
+    graph.add_edge(START, "only")
+    return graph.compile()
+
+
+@pytest.mark.parametrize("key", [True, False])
+def test_a_graph_in_a_raw_thread_reaches_no_real_checkpointer(key: bool, canary: Canary) -> None:
+    saver = InMemorySaver()
+    inner = with_create_agent([add_tool()], once(), checkpointer=saver)
+    errors: list[BaseException] = []
+    outer = _graph_run_in_a_thread(inner, errors, key=key)
+    session = dream()
+    with entered(session):
+        outer.invoke(HELLO, {"configurable": {CONFIG_KEY: session.id}})
+    assert list(saver.list(None)) == []
+    assert canary.written() == []
+    assert [type(error) for error in errors] == ([] if key else [GateRefused])
+    assert len(session.ledger) == (1 if key else 0)
+
+
+def test_a_resumed_node_is_told_the_same_and_the_dream_is_asked_once(canary: Canary) -> None:
+    script = [[asks("add", ADD, "A"), asks("ask_user", {"question": "?"}, "B")], "done"]
+    counter = iter("abc")
+    experience = ScriptedExperienceDouble(lambda call: next(counter))
+    session = dream(experience, control=("ask_user",))
+
+    with entered(session):
+        graph = one_node_graph(script, [add_tool(), asking_tool()])
+        graph.invoke(HELLO, THREAD)
+        result = graph.invoke(Command(resume="yes"), THREAD)
+    assert [message.content for message in tool_messages(result)] == ["a", "user: yes"]
+    assert len(experience.asked) == 1
+    assert [entry.call.tool for entry in session.ledger.transitions()] == ["add", "ask_user"]
