@@ -25,7 +25,6 @@ from dreamgym_kit.plain import JsonValue, to_plain
 from dreamgym_kit.ports import EventSink
 from dreamgym_kit.rollout.files import open_plain, refused, write_whole
 
-
 _spell = json.JSONEncoder(separators=(",", ":")).encode
 
 
