@@ -1,0 +1,253 @@
+"""A refusal ends the episode whatever the agent catches, and nothing later in it runs."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain.agents.middleware import ToolRetryMiddleware
+from langchain_core.tools import BaseTool, ToolException
+from langgraph.prebuilt import ToolNode
+from shapes.agents import ADD, MAKES, with_create_agent, with_tool_node
+from shapes.canary import Canary
+from shapes.middleware import SwallowsExceptions, once
+from shapes.models import asks
+from shapes.stage import HELLO, ScriptedExperienceDouble, dream, tool_messages
+from shapes.tools import ClassTool, OverridesInvoke, add_tool, dict_schema_tool
+
+from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition
+
+pytestmark = [pytest.mark.usefixtures("gate"), pytest.mark.filterwarnings("ignore")]
+
+
+def _node(**settings: Any) -> Any:
+    tool = add_tool()
+    return with_tool_node([tool], once(), node=ToolNode([tool], **settings))
+
+
+AGENTS: dict[str, Callable[[], Any]] = {
+    **{make: (lambda make=make: MAKES[make]([add_tool()], once())) for make in MAKES},
+    "handle_tool_errors=True": lambda: _node(handle_tool_errors=True),
+    "handle_tool_errors=text": lambda: _node(handle_tool_errors="never mind"),
+    "handle_tool_errors=(Exception,)": lambda: _node(handle_tool_errors=(Exception,)),
+    "ToolRetryMiddleware": lambda: with_create_agent(
+        [add_tool()],
+        once(),
+        middleware=[ToolRetryMiddleware(max_retries=2, initial_delay=0, on_failure="continue")],
+    ),
+    "except Exception": lambda: with_create_agent([add_tool()], once(), middleware=[SwallowsExceptions()]),
+}
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "invoke": lambda graph: graph.invoke(HELLO),
+    "ainvoke": lambda graph: asyncio.run(graph.ainvoke(HELLO)),
+    "stream": lambda graph: list(graph.stream(HELLO)),
+    "astream": lambda graph: asyncio.run(_drained(graph)),
+}
+
+
+async def _drained(graph: Any) -> list[Any]:
+    return [part async for part in graph.astream(HELLO)]
+
+
+def _refuses(session: Session) -> ScriptedExperienceDouble:
+    return ScriptedExperienceDouble(lambda call: session.refuse("no"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_no_agent_swallows_a_refusal(agent: str, way: str, canary: Canary) -> None:
+    session = dream()
+    session._experience = _refuses(session)
+    with entered(session), pytest.raises(GateRefused):
+        WAYS[way](AGENTS[agent]())
+    assert session.violations == ["no"]
+    assert canary.written() == []
+
+
+@pytest.mark.parametrize("wrapped", ["with_retry", "with_fallbacks"])
+def test_retry_and_fallbacks_do_not_try_again_after_a_refusal(wrapped: str) -> None:
+    session = dream()
+    asked = _refuses(session)
+    session._experience = asked
+    tool = add_tool()
+    runnable = tool.with_retry() if wrapped == "with_retry" else tool.with_fallbacks([ClassTool()])
+    with entered(session), pytest.raises(GateRefused):
+        runnable.invoke(ADD)
+    assert len(asked.asked) == 1
+
+
+def test_after_a_refusal_everything_else_is_refused_and_nothing_is_recorded(canary: Canary) -> None:
+    session = dream(control=("add", "ov"))
+    with entered(session):
+        with pytest.raises(GateRefused):
+            session.refuse("first")
+        for call in (
+            lambda: add_tool().invoke(ADD),
+            lambda: add_tool().func(1, 2),
+            lambda: ClassTool().run({"a": 1}),
+            lambda: OverridesInvoke().invoke({"a": 1}),
+        ):
+            with pytest.raises(GateRefused, match="after a refusal"):
+                call()
+    assert session.violations == ["first"]
+    assert len(session.ledger) == 0
+    assert canary.written() == []
+
+
+def test_an_abstention_stops_the_episode_and_stays() -> None:
+    session = Session(GatePolicy(Mode.DREAM))
+    with entered(session):
+        for _ in range(2):
+            with pytest.raises(DreamAbstained, match="no experience to go by"):
+                _node(handle_tool_errors=True).invoke(HELLO)
+    assert session.counts["abstained"] == 1
+
+
+def test_an_abstention_as_an_error_lets_the_tool_fail() -> None:
+    session = Session(GatePolicy(Mode.DREAM), abstain="error")
+    with entered(session):
+        result = _node(handle_tool_errors=True).invoke(HELLO)
+    assert "add is not available right now" in str(tool_messages(result)[0].content)
+    assert session.stopped is None
+
+
+def test_an_experience_model_that_fails_abstains_and_is_no_tool_failure() -> None:
+    def fails(call: Call) -> str:
+        raise ConnectionError("endpoint gone")
+
+    session = dream(ScriptedExperienceDouble(fails))
+    with entered(session), pytest.raises(DreamAbstained, match="experience model failed: ConnectionError"):
+        _node(handle_tool_errors=True).invoke(HELLO)
+
+
+@pytest.mark.parametrize("agent", ["create_agent", "handle_tool_errors=True", "except Exception"])
+def test_what_cannot_be_kept_ends_the_episode_and_no_call_follows(agent: str, canary: Canary) -> None:
+    def full(entry: Transition) -> None:
+        raise OSError("disk full")
+
+    session = Session(GatePolicy(Mode.RECORD), on_transition=full)
+    with entered(session):
+        with pytest.raises(EpisodeStop, match=r"answer of add could not be kept: disk full"):
+            AGENTS[agent]().invoke(HELLO)
+        with pytest.raises(EpisodeStop):
+            add_tool().invoke(ADD)
+    assert canary.written() == ["add"]
+
+
+def test_the_step_limit_is_met_before_the_call(canary: Canary) -> None:
+    session = Session(GatePolicy(Mode.RECORD), step_limit=1)
+    with entered(session):
+        add_tool().invoke(ADD)
+        with pytest.raises(BudgetSpent, match="limit 1"):
+            add_tool().invoke(ADD)
+    assert canary.written() == ["add"]
+
+
+def test_a_budget_is_charged_before_the_call(canary: Canary) -> None:
+    def spent(call: Call) -> None:
+        raise BudgetSpent("calls", limit=0)
+
+    session = Session(GatePolicy(Mode.RECORD), charge=spent)
+    with entered(session), pytest.raises(BudgetSpent):
+        AGENTS["handle_tool_errors=True"]().invoke(HELLO)
+    assert canary.written() == []
+
+
+def _fails(call: Call) -> Answer:
+    return Answer(error="dream error", error_type="ToolException", provenance=Provenance.SCRIPTED)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_dreamt_failure_is_handled_as_the_tool_would(kind: str) -> None:
+    tool = add_tool()
+    tool.handle_tool_error = lambda error: f"handled: {error}"
+    graph = with_create_agent([tool], once())
+    with entered(dream(ScriptedExperienceDouble(_fails))):
+        result = graph.invoke(HELLO) if kind == "sync" else asyncio.run(graph.ainvoke(HELLO))
+    message = tool_messages(result)[0]
+    assert (message.content, message.status) == ("handled: dream error", "error")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_dreamt_failure_that_nobody_handles_ends_the_run_as_a_real_one_does(kind: str) -> None:
+    graph = with_create_agent([add_tool()], once())
+    session = dream(ScriptedExperienceDouble(_fails))
+    with entered(session), pytest.raises(ToolException, match="dream error"):
+        graph.invoke(HELLO) if kind == "sync" else asyncio.run(graph.ainvoke(HELLO))
+    assert session.stopped is None
+
+
+def test_a_failure_is_asked_anew_by_a_retry_and_a_success_is_not() -> None:
+    said = iter([_fails, _fails])
+
+    def flaky(call: Call) -> Answer | str:
+        failing = next(said, None)
+        return failing(call) if failing else "at last"
+
+    experience = ScriptedExperienceDouble(flaky)
+    retry = ToolRetryMiddleware(max_retries=3, initial_delay=0)
+    graph = with_create_agent([add_tool()], once(), middleware=[retry])
+    with entered(dream(experience)):
+        result = graph.invoke(HELLO)
+    assert tool_messages(result)[0].content == "at last"
+    assert len(experience.asked) == 3
+
+
+BAD_SCHEMAS: dict[str, Any] = {
+    "remote reference": {"$ref": "http://127.0.0.1:9/x.json"},
+    "dangling reference": {"$ref": "#/nope"},
+    "unknown type": {"type": "nosuch"},
+    "bad pattern": {"type": "object", "properties": {"a": {"pattern": "(?P<"}}},
+    "no object": {"type": "object", "properties": [1]},
+}
+
+
+def test_bad_arguments_of_a_dict_schema_are_told_to_the_agent_and_the_dream_is_not_asked() -> None:
+    experience = ScriptedExperienceDouble()
+    tool = dict_schema_tool()
+    tool.handle_tool_error = True
+    session = dream(experience)
+    with entered(session):
+        graph = with_create_agent([tool], [[asks("plain", {"a": "no number"})], [asks("plain", {})], "done"])
+        messages = tool_messages(graph.invoke(HELLO))
+    assert [message.content for message in messages] == [
+        "Invalid arguments for plain: a: 'no number' is not of type 'integer'",
+        "Invalid arguments for plain: arguments: 'a' is a required property",
+    ]
+    assert experience.asked == []
+    assert session.counts == {"bad_arguments": 2}
+
+
+@pytest.mark.parametrize("flaw", BAD_SCHEMAS)
+def test_a_schema_that_cannot_be_used_is_the_servers_to_judge(flaw: str) -> None:
+    class Foreign(BaseTool):
+        name: str = "foreign"
+        description: str = "d"
+        args_schema: Any = BAD_SCHEMAS[flaw]
+
+        def _run(self, **given: Any) -> str:
+            return "real"
+
+    session = dream()
+    with entered(session):
+        assert Foreign()._run(a="x") == "42"
+    assert session.counts == {"unchecked_arguments": 1}
+
+
+def test_a_tool_that_catches_everything_is_found_by_the_session(canary: Canary) -> None:
+    def swallow(call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except BaseException:
+            return "swallowed"
+
+    session = dream()
+    with entered(session):
+        swallow(lambda: session.refuse("one"))
+        assert [swallow(lambda: add_tool().invoke(ADD)) for _ in range(5)] == ["swallowed"] * 5
+    assert session.violations == ["one"]
+    assert canary.written() == []
