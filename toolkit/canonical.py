@@ -15,6 +15,10 @@ from dreamgym_kit.errors import NotJson
 _NAMESPACE = uuid.UUID("6d0b5a3e-2f0c-5c1e-9f27-8a4f8f3c9d11")
 
 
+_spell = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+_AS_IT_IS = frozenset({str, int, bool, type(None)})  # these very types, not what derives from them
+
+
 def canonical(value: object) -> str:
     """Spell a JSON value the same way whatever its key order.
 
@@ -25,7 +29,7 @@ def canonical(value: object) -> str:
             integer of more than 4,300 digits.
     """
     try:
-        return json.dumps(_one_spelling(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _spell(_one_spelling(value))
     except RecursionError:
         raise NotJson("nested too deep for a canonical form") from None
     except NotJson:
@@ -55,7 +59,9 @@ def _one_spelling(value: object) -> object:
         for key in value:
             if not isinstance(key, str):
                 raise NotJson(f"object key {key!r} is not a string")
-        return {key: _one_spelling(item) for key, item in value.items()}
+        return {
+            key: item if type(item) in _AS_IT_IS else _one_spelling(item) for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [_one_spelling(item) for item in value]
+        return [item if type(item) in _AS_IT_IS else _one_spelling(item) for item in value]
     raise NotJson(f"{type(value).__name__} is not a JSON value")

@@ -108,11 +108,14 @@ class Call:
     args: Mapping[str, JsonValue]
     call_id: str | None = None  # the framework's; random with most models, so never part of a key
     node: str | None = None  # the graph node that ran it
+    _key: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def key(self) -> str:
         """Digest of tool and arguments: the same call has the same key in any episode."""
-        return digest([self.tool, dict(self.args)])
+        if self._key is None:  # asked for by ledger, memo and experience, several times a call
+            object.__setattr__(self, "_key", digest([self.tool, dict(self.args)]))
+        return str(self._key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +159,16 @@ class Transition:
     elapsed_s: float = 0.0
     recorded_at: float = 0.0  # Unix time, seconds
     schema: int = SCHEMA_VERSION
+    _id: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def id(self) -> str:
         """Content-addressed (uuid5): everything but clock times and the framework's call id."""
+        if self._id is None:  # a recording is cited each time that it answers
+            object.__setattr__(self, "_id", self._content_id())
+        return str(self._id)
+
+    def _content_id(self) -> str:
         answer = self.answer
         return content_id(
             [

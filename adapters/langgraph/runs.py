@@ -28,7 +28,7 @@ from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
-from dreamgym_kit.report.summary import Summary, summarise
+from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut
@@ -97,7 +97,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         log = directory.events()
         stack.callback(log.close)
         heard = FanOut([log, events])
-        runner = _runner(graph, request, facts, tasks, heard, directory)
+        budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
+        _count_earlier(directory, budget, tally)
+        runner = _runner(graph, request, facts, tasks, heard, directory, budget)
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -115,9 +117,10 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             concurrency=settings.simulate.concurrency,
             events=heard,
             stop=switch,
+            on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        summary = _finish(directory, request, totals)
+        summary = _finish(directory, request, totals, tally)
         heard.emit("run_finished", directory=str(directory.path))
         return RunResult(
             directory=directory.path,
@@ -221,12 +224,11 @@ def _runner(
     tasks: Sequence[Task],
     events: EventSink,
     directory: RunDirectory,
+    budget: RunBudget,
 ) -> LangGraphRunner:
     settings = request.settings
     recording = request.mode is Mode.RECORD
     label = request.label if request.label is not None else directory.manifest.run
-    budget = RunBudget(settings.budget.calls, settings.budget.usd)
-    _count_earlier(budget, directory)
     return LangGraphRunner(
         graph=graph,
         policy=GatePolicy(request.mode, facts.specs(), frozenset(settings.structured_outputs)),
@@ -241,10 +243,11 @@ def _runner(
     )
 
 
-def _count_earlier(budget: RunBudget, directory: RunDirectory) -> None:
-    """A resumed run goes on with the budget that its earlier legs left."""
+def _count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> None:
+    """A resumed run goes on with the counts and the budget that its earlier legs left."""
     calls, usd = 0, 0.0
     for episode in directory.episodes():
+        tally.add(episode)
         calls += len(episode.transitions)
         usd += episode.cost_usd
     budget.count_earlier(calls=calls, usd=usd)
@@ -303,7 +306,7 @@ def _checkers(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker
     return found
 
 
-def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals) -> Summary:
+def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals, tally: Tally) -> Summary:
     manifest = {
         "mode": request.mode.value,
         "run": directory.manifest.run,
@@ -313,7 +316,7 @@ def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals) -> 
         "stopped": totals.stopped,
         "strays": list(PROCESS.strays),
     }
-    summary = summarise(directory.episodes(), manifest)
+    summary = tally.summary(manifest)
     with egress.exempt():
         directory.write_report(summary.to_json())
     return summary

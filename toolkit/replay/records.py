@@ -30,6 +30,9 @@ _TRANSITION = (
 )
 
 
+_spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
 def transition_to_record(transition: Transition) -> dict[str, JsonValue]:
     """Give a transition as a JSON object with every field and its content-addressed `id`.
 
@@ -111,7 +114,7 @@ def dump_transition(transition: Transition) -> str:
 def dump_record(record: Mapping[str, JsonValue]) -> str:
     """Spell a record as one line; see `dump_transition`."""
     try:
-        line = json.dumps(record, separators=(",", ":"), allow_nan=False)
+        line = _spell(record)
     except (ValueError, TypeError, RecursionError) as error:
         raise NotJson(f"cannot be written as JSON: {error}") from None
     check_bounds(line)
@@ -205,7 +208,7 @@ class _Fields:
 
     def take(self, name: str, read: Callable[[object, str], T], default: T | _Required = _REQUIRED) -> T:
         if name in self._value:
-            return read(self._value[name], self._path(name))
+            return read(self._value[name], f"{self._where}.{name}" if self._where else name)
         if isinstance(default, _Required):
             raise NotJson(f"{self._path(name)}: missing")
         return default

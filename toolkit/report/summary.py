@@ -20,7 +20,7 @@ from dreamgym_kit.report.figures import (
 )
 from dreamgym_kit.vocabulary import Effect, Episode, Finding, Provenance, Transition
 
-__all__ = ["Summary", "summarise"]
+__all__ = ["Summary", "Tally", "summarise"]
 
 
 def summarise(episodes: Iterable[Episode], manifest: Mapping[str, JsonValue]) -> Summary:
@@ -30,7 +30,7 @@ def summarise(episodes: Iterable[Episode], manifest: Mapping[str, JsonValue]) ->
         episodes: each once, in any order.
         manifest: what the run was: `mode` ("dream" or "record") is read here, the rest is passed on.
     """
-    tally = _Tally()
+    tally = Tally()
     for episode in episodes:
         tally.add(episode)
     return tally.summary(manifest)
@@ -54,7 +54,9 @@ class _FindingTally:
 
 
 @dataclass(slots=True)
-class _Tally:
+class Tally:
+    """What was counted so far."""
+
     lines: list[EpisodeLine] = field(default_factory=list)
     tools: dict[str, _ToolTally] = field(default_factory=dict)
     findings: dict[tuple[str, str, str | None], _FindingTally] = field(default_factory=dict)
@@ -68,6 +70,7 @@ class _Tally:
     last: float = 0.0
 
     def add(self, episode: Episode) -> None:
+        """Count one more episode."""
         for step in episode.transitions:
             self._call(step)
         for name in {step.call.tool for step in episode.transitions}:
@@ -110,6 +113,7 @@ class _Tally:
             self.tools[by_step[number].call.tool].wrong += 1
 
     def summary(self, manifest: Mapping[str, JsonValue]) -> Summary:
+        """Say what was counted; `manifest` as for `summarise`."""
         return Summary(
             manifest=dict(manifest),
             episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.sibling, line.id))),
