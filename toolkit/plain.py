@@ -7,6 +7,7 @@ value, so that four of them (arguments, answer, artifact, update) fit in one row
 """
 
 import base64
+import hashlib
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -27,7 +28,21 @@ JsonValue = Any
 
 def to_plain(value: object) -> JsonValue:
     """Give `value` as JSON data; equal values give equal data."""
+    if value is None or type(value) is bool or (type(value) is str and len(value) <= MAX_TEXT):
+        return value  # most of what passes here
     return _Walk().plain(value, 0)
+
+
+def is_exact(plain: JsonValue) -> bool:
+    """Whether plain data tells its value apart from any other: nothing in it was cut or had no JSON form."""
+    if isinstance(plain, dict):
+        return _INEXACT.isdisjoint(plain) and all(is_exact(item) for item in plain.values())
+    if isinstance(plain, list):
+        return all(is_exact(item) for item in plain)
+    return True
+
+
+_INEXACT = frozenset({"$cut", "$object"})
 
 
 class _Walk:
@@ -41,6 +56,8 @@ class _Walk:
     def plain(self, value: object, depth: int) -> JsonValue:
         if value is None or isinstance(value, bool):
             return value
+        if type(value) is str:
+            return self._cut(value)
         try:
             simple = self._scalar(value)
             if simple is not None:
@@ -89,6 +106,8 @@ class _Walk:
         dump = getattr(value, "model_dump", None)
         if callable(dump) and not isinstance(value, type):
             return self.plain(dump(), depth)
+        if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+            return self.plain(value.tolist(), depth)
         if is_dataclass(value) and not isinstance(value, type):
             return self._object(
                 {field.name: getattr(value, field.name, None) for field in fields(value)}, depth
@@ -129,7 +148,11 @@ class _Walk:
     def _cut(self, text: str) -> str:
         room = self._text
         self._text = max(0, room - len(text))
-        return text if len(text) <= room else f"{text[:room]}... (cut: {len(text)} characters)"
+        if len(text) <= room:
+            return text
+        # with a digest of the whole: two long texts must not become equal by being cut
+        whole = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return f"{text[:room]}... (cut: {len(text)} characters, sha256 {whole})"
 
     def _whole(self, value: int) -> JsonValue:
         digits = value.bit_length() // 3

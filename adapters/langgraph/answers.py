@@ -9,6 +9,7 @@ import base64
 import builtins
 import contextlib
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,9 @@ def encode_answer(tool: BaseTool | None, value: Any) -> Answer:
 
 def encode_failure(error: BaseException) -> Answer:
     """A real tool's failure as an answer."""
-    return Answer(error=str(error), error_type=_kind_of(error), provenance=Provenance.REAL)
+    said = getattr(error, "tool_content", None)  # an MCP server's own words, beside their summary
+    content = _encode(said) if isinstance(said, list) else None
+    return Answer(content=content, error=str(error), error_type=_kind_of(error), provenance=Provenance.REAL)
 
 
 def _kind_of(error: BaseException) -> str:
@@ -66,13 +69,26 @@ def deliver(tool: BaseTool | None, answer: Answer, call_id: str | None) -> Any:
         Exception: the failure that the answer tells of, as the tool would have raised it.
     """
     if answer.error is not None:
-        raise failure(answer)
+        raise _mcp_failure(tool, answer) or failure(answer)
     if answer.update is not None:
         return _decode_command(answer.update, call_id)
     content = _decode(answer.content, call_id)
     if tool is not None and tool.response_format == "content_and_artifact":
         return content, _decode(answer.artifact, call_id)
     return content
+
+
+def _mcp_failure(tool: BaseTool | None, answer: Answer) -> Exception | None:
+    """The MCP adapter's own failure for its own tools: their error handler knows no other."""
+    handler = tool.handle_tool_error if tool is not None else None
+    if not callable(handler) or getattr(handler, "__module__", "") != "langchain_mcp_adapters.tools":
+        return None
+    kind = getattr(sys.modules["langchain_mcp_adapters.tools"], "_MCPToolExecutionError", None)
+    if kind is None or (answer.error_type or "ToolException") != "ToolException":
+        return None
+    said = _decode(answer.content, None) if isinstance(answer.content, list) else None
+    made: Exception = kind(said or [{"type": "text", "text": answer.error}])
+    return made
 
 
 def failure(answer: Answer) -> Exception:

@@ -137,6 +137,7 @@ class LangGraphRunner:
             task=task.id,
             world=task.world,
             tenant=self.settings.tenant,
+            split=task.split,
             charge=self.budget.charge,
             on_transition=kept,
             step_limit=self.settings.limits.steps,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import overload
 
 from dreamgym_kit.dream.places import Place, WriteLog
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Split, Transition, World
 
 __all__ = ["Ledger", "Place"]
 
@@ -22,13 +22,18 @@ __all__ = ["Ledger", "Place"]
 class Ledger:
     """Thread-safe; one per session."""
 
-    def __init__(self, *, episode: str, task: str, world: World, tenant: str) -> None:
+    def __init__(
+        self, *, episode: str, task: str, world: World, tenant: str, split: Split = Split.TRAIN
+    ) -> None:
         self._lock = threading.Lock()
-        self._episode, self._task, self._world, self._tenant = episode, task, world, tenant
+        self._episode, self._task, self._world = episode, task, world
+        self._tenant, self._split = tenant, split
         self._entries: list[tuple[Place, Transition]] = []
         self._writes = WriteLog()
         self._turns_seen: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._announced: dict[str, tuple[int, int, int]] = {}
+        self._reserved: dict[str, int] = {}
+        self._steps = 0
         self._answered: dict[tuple[str, str], Answer] = {}
         self._unclaimed: tuple[str, ...] = ()
         self._turn = 0
@@ -51,6 +56,8 @@ class Ledger:
             for index, call_id in enumerate(call_ids):
                 twin = requests[:index].count(requests[index]) if requests else 0
                 self._announced[call_id] = (self._turn, index, twin)
+                self._steps += 1
+                self._reserved[call_id] = self._steps
         return True
 
     def place(self, call: Call) -> Place:
@@ -63,7 +70,15 @@ class Ledger:
                 self._turn += 1
                 known = (self._turn, 0, 0)
             turn, index, twin = known
-            return Place(turn, index, self._arrivals, twin)
+            return Place(turn, index, self._arrivals, twin, self._step(call.call_id))
+
+    def _step(self, call_id: str | None) -> int:
+        """The step that was reserved when the model asked; a new one for a repeat or an unasked call."""
+        step = self._reserved.pop(call_id, None) if call_id is not None else None
+        if step is None:
+            self._steps += 1
+            step = self._steps
+        return step
 
     def after(self, place: Place) -> str:
         """Name the state that a call at this place meets (`vocabulary.history_digest`)."""
@@ -93,11 +108,12 @@ class Ledger:
                 answer=answer,
                 effect=effect,
                 episode=self._episode,
-                step=len(self._entries) + 1,
+                step=place.step,
                 world=self._world,
                 task=self._task,
                 after=after,
                 tenant=self._tenant,
+                split=self._split,
                 elapsed_s=elapsed_s,
                 recorded_at=at,
             )

@@ -7,17 +7,21 @@ parallel calls was faster. The state before a turn is named by the world-changin
 
 import hashlib
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A call's model turn, its index there, its arrival; `twin`: equal calls before it in that turn."""
+    """A call's model turn, its index there, its arrival; `twin`: equal calls before it in that turn.
+
+    `step` numbers the call as the model asked, whichever of several parallel ones is faster.
+    """
 
     turn: int
     index: int
     arrival: int
     twin: int = 0
+    step: int = field(default=0, compare=False)
 
 
 class WriteLog:

@@ -10,6 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from dreamgym_kit.plain import is_exact
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition, World
 
@@ -31,6 +32,9 @@ class RecordedExperience:
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
+        if not all(is_exact(value) for value in call.args.values()):
+            why = f"an argument of {call.tool} has no JSON form by which a recording could be found"
+            return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
         known = self._world(situation.world, situation.tenant)
         seen = known.get((call.key, situation.after))
         if not seen:

@@ -18,7 +18,7 @@ from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
 from dreamgym_kit.ports import ExperienceModel, Situation
-from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition, World
+from dreamgym_kit.vocabulary import Answer, Call, Provenance, Split, Transition, World
 
 Identity = tuple[str, str]
 """Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
@@ -48,6 +48,7 @@ class Session:
         task: str = "",
         world: World | None = None,
         tenant: str = "default",
+        split: Split = Split.TRAIN,
         charge: Callable[[Call], None] | None = None,
         on_transition: Callable[[Transition], None] | None = None,
         step_limit: int | None = None,
@@ -59,7 +60,7 @@ class Session:
         self.world = world or World()
         self.task = task
         self.tenant = tenant
-        self.ledger = Ledger(episode=self.episode, task=task, world=self.world, tenant=tenant)
+        self.ledger = Ledger(episode=self.episode, task=task, world=self.world, tenant=tenant, split=split)
         self.open = True
         self.stopped: EpisodeStop | None = None
         self.violations: list[str] = []
