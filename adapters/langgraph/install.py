@@ -24,6 +24,7 @@ from dreamgym_kit.adapters.langgraph.models import (
     binding,
     generating,
     generating_async,
+    stopping_async,
     streaming,
     streaming_async,
     uncached,
@@ -64,7 +65,7 @@ def install() -> None:
     _guard_late_classes(patches, BaseTool, _guard_tool_class)
     _guard_late_classes(patches, BaseChatModel, _guard_model_class)
     _guard_frames(patches)
-    _guard_model_caches(patches)
+    _guard_model_entries(patches)
     guard_memory(patches)
 
 
@@ -201,8 +202,13 @@ def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
                     _guard_tool_class(patches, one)
 
 
-def _guard_model_caches(patches: PatchSet) -> None:
-    for name, wrap in (("_generate_with_cache", uncached), ("_agenerate_with_cache", uncached_async)):
+def _guard_model_entries(patches: PatchSet) -> None:
+    wrappers = {
+        "_generate_with_cache": uncached,
+        "_agenerate_with_cache": uncached_async,
+        "agenerate": stopping_async,
+    }
+    for name, wrap in wrappers.items():
         real = BaseChatModel.__dict__.get(name)
         if real is not None:
             patches.replace(BaseChatModel, name, wrap(real))

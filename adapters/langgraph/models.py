@@ -121,6 +121,22 @@ def uncached_async(real: Any) -> Any:
     return plain_wrapper(wrapper, real)
 
 
+def stopping_async(real: Any) -> Any:
+    """Wrap `agenerate`, which gathers results and trips over one that is an `EpisodeStop`."""
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await real(self, *args, **kwargs)
+        except AttributeError as error:
+            session = current.get()
+            if session is None or session.stopped is None:
+                raise
+            raise session.stopped from error
+
+    return plain_wrapper(wrapper, real)
+
+
 def _without_cache(model: BaseChatModel) -> BaseChatModel:
     session = current.get()
     if session is None or session.mode is not Mode.DREAM or model.cache is False:
@@ -138,7 +154,10 @@ def _session() -> Session | None:
         return None
     from dreamgym_kit.adapters.langgraph.frames import config_here
 
-    return find(session_key(config_here()), "a chat model")
+    session = find(session_key(config_here()), "a chat model")
+    if session is not None:
+        session.check_open("a chat model")
+    return session
 
 
 class _Asked:

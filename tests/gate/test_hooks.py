@@ -1,0 +1,230 @@
+"""A hooked function meets the gate by every reference, and is exactly what it was once unhooked."""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.tools import InjectedToolCallId, tool
+from langgraph.func import entrypoint, task
+from langgraph.prebuilt import InjectedState
+from shapes.canary import Canary, touch
+from shapes.stage import DREAMT, ScriptedExperienceDouble, dream
+from shapes.tools import add_tool
+
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, unhook_all
+from dreamgym_kit.adapters.langgraph.install import hook_tool_functions
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.vocabulary import Answer, Provenance
+
+pytestmark = pytest.mark.usefixtures("gate")
+BIAS = 10
+
+
+def api(order: str, *, amount: int = 1) -> int:
+    """Doc."""
+    touch("api")
+    return amount + BIAS
+
+
+async def aapi(order: str, amount: int = 1) -> int:
+    touch("aapi")
+    return amount
+
+
+def pages(order: str) -> Iterator[int]:
+    touch("pages")
+    yield 1
+    yield 2
+
+
+def closure_over(extra: int) -> Any:
+    def clo(x: int) -> int:
+        touch("clo")
+        return x + extra
+
+    return clo
+
+
+class Client:
+    def send(self, to: str, *parts: str, **more: Any) -> str:
+        touch("send")
+        return to
+
+    @classmethod
+    def ping(cls, host: str) -> str:
+        touch("ping")
+        return host
+
+
+alias = api
+
+
+def facts(function: Any) -> tuple[Any, ...]:
+    return (
+        function.__code__,
+        function.__defaults__,
+        function.__kwdefaults__,
+        dict(function.__dict__),
+        function.__name__,
+        function.__doc__,
+        dict(function.__annotations__),
+        inspect.signature(function),
+    )
+
+
+@pytest.mark.parametrize(
+    "function", [api, aapi, pages, closure_over(1), Client.send], ids=lambda f: f.__name__
+)
+def test_unhooking_leaves_a_function_exactly_as_it_was(function: Any) -> None:
+    before = facts(function)
+    hook(function, "x")
+    assert function.__code__ is not before[0]
+    unhook_all()
+    assert facts(function) == before
+
+
+@pytest.mark.parametrize(
+    "function", [api, aapi, pages, closure_over(1), Client.send], ids=lambda f: f.__name__
+)
+def test_a_hooked_function_looks_like_itself(function: Any) -> None:
+    before = facts(function)[4:]
+    kinds = [inspect.iscoroutinefunction, inspect.isgeneratorfunction]
+    was = [kind(function) for kind in kinds]
+    hook(function, "x")
+    assert facts(function)[4:] == before
+    assert [kind(function) for kind in kinds] == was
+
+
+def test_outside_a_session_a_hooked_function_does_its_work(canary: Canary) -> None:
+    clo = closure_over(5)
+    for function in (api, aapi, pages, clo, Client.send, Client.ping):
+        hook(function, "x")
+    assert alias("o", amount=3) == 13
+    assert clo(1) == 6
+    assert list(pages("o")) == [1, 2]
+    assert asyncio.run(aapi("o", 4)) == 4
+    assert Client().send("a", "b", c=1) == "a"
+    assert Client.ping("h") == "h"
+    assert canary.written() == ["api", "clo", "pages", "aapi", "send", "ping"]
+
+
+def test_every_reference_is_answered_and_the_arguments_are_named(canary: Canary) -> None:
+    clo = closure_over(5)
+    for function, name in ((api, "api"), (aapi, "aapi"), (clo, "clo"), (Client.send, "send")):
+        hook(function, name)
+    partial = functools.partial(api, "o2")
+    experience = ScriptedExperienceDouble()
+    with entered(dream(experience)):
+        said = [alias("o"), partial(amount=7), clo(1), Client().send("a", "b", c=1), asyncio.run(aapi("o"))]
+    assert said == [DREAMT] * 5
+    assert [(call.tool, dict(call.args)) for call in experience.asked] == [
+        ("api", {"order": "o", "amount": 1}),
+        ("api", {"order": "o2", "amount": 7}),
+        ("clo", {"x": 1}),
+        ("send", {"to": "a", "parts": ["b"], "c": 1}),
+        ("aapi", {"order": "o", "amount": 1}),
+    ]
+    assert canary.written() == []
+
+
+def test_a_generator_yields_the_items_of_its_answer(canary: Canary) -> None:
+    hook(pages, "pages")
+    listed = ScriptedExperienceDouble(lambda call: Answer([7, 8], Provenance.SCRIPTED))
+    with entered(dream(listed)):
+        assert list(pages("o")) == [7, 8]
+    assert canary.written() == []
+
+
+def test_a_wrong_call_fails_as_the_function_itself_would() -> None:
+    hook(api, "api")
+    with entered(dream()), pytest.raises(TypeError, match="missing a required argument: 'order'"):
+        api()
+
+
+def test_a_task_body_is_answered(canary: Canary) -> None:
+    @task
+    def pay(order: str) -> str:
+        touch("pay")
+        return order
+
+    @entrypoint()
+    def flow(order: str) -> str:
+        return pay(order).result()
+
+    hook(pay.func, "pay")
+    with entered(dream()):
+        assert flow.invoke("o1") == DREAMT
+    assert canary.written() == []
+
+
+def test_a_control_function_runs_once_and_is_kept(canary: Canary) -> None:
+    hook(api, "api")
+    session = dream(control=("api",))
+    with entered(session):
+        assert api("o") == 11
+    assert canary.written() == ["api"]
+    assert [(e.call.tool, e.answer.content) for e in session.ledger.transitions()] == [("api", 11)]
+
+
+def test_a_tool_over_a_hooked_function_is_one_call_not_two(canary: Canary) -> None:
+    made = add_tool()
+    body = made.__dict__["func"]
+    hook_tool_functions()
+    session = Session(GatePolicy(Mode.RECORD))
+    with entered(session):
+        assert made.invoke({"a": 1}) == 6
+        assert body(1, 1) == 2
+    assert [entry.call.tool for entry in session.ledger.transitions()] == ["add", "add"]
+    assert canary.written() == ["add", "add"]
+
+
+def test_a_captured_function_does_not_tell_the_dream_what_was_injected(canary: Canary) -> None:
+    @tool
+    def inj(
+        a: int, state: Annotated[dict, InjectedState], call_id: Annotated[str, InjectedToolCallId]
+    ) -> str:
+        """Injected."""
+        touch("inj")
+        return "real"
+
+    body = inj.__dict__["func"]
+    hook_tool_functions()
+    experience = ScriptedExperienceDouble()
+    with entered(dream(experience)):
+        body(a=1, state={"secret": 1}, call_id="c")
+    assert [dict(call.args) for call in experience.asked] == [{"a": 1}]
+
+
+def _one() -> Any:
+    yield 1
+
+
+async def _async_pages() -> Any:
+    yield 1
+
+
+class CallableObject:
+    def __call__(self, x: int) -> int:
+        return x
+
+
+@pytest.mark.parametrize(
+    "target",
+    [len, functools.partial(api, "o"), CallableObject(), functools.lru_cache(api), _async_pages],
+    ids=["builtin", "partial", "callable object", "lru_cache", "async generator"],
+)
+def test_what_has_no_code_of_its_own_is_refused_by_name(target: Any) -> None:
+    with pytest.raises(NotHookable):
+        hook(target, "x")
+
+
+def test_hooking_twice_is_hooking_once(canary: Canary) -> None:
+    assert hook(api, "api") is hook(alias, "other name")
+    unhook_all()
+    wake()
+    assert api("o") == 11

@@ -1,0 +1,311 @@
+"""At the model's answer: calls are announced in order, and one that no gate holds does not reach a node."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from pydantic import BaseModel
+from shapes.agents import with_create_agent
+from shapes.canary import Canary, touch
+from shapes.models import ScriptedModelDouble, StreamingModelDouble, asks
+from shapes.nested import function_agent, plain_refund
+from shapes.stage import DREAMT, HELLO, dream, tool_messages
+from shapes.tools import add_tool
+
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.gate.registry import PROCESS, entered
+
+pytestmark = pytest.mark.usefixtures("gate")
+
+MODELS = [ScriptedModelDouble, StreamingModelDouble]
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "invoke": lambda model: model.invoke("hi"),
+    "ainvoke": lambda model: asyncio.run(model.ainvoke("hi")),
+    "stream": lambda model: list(model.stream("hi")),
+    "astream": lambda model: asyncio.run(_drained(model)),
+}
+
+
+async def _drained(model: Any) -> list[Any]:
+    return [chunk async for chunk in model.astream("hi")]
+
+
+def refund_schema() -> dict[str, Any]:
+    return convert_to_openai_tool(plain_refund())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", MODELS)
+def test_calls_are_announced_once_and_in_order(kind: type[ScriptedModelDouble], way: str) -> None:
+    tool = add_tool()
+    script = [[asks("add", {"a": 1}, "x"), asks("add", {"a": 2}, "y")]]
+    session = dream()
+    with entered(session):
+        WAYS[way](kind(script=script).bind_tools([tool]))
+        tool.invoke(asks("add", {"a": 2}, "y"))
+        tool.invoke(asks("add", {"a": 1}, "x"))
+    assert session.asked_tools == ["add", "add"]
+    assert [entry.call.args["a"] for entry in session.ledger.transitions()] == [1, 2]
+
+
+class StreamsInside(StreamingModelDouble):
+    """As ChatOpenAI(streaming=True): `_generate` itself streams, and both are heard."""
+
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        from langchain_core.language_models.chat_models import generate_from_stream
+
+        return generate_from_stream(self._stream(messages, stop=stop, run_manager=run_manager, **kwargs))
+
+
+def test_a_model_that_streams_inside_is_heard_once() -> None:
+    session = dream()
+    tool = add_tool()
+    with entered(session):
+        StreamsInside(script=[[asks("add", {"a": 1})]]).bind_tools([tool]).invoke("hi")
+    assert session.asked_tools == ["add"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_call_to_a_bare_schema_is_refused_with_how_to_register_it(kind: Any, way: str) -> None:
+    session = dream()
+    model = kind(script=[[asks("refund", {"order": "o1"})]])
+    with entered(session), pytest.raises(GateRefused) as refused:
+        WAYS[way](model.bind_tools([refund_schema()]))
+    assert "the model called 'refund', which is bound to the model by its schema alone" in str(refused.value)
+    assert '[functions."package.module:refund"]' in str(refused.value)
+    assert session.violations == [str(refused.value)]
+
+
+def dispatching_agent(model: Any, functions: dict[str, Any]) -> Any:
+    """A node that runs functions by itself, looked up by name."""
+    graph = StateGraph(MessagesState)
+
+    def tools(state: Any) -> Any:
+        calls = state["messages"][-1].tool_calls
+        return {
+            "messages": [
+                ToolMessage(str(functions[call["name"]](**call["args"])), tool_call_id=call["id"])
+                for call in calls
+            ]
+        }
+
+    graph.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    graph.add_node("tools", tools)
+    graph.add_edge(START, "agent")
+    graph.add_conditional_edges("agent", tools_condition)
+    graph.add_edge("tools", "agent")
+    return graph.compile()
+
+
+REFUND = [[asks("refund", {"order": "o1"})], "done"]
+
+
+@pytest.mark.parametrize("told", ["bind_tools", "bind", "nothing at all"])
+def test_a_node_that_dispatches_by_itself_gets_no_call_to_run(told: str, canary: Canary) -> None:
+    model = ScriptedModelDouble(script=REFUND)
+    bound = {
+        "bind_tools": lambda: model.bind_tools([refund_schema()]),
+        "bind": lambda: model.bind(tools=[refund_schema()]),
+        "nothing at all": lambda: model,
+    }[told]()
+    session = dream()
+    with entered(session), pytest.raises(GateRefused, match="the model called 'refund'"):
+        dispatching_agent(bound, {"refund": plain_refund()}).invoke(HELLO)
+    assert canary.written() == []
+
+
+def test_a_tool_of_that_name_that_is_gone_holds_nothing(canary: Canary) -> None:
+    def refund(order: str) -> str:
+        return "another function"
+
+    gone = StructuredTool.from_function(refund, description="d")
+    HOLDINGS.add_tool(gone)
+    del gone
+    model = ScriptedModelDouble(script=REFUND).bind_tools([refund_schema()])
+    with entered(dream()), pytest.raises(GateRefused, match="by its schema alone"):
+        dispatching_agent(model, {"refund": plain_refund()}).invoke(HELLO)
+    assert canary.written() == []
+
+
+def test_a_schema_with_a_living_tool_behind_it_is_answered(canary: Canary) -> None:
+    tool = add_tool()
+    model = ScriptedModelDouble(script=[[asks("add", {"a": 1})], "done"])
+    bound = model.bind_tools([convert_to_openai_tool(tool)])
+    graph = StateGraph(MessagesState)
+    graph.add_node("agent", lambda state: {"messages": [bound.invoke(state["messages"])]})
+    graph.add_node("tools", ToolNode([tool]))
+    graph.add_edge(START, "agent")
+    graph.add_conditional_edges("agent", tools_condition)
+    graph.add_edge("tools", "agent")
+    with entered(dream()):
+        assert tool_messages(graph.compile().invoke(HELLO))[0].content == DREAMT
+    assert canary.written() == []
+
+
+class Unhookable:
+    __name__ = "refund"
+
+    def __call__(self, order: str) -> str:
+        """Pay back."""
+        touch("refund")
+        return "real"
+
+
+def _binds_callable(model: ScriptedModelDouble, target: Any) -> Any:
+    HOLDINGS.add_bound(model, [target], structured=False)
+    return model.bind(tools=[refund_schema()])
+
+
+@pytest.mark.parametrize(
+    "target",
+    [functools.partial(plain_refund(), amount=1), Unhookable()],
+    ids=["partial", "callable object"],
+)
+def test_a_callable_that_cannot_be_hooked_is_refused_and_says_what_it_is(target: Any, canary: Canary) -> None:
+    functools.update_wrapper(target, plain_refund()) if isinstance(target, functools.partial) else None
+    model = _binds_callable(ScriptedModelDouble(script=REFUND), target)
+    with entered(dream()), pytest.raises(GateRefused, match="a callable that cannot be hooked"):
+        dispatching_agent(model, {"refund": target}).invoke(HELLO)
+    assert canary.written() == []
+
+
+@pytest.mark.parametrize("entry", ["invoke", "run", "_run"])
+def test_a_tool_object_with_an_entry_of_its_own_is_refused(entry: str, canary: Canary) -> None:
+    tool = add_tool()
+
+    def own(*args: Any, **kwargs: Any) -> Any:
+        touch("own")
+        return ToolMessage("real", tool_call_id="x")
+
+    tool.__dict__[entry] = own
+    with entered(dream()), pytest.raises(GateRefused):
+        with_create_agent([tool], [[asks("add", {"a": 1})], "done"]).invoke(HELLO)
+    assert canary.written() == []
+
+
+class Order(BaseModel):
+    """An order, as the model should shape it."""
+
+    id: str
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_structured_output_is_no_call(kind: Any) -> None:
+    session = dream()
+    with entered(session):
+        shaped = _structured(kind(script=[[asks("Order", {"id": "o1"})]])).invoke("hi")
+    assert shaped == Order(id="o1")
+    assert session.violations == []
+
+
+def _structured(model: Any) -> Any:
+    from langchain_core.output_parsers.openai_tools import PydanticToolsParser
+
+    bound = model.bind_tools([Order], ls_structured_output_format={"kwargs": {}, "schema": Order})
+    return bound | PydanticToolsParser(tools=[Order], first_tool_only=True)
+
+
+def test_create_agents_own_structured_answer_is_no_call() -> None:
+    from langchain.agents.structured_output import ToolStrategy
+
+    session = dream()
+    with entered(session):
+        graph = with_create_agent(
+            [add_tool()], [[asks("Order", {"id": "o1"})], "done"], response_format=ToolStrategy(Order)
+        )
+        assert graph.invoke(HELLO)["structured_response"] == Order(id="o1")
+    assert session.violations == []
+
+
+def test_a_schema_that_a_person_calls_structured_is_no_call() -> None:
+    session = dream(structured=frozenset({"Order"}))
+    with entered(session):
+        ScriptedModelDouble(script=[[asks("Order", {"id": "o1"})]]).bind_tools([Order]).invoke("hi")
+    assert session.violations == []
+
+
+def test_a_name_that_nobody_told_the_model_is_the_frameworks_to_answer() -> None:
+    session = dream()
+    with entered(session):
+        result = with_create_agent([add_tool()], [[asks("nope")], "done"]).invoke(HELLO)
+    assert "nope is not a valid tool" in str(tool_messages(result)[0].content)
+    assert session.counts == {"unknown_tool": 1}
+
+
+class OlderModelDouble(BaseChatModel):
+    """Asks in the form of before tool calls."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "older-double"
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any) -> ChatResult:
+        call = {"name": "refund", "arguments": '{"order": "o1"}'}
+        message = AIMessage("", additional_kwargs={"function_call": call})
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def test_a_call_in_the_older_form_is_met_too() -> None:
+    model = OlderModelDouble().bind(functions=[refund_schema()["function"]])
+    with entered(dream()), pytest.raises(GateRefused, match="'refund'"):
+        model.invoke("hi")
+
+
+def test_a_chat_model_outside_every_episode_is_refused_while_the_process_dreams() -> None:
+    with entered(dream()):
+        pass
+    with pytest.raises(GateRefused, match="a chat model was called outside every episode"):
+        ScriptedModelDouble(script=["x"]).invoke("hi")
+    assert len(PROCESS.strays) == 1
+
+
+def test_recording_refuses_nothing_at_the_model(canary: Canary) -> None:
+    from dreamgym_kit.gate.policy import GatePolicy, Mode
+    from dreamgym_kit.gate.session import Session
+
+    session = Session(GatePolicy(Mode.RECORD))
+    with entered(session):
+        result = dispatching_agent(
+            ScriptedModelDouble(script=REFUND).bind_tools([refund_schema()]), {"refund": plain_refund()}
+        ).invoke(HELLO)
+    assert tool_messages(result)[0].content == "real"
+
+
+def test_a_bound_plain_function_keeps_its_declared_effect() -> None:
+    from dreamgym_kit.gate.effects import effect
+    from dreamgym_kit.vocabulary import Effect
+
+    function_agent(effect("write")(plain_refund()))
+    assert HOLDINGS.declared == {"refund": Effect.WRITE}
+
+
+class _NamedTool(BaseTool):
+    name: str = "refund"
+    description: str = "d"
+
+    def _run(self, order: str) -> str:
+        touch("named")
+        return "real"
+
+
+def test_a_tool_renamed_while_running_is_asked_by_its_new_name(canary: Canary) -> None:
+    tool = _NamedTool()
+    session = dream()
+    with entered(session):
+        tool.name = "pay_back"
+        assert tool.invoke({"order": "o1"}) == DREAMT
+    assert [entry.call.tool for entry in session.ledger.transitions()] == ["pay_back"]
+    assert canary.written() == []
