@@ -125,7 +125,16 @@ def _encode(value: Any) -> Any:
     except (TypeError, ValueError, RecursionError):
         return to_plain(_text_of(value))
     plain = to_plain(value)
+    if isinstance(plain, list) and '"lc_' in text:
+        plain = [_without_random_id(block) for block in plain]
     return _escaped(plain) if '"$' in text else plain
+
+
+def _without_random_id(block: Any) -> Any:
+    """A content block without the id that LangChain made up for it: another one each time."""
+    if isinstance(block, dict) and "type" in block and str(block.get("id", "")).startswith("lc_"):
+        return {key: item for key, item in block.items() if key != "id"}
+    return block
 
 
 def _text_of(value: Any) -> str:

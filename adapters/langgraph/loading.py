@@ -43,8 +43,20 @@ async def open_graph(source: object, *, folder: Path | None = None) -> AsyncIter
     """
     named = source if isinstance(source, str) else type(source).__name__
     found = load_object(source, folder=folder) if isinstance(source, str) else source
-    async with AsyncExitStack() as stack:
-        yield await _as_graph(found, named, stack)
+    raised: BaseException | None = None
+    try:
+        async with AsyncExitStack() as stack:
+            graph = await _as_graph(found, named, stack)
+            try:
+                yield graph
+            except BaseException as error:
+                raised = error
+                raise
+    except BaseException as error:
+        if raised is None or error is raised:
+            raise
+        # A user's context manager with a task group wraps what passes it; ours is what matters.
+        raise raised from None
 
 
 def load_object(spec: str, *, folder: Path | None = None) -> object:

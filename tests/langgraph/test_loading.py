@@ -70,6 +70,22 @@ async def test_a_context_manager_stays_entered_while_the_graph_is_used(project: 
     assert entered == ["in", "out"]
 
 
+async def test_an_error_of_ours_comes_out_of_a_users_task_group_as_it_is(project: Any) -> None:
+    project.write(
+        base=FORMS
+        + """
+import anyio
+@asynccontextmanager
+async def grouped():
+    async with anyio.create_task_group():
+        yield compiled
+"""
+    )
+    with pytest.raises(UserError, match="^ours$"):
+        async with open_graph(f"{project.module}:grouped"):
+            raise UserError("ours")
+
+
 async def test_a_langgraph_project_is_read_with_its_environment(
     project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
