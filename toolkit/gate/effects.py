@@ -145,6 +145,16 @@ _DESTROYS = frozenset(
         "withdraw",
     }
 )
+_MAKES = frozenset({"apply", "create", "initiate", "make", "schedule", "start", "submit"})
+_GONE = frozenset(  # once made, it cannot be taken back
+    {"charge", "email", "mail", "order", "payment", "payments", "purchase", "refund", "refunds", "sms"}
+    | {"transfer", "transfers", "wire"}
+)
+_ALARMS = frozenset({"cancels", "charges", "creates", "deletes", "pays", "refunds", "removes", "sends"}) | {
+    "updates",
+    "writes",
+}
+_UNCLEAR = "nothing in the name says that it is harmless"
 _HTTP = {"get": Effect.READ, "head": Effect.READ, "put": Effect.WRITE, "patch": Effect.WRITE}
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
@@ -196,7 +206,7 @@ def guess_effect(
     if hints.get("destructiveHint") is True and hints.get("readOnlyHint") is not True:
         return Effect.DESTRUCTIVE, "MCP annotation destructiveHint"
     by_name, reason = _by_name(name)
-    if hints.get("readOnlyHint") is True and by_name is not Effect.DESTRUCTIVE:
+    if hints.get("readOnlyHint") is True and (by_name is not Effect.DESTRUCTIVE or reason == _UNCLEAR):
         return Effect.READ, "MCP annotation readOnlyHint"
     if by_name is Effect.READ and (word := _alarming(description)):
         return Effect.DESTRUCTIVE, f"named like a read, but its description says '{word}'"
@@ -208,22 +218,23 @@ def _by_name(name: str) -> tuple[Effect, str]:
     for group, kind in ((_DESTROYS, Effect.DESTRUCTIVE), (_WRITES, Effect.WRITE)):
         # "list_orders" reads orders: a noun that is also a verb counts only when it comes first.
         found = next((word for word in words[:1] if word in group), None)
+        if found in _MAKES and (made := next((word for word in words[1:] if word in _GONE), None)):
+            return Effect.DESTRUCTIVE, f"name says '{found} {made}'"
         if found:
             return kind, f"name begins with '{found}'"
     if words and words[0] in _READS:
-        danger = next((word for word in words[1:] if word in {"and", "then"}), None)
+        danger = next((word for word in words[1:] if word in {"and", "or", "then"}), None)
+        if danger is None and words[:2] in (["check", "in"], ["check", "out"]):
+            danger = " ".join(words[:2])
         if danger:
             return Effect.DESTRUCTIVE, f"name says more than a read ('{danger}')"
         return Effect.READ, f"name begins with '{words[0]}'"
     verb = next((word for word in words if word in _HTTP), None)
     if verb and ("http" in words or "request" in words or "requests" in words):
         return _HTTP[verb], f"HTTP {verb.upper()}"
-    return Effect.DESTRUCTIVE, "nothing in the name says that it is harmless"
+    return Effect.DESTRUCTIVE, _UNCLEAR
 
 
 def _alarming(description: str) -> str | None:
     first = description.strip().split("\n", 1)[0].lower()
-    return next(
-        (word for word in re.findall(r"[a-z]+", first) if word in {"deletes", "sends", "charges", "pays"}),
-        None,
-    )
+    return next((word for word in re.findall(r"[a-z]+", first) if word in _ALARMS), None)
