@@ -106,6 +106,13 @@ def test_a_violation_fails_the_gate() -> None:
     assert summarise([episode("a", violations=("send_mail was about to run",))], DREAM).gate() is False
 
 
+def test_a_refusal_outside_of_any_episode_fails_the_gate_too() -> None:
+    summary = summarise([episode("a")], {"mode": "dream", "strays": ["connect 192.0.2.1:80"]})
+    assert summary.gate() is False
+    assert headline(summary) == "Something real was about to run outside of any episode; it was refused."
+    assert summarise([episode("a")], {"mode": "dream", "strays": []}).gate() is True
+
+
 def test_critical_findings_fail_the_gate_only_when_asked() -> None:
     summary = summarise([double_refund("a")], DREAM)
     assert summary.gate() is True

@@ -191,7 +191,9 @@ class Summary:
         """Whether the gate holds: nothing real ran or tried to in a dream; no critical finding if asked."""
         if fail_on_findings and self.critical:
             return False
-        return not self.violations and (self.recorded or self.real_calls == 0)
+        if self.violations or self.fact("strays"):  # strays: refused outside of any episode
+            return False
+        return self.recorded or self.real_calls == 0
 
     def to_json(self, *, fail_on_findings: bool = False) -> dict[str, JsonValue]:
         """Give the run as one JSON object; see `report.jsonform` for its fields."""

@@ -19,6 +19,8 @@ def headline(summary: Summary) -> str:
     if summary.violations:
         episodes = len({episode for episode, _ in summary.violations})
         return f"Something real was about to run in {_of(episodes, total)}; it was refused."
+    if summary.fact("strays"):
+        return "Something real was about to run outside of any episode; it was refused."
     worst = next((group for group in summary.findings if group.severity == CRITICAL), None)
     if worst is not None:
         return _finding(worst, summary)
