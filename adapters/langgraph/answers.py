@@ -5,10 +5,12 @@ that the framework makes of it. State updates (`Command`) and messages are encod
 decoded into the four message classes that a tool may return, nothing else.
 """
 
+import ast
 import base64
 import builtins
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -98,15 +100,28 @@ def failure(answer: Answer) -> Exception:
         return ToolException(answer.error)
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):
-        with contextlib.suppress(TypeError):
-            made: Exception = kind(answer.error)
+        with contextlib.suppress(TypeError, ValueError, SyntaxError):
+            made: Exception = kind(*_arguments_of(kind, answer.error or ""))
             return made if str(made) == answer.error else _saying(kind, answer.error)
     named: type[Exception] = type(name, (RecordedFailure,), {}) if name.isidentifier() else RecordedFailure
     return named(answer.error)
 
 
+def _arguments_of(kind: type[Exception], text: str) -> tuple[Any, ...]:
+    """What a failure was made of, where its text is made from that: handlers may show either."""
+    if kind is KeyError:
+        return (ast.literal_eval(text),)
+    system = (
+        re.fullmatch(r"\[Errno (\d+)\] (.*?)(?:: '([^']*)')?", text) if issubclass(kind, OSError) else None
+    )
+    if system is None:
+        return (text,)
+    number, said, path = system.groups()
+    return (int(number), said) if path is None else (int(number), said, path)
+
+
 def _saying(kind: type[Exception], text: str | None) -> Exception:
-    """A failure of this kind whose text is exactly `text`: KeyError would quote it a second time."""
+    """A failure of this kind whose text is exactly `text`."""
     exact: type[Exception] = type(kind.__name__, (kind,), {"__str__": lambda _: text})
     return exact(text)
 

@@ -7,7 +7,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.messages import ToolMessage
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import BaseTool, StructuredTool, Tool, create_retriever_tool, tool
 from shapes.canary import touch
 
@@ -82,7 +82,7 @@ class ChainedTool(ClassTool):
 class StructuredSubclass(StructuredTool):
     """A StructuredTool with a leaf of its own that goes on to the framework's."""
 
-    def _run(self, *args: Any, config: Any, run_manager: Any = None, **kwargs: Any) -> Any:
+    def _run(self, *args: Any, config: RunnableConfig, run_manager: Any = None, **kwargs: Any) -> Any:
         touch("substructured")
         return super()._run(*args, config=config, run_manager=run_manager, **kwargs)
 

@@ -1,0 +1,144 @@
+"""The dream is told what the model asked for, with defaults, and nothing that the framework injected."""
+
+import asyncio
+from datetime import date
+from enum import Enum
+from typing import Any
+
+import pytest
+from langchain_core.tools import StructuredTool, tool
+from langgraph.store.memory import InMemoryStore
+from pydantic import BaseModel
+from shapes.agents import CityState, city_tool, injected_tools, with_create_agent
+from shapes.middleware import RewritesArgs, once
+from shapes.models import asks
+from shapes.stage import DREAMT, HELLO, ScriptedExperienceDouble, dream, tool_messages
+from shapes.tools import ClassTool, add_tool, single_tool
+
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.vocabulary import Answer, Provenance
+
+pytestmark = pytest.mark.usefixtures("gate")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_what_is_injected_is_not_told(kind: str) -> None:
+    script = [
+        [
+            asks("inj", {"a": 1}, "A"),
+            asks("runtime_tool", {"a": 2}, "B"),
+            asks("runtime_class", {"a": 3}, "C"),
+        ],
+        "done",
+    ]
+    graph = with_create_agent(injected_tools(), script, store=InMemoryStore())
+    experience = ScriptedExperienceDouble()
+    with entered(dream(experience)):
+        graph.invoke(HELLO) if kind == "sync" else asyncio.run(graph.ainvoke(HELLO))
+    told = sorted((call.call_id, call.tool, dict(call.args), call.node) for call in experience.asked)
+    assert told == [
+        ("A", "inj", {"a": 1}, "tools"),
+        ("B", "runtime_tool", {"a": 2}, "tools"),
+        ("C", "runtime_class", {"a": 3}, "tools"),
+    ]
+
+
+def told(made: Any, given: Any) -> dict[str, Any]:
+    """What a dream is told of one call."""
+    experience = ScriptedExperienceDouble()
+    with entered(dream(experience)):
+        made.invoke(given)
+    return dict(experience.asked[0].args)
+
+
+def test_defaults_are_filled_in_so_that_equal_calls_are_equal() -> None:
+    assert told(add_tool(), {"a": 1}) == told(add_tool(), {"a": "1", "b": 5}) == {"a": 1, "b": 5}
+
+
+def test_a_tool_of_one_string_names_it() -> None:
+    assert told(single_tool(), "find it") == {"tool_input": "find it"}
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Line(BaseModel):
+    item: str
+    on: date
+
+
+def test_python_values_become_data() -> None:
+    @tool
+    def buy(lines: list[Line], colour: Colour, raw: bytes = b"x") -> str:
+        """Buy."""
+        return "real"
+
+    assert told(buy, {"lines": [{"item": "pen", "on": "2026-01-02"}], "colour": "red"}) == {
+        "lines": [{"item": "pen", "on": "2026-01-02"}],
+        "colour": "red",
+        "raw": {"$bytes": "eA=="},
+    }
+
+
+def test_the_dream_is_told_what_middleware_made_of_the_arguments() -> None:
+    experience = ScriptedExperienceDouble()
+    with entered(dream(experience)):
+        with_create_agent([add_tool()], once(), middleware=[RewritesArgs()]).invoke(HELLO)
+    assert dict(experience.asked[0].args) == {"a": 5, "b": 5}
+
+
+def test_calls_by_hand_carry_no_call_id_and_positional_arguments_get_names() -> None:
+    experience = ScriptedExperienceDouble()
+    with entered(dream(experience)):
+        add_tool().func(1, 2)
+        ClassTool()._run(3)
+    assert [(call.call_id, dict(call.args)) for call in experience.asked] == [
+        (None, {"a": 1, "b": 2}),
+        (None, {"a": 3}),
+    ]
+
+
+def test_an_async_only_tool_called_synchronously_fails_as_the_framework_says() -> None:
+    async def later(a: int) -> int:
+        return a
+
+    made = StructuredTool.from_function(coroutine=later, name="later", description="d")
+    with entered(dream()), pytest.raises(NotImplementedError, match="sync invocation"):
+        made.invoke({"a": 1})
+
+
+def test_an_artifact_answer_reaches_the_message() -> None:
+    @tool(response_format="content_and_artifact")
+    def caa(a: int) -> tuple[str, Any]:
+        """Two answers."""
+        return "real", None
+
+    experience = ScriptedExperienceDouble(lambda _: Answer("c", Provenance.SCRIPTED, artifact={"art": 2}))
+    with entered(dream(experience)):
+        message = tool_messages(with_create_agent([caa], [[asks("caa", {"a": 1})], "d"]).invoke(HELLO))[0]
+    assert (message.content, message.artifact) == ("c", {"art": 2})
+
+
+SET_CITY = [[asks("set_city", {"city": "Riga"})], "done"]
+
+
+def test_a_recorded_command_updates_the_state_again(canary: Any) -> None:
+    real = Session(GatePolicy(Mode.RECORD))
+    with entered(real):
+        with_create_agent([city_tool()], SET_CITY, state_schema=CityState).invoke(HELLO)
+    recorded = real.ledger.transitions()[0].answer
+    with entered(dream(ScriptedExperienceDouble(lambda _: recorded))):
+        result = with_create_agent([city_tool()], SET_CITY, state_schema=CityState).invoke(HELLO)
+    assert result["city"] == "Riga"
+    assert [message.content for message in tool_messages(result)] == ["ok"]
+    assert canary.written() == ["set_city"]
+
+
+def test_a_text_answer_of_a_command_tool_leaves_the_state_alone() -> None:
+    with entered(dream()):
+        result = with_create_agent([city_tool()], SET_CITY, state_schema=CityState).invoke(HELLO)
+    assert tool_messages(result)[0].content == DREAMT
+    assert "city" not in result
