@@ -3,7 +3,6 @@
 No key, GPU, endpoint or network: the agent's model is a script, and says so.
 """
 
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -54,6 +53,8 @@ def command(
 
 
 def _folder(keep: Path | None) -> Path:
+    import tempfile
+
     from dreamgym_kit.errors import UserError
 
     if keep is None:

@@ -1,12 +1,9 @@
 """`dreamgym-kit doctor`: what works, what to mend, and what stops a dry run."""
 
-import asyncio
 import platform
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -90,6 +87,8 @@ def _caught(name: str, check: "Callable[[Settings], Check]", settings: "Settings
 
 
 def _versions() -> Check:
+    from importlib.metadata import PackageNotFoundError, version
+
     told = [f"Python {platform.python_version()}"]
     for package in ("dreamgym-kit", "langgraph", "langchain-core"):
         try:
@@ -108,6 +107,8 @@ def _settings(settings: "Settings") -> Check:
 
 
 def _graph(settings: "Settings", *, tools: bool) -> Iterator[Check]:
+    import asyncio
+
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
     from dreamgym_kit.errors import UserError
 
@@ -177,6 +178,8 @@ def _recordings(settings: "Settings") -> Check:
 
 
 def _extras() -> Iterator[Check]:
+    from importlib.util import find_spec
+
     for extra, (packages, needed_for) in _EXTRAS.items():
         if any(find_spec(package) is None for package in packages):
             text = f"extra not installed; only needed for: {needed_for}"

@@ -1,6 +1,5 @@
 """`dreamgym-kit init`: reads a graph and writes a commented dreamgym.toml, with guesses to correct."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,6 +39,8 @@ def command(
 
     Imports the graph's module and calls its factory, if it is one; runs no tool.
     """
+    import asyncio
+
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
     from dreamgym_kit.rollout.files import write_atomically
     from dreamgym_kit.settings.model import SETTINGS_FILE

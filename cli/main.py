@@ -11,8 +11,6 @@
 
 import os
 import sys
-import tempfile
-import traceback
 from typing import Annotated
 
 import typer
@@ -104,6 +102,9 @@ def _tell_error(text: str) -> None:
 
 def _crash_log() -> str:
     """Write the traceback, without local variables, where only its owner can read it."""
+    import tempfile
+    import traceback
+
     try:
         descriptor, path = tempfile.mkstemp(prefix="dreamgym-crash-", suffix=".log")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as log:

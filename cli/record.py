@@ -1,6 +1,5 @@
 """`dreamgym-kit record`: the tasks on the real tools, every call kept. Says before what that can do."""
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,6 +65,8 @@ def command(
         "budget.usd": usd,
     }
     settings = options.settings_for(graph, settings_file, overrides)
+    import asyncio
+
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
     from dreamgym_kit.adapters.langgraph.runs import RunRequest
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore

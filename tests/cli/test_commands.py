@@ -167,8 +167,8 @@ def test_a_reader_that_goes_away_is_no_error(
     run, recorded: Path, environment: dict[str, str], command: str
 ) -> None:
     run("simulate", *FLAGS, "-n", "20")
-    piped = f"{shlex.quote(command)} report --json | head -1; echo ${{PIPESTATUS[0]}}"
+    piped = f"{shlex.quote(command)} report --json | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", piped], cwd=recorded, env=environment, capture_output=True, text=True, check=True
     )
-    assert (done.stdout, done.stderr) == ("{\n0\n", "")
+    assert (done.stdout, done.stderr) == ("0\n", "")
