@@ -19,7 +19,7 @@ from langgraph.types import Command
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
-from dreamgym_kit.adapters.langgraph.nested import hearing_every_graph
+from dreamgym_kit.adapters.langgraph.nested import hearing_nested_graphs
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.usage import UsageCounter
 from dreamgym_kit.dream.outcome import judge
@@ -211,7 +211,7 @@ async def _follow(graph: Pregel[Any], task: Task, config: RunnableConfig, course
     """Stream the graph to its end, answering interrupts from the task's replies."""
     given: Any = dict(task.input)
     replies = list(task.replies)
-    config["configurable"].update(hearing_every_graph(course.transcript.take))
+    config["configurable"].update(hearing_nested_graphs(course.transcript.take))
     while True:
         course.waiting = []
         stream: Any = graph.astream(given, config, stream_mode=["updates", "values"])

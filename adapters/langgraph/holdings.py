@@ -5,7 +5,6 @@ answer. A name that a model was bound with and that is none of these will be run
 code, which the gate cannot see.
 """
 
-import gc
 import inspect
 import weakref
 from collections.abc import Callable, Iterable
@@ -14,6 +13,7 @@ from typing import Any
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from dreamgym_kit.adapters.langgraph.alive import alive
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hooked_names
 from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, LEAVES
 from dreamgym_kit.gate.effects import declared_effect
@@ -66,13 +66,11 @@ class Holdings:
 
     def scan(self) -> None:
         """Find tools that were made since: anything alive may be called."""
-        for candidate in gc.get_objects():
-            # type(), not isinstance(): foreign proxies run code in __class__
-            if issubclass(type(candidate), BaseTool):
-                try:
-                    self.add_tool(candidate)
-                except AttributeError:
-                    continue  # half-built; it will be met again at its leaf
+        for candidate in alive(BaseTool):
+            try:
+                self.add_tool(candidate)
+            except AttributeError:
+                continue  # half-built; it will be met again at its leaf
 
     def was_bound(self, model: Any) -> bool:
         """Whether somebody told `model` of its tools in a way that was seen."""

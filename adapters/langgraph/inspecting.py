@@ -5,7 +5,6 @@ programs by itself is named here, before the first episode; what reading cannot 
 while the dream runs.
 """
 
-import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.acting import acts_by_itself
+from dreamgym_kit.adapters.langgraph.alive import alive
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
@@ -169,7 +169,7 @@ def _read_node(
 def _model_hosts() -> set[str]:
     """Where the chat models that are alive send their requests."""
     hosts = set()
-    for model in [one for one in gc.get_objects() if issubclass(type(one), BaseChatModel)]:
+    for model in alive(BaseChatModel):
         client = getattr(model, "root_client", None) or getattr(model, "_client", None)
         base = getattr(client, "base_url", None) or getattr(model, "openai_api_base", None)
         parts = urlsplit(str(base)) if base else None

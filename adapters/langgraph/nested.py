@@ -13,12 +13,15 @@ from langgraph.pregel.protocol import StreamProtocol
 from langgraph.runtime import DEFAULT_RUNTIME
 
 
-def hearing_every_graph(take: Callable[[Any], None]) -> dict[str, Any]:
-    """Entries for `config["configurable"]`: `take` is given each update of the graph and of those within.
+def hearing_nested_graphs(take: Callable[[Any], None]) -> dict[str, Any]:
+    """Entries for `config["configurable"]`: `take` is given each update of a graph within the one run."""
 
-    A caller who streams the graph's own updates as well meets those twice.
-    """
+    def heard(chunk: tuple[tuple[str, ...], str, Any]) -> None:
+        namespace, _, update = chunk
+        if namespace:  # the outermost graph's own updates are streamed to its caller
+            take(update)
+
     return {
-        CONFIG_KEY_STREAM: StreamProtocol(lambda chunk: take(chunk[2]), {"updates"}),
+        CONFIG_KEY_STREAM: StreamProtocol(heard, {"updates"}),
         CONFIG_KEY_RUNTIME: DEFAULT_RUNTIME,  # a graph that finds a sink takes its writer from there
     }

@@ -77,7 +77,7 @@ def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage]:
     """Messages anywhere in an update: by node, in lists of updates, under any state key."""
     if isinstance(update, BaseMessage):
         yield update
-    elif isinstance(update, Mapping) and depth < 5:
+    elif isinstance(update, (dict, Mapping)) and depth < 5:
         for value in update.values():
             yield from _messages_in(value, depth + 1)
     elif isinstance(update, (list, tuple)) and depth < 5:

@@ -141,7 +141,7 @@ class Ledger:
         with self._lock:
             ordered = sorted(self._entries, key=lambda item: item[0])
         return tuple(
-            replace(entry, step=number)
+            entry if entry.step == number else replace(entry, step=number)
             for number, (place, entry) in enumerate(ordered, start=1)
             if before_turn is None or place.turn < before_turn
         )
