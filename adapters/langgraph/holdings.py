@@ -42,9 +42,6 @@ class Holdings:
         """A tool object: every way into its class is gated."""
         if id(tool) not in self._tools:
             self._tools[id(tool)] = weakref.ref(tool, _forgetting(self._tools, id(tool)))
-        own = next((name for name in (*LEAVES, *ENTRY_POINTS) if name in tool.__dict__), None)
-        if own is not None:
-            self.unhookable[tool.name] = f"a tool object with a {own} of its own"
         if _only_a_schema(tool):
             self.structured.add(tool.name)
         else:
@@ -56,7 +53,7 @@ class Holdings:
             self._bound_models[id(model)] = weakref.ref(model, _forgetting(self._bound_models, id(model)))
         for one in bound:
             if isinstance(one, BaseTool):
-                self.add_tool(one)
+                self._bind_tool(one)
             elif structured:
                 self.structured.add(name_of(one))
             elif callable(one) and not isinstance(one, type):
@@ -99,8 +96,16 @@ class Holdings:
         """All live tools that were met."""
         return [tool for one in list(self._tools.values()) if (tool := one()) is not None]
 
+    def _bind_tool(self, tool: BaseTool) -> None:
+        self.add_tool(tool)
+        own = next((name for name in (*LEAVES, *ENTRY_POINTS) if name in tool.__dict__), None)
+        self.unhookable.pop(tool.name, None)
+        if own is not None:
+            self.unhookable[tool.name] = f"a tool object with a {own} of its own"
+
     def _hook(self, function: Callback) -> None:
         name = name_of(function)
+        self.unhookable.pop(name, None)
         try:
             hook(function, name)
         except NotHookable as reason:

@@ -51,6 +51,9 @@ class _Memories:
             self._graphs[id(copy)] = (copy, copy)
         return known[1]
 
+    def graphs(self) -> list[Pregel[Any]]:
+        return [copy for _, copy in list(self._graphs.values())]
+
     def _replaced(self, graph: Pregel[Any], needs_saver: bool) -> dict[str, Any]:
         replaced: dict[str, Any] = {"cache": None}
         if isinstance(graph.checkpointer, BaseCheckpointSaver):
@@ -111,6 +114,12 @@ def own_graph(session: Session, graph: Pregel[Any], *, needs_saver: bool = False
         memories = _BY_SESSION.setdefault(session, _Memories())
     with memories.lock:
         return memories.graph(graph, needs_saver=needs_saver)
+
+
+def graphs_of(session: Session) -> list[Pregel[Any]]:
+    """The graphs that were run in this session so far."""
+    memories = _BY_SESSION.get(session)
+    return memories.graphs() if memories is not None else []
 
 
 def _has_memory(graph: Pregel[Any]) -> bool:

@@ -13,6 +13,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 
+from dreamgym_kit.adapters.langgraph.dispatching import answers_unknown_names, function_called
 from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
@@ -256,7 +257,7 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     told = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}
     bound = name in told or name in HOLDINGS.schemas or name in HOLDINGS.unhookable
     if not bound and (told or HOLDINGS.was_bound(model)):
-        session.count("unknown_tool")
+        _check_unknown(session, name)
         return
     if HOLDINGS.finds(name):
         return
@@ -267,8 +268,21 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
         why = "is bound to the model by its schema alone"
     else:
         why = "the model knows from somewhere that the gate does not see"
+    _refuse(session, name, why, f"package.module:{name}")
+
+
+def _check_unknown(session: Session, name: str) -> None:
+    """An invented name is counted, unless somebody's node could run a function under it by itself."""
+    function = None if answers_unknown_names(session) else function_called(name)
+    if function is None:
+        session.count("unknown_tool")
+    elif not HOLDINGS.finds(name):
+        _refuse(session, name, "it was never told of, but a function of that name is there", function)
+
+
+def _refuse(session: Session, name: str, why: str, function: str) -> None:
     session.refuse(
         f"the model called '{name}', which {why}: some node would run it for real. Name the function that "
-        f'runs it in dreamgym.toml: [functions."package.module:{name}"] effect = "...", name = "{name}"; '
+        f'runs it in dreamgym.toml: [functions."{function}"] effect = "...", name = "{name}"; '
         f'if it only shapes a structured answer: structured_outputs = ["{name}"]'
     )

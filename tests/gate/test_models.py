@@ -127,6 +127,27 @@ def test_a_node_that_dispatches_by_itself_gets_no_call_to_run(told: str, canary:
     assert canary.written() == []
 
 
+@pytest.mark.parametrize("key", ["refund", "other_key"])
+def test_an_untold_name_of_a_living_function_is_refused_where_no_tool_node_answers(
+    key: str, canary: Canary
+) -> None:
+    script = [[asks(key, {"order": "o1"})], "done"]
+    model = ScriptedModelDouble(script=script).bind_tools([add_tool()])
+    with entered(dream()), pytest.raises(GateRefused, match="never told of, but a function") as refused:
+        dispatching_agent(model, {key: plain_refund()}).invoke(HELLO)
+    assert "shapes.nested:plain_refund.<locals>.refund" in str(refused.value)
+    assert canary.written() == []
+
+
+def test_an_invented_name_is_only_counted_where_no_function_bears_it() -> None:
+    model = ScriptedModelDouble(script=[[asks("no_such_thing_anywhere")], "done"]).bind_tools([add_tool()])
+    session = dream()
+    with entered(session), pytest.raises(KeyError):
+        dispatching_agent(model, {}).invoke(HELLO)
+    assert session.counts == {"unknown_tool": 1}
+    assert session.violations == []
+
+
 def test_a_tool_of_that_name_that_is_gone_holds_nothing(canary: Canary) -> None:
     def refund(order: str) -> str:
         return "another function"
