@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = ("dreamgym-kit demo", "dreamgym-kit demo --fixed", "dreamgym-kit demo --keep demo")
 CODES = "Exit codes: 0 it was shown, also where its gate fails (the bug is planted); 2 cannot run."
-_FAMILIES = ("double", "cancel", "broken")  # those that end in a refund, if all goes well
-_EPISODES = 4
 
 Fixed = Annotated[
     bool, typer.Option("--fixed", help="The same agent with its one bug mended.", show_default=False)
@@ -78,17 +76,15 @@ def _request(folder: Path, *, fixed: bool) -> "RunRequest":
     store = SqliteStore(folder / "recordings.db")
     import_jsonl(RECORDINGS_FILE, store)
     settings = load_settings(file=SETTINGS_FILE, environ={})
-    settings = settings.with_overrides({"runs": str(folder / "runs"), "simulate.n": _EPISODES})
+    settings = settings.with_overrides({"runs": str(folder / "runs"), "simulate.n": 1})
     return RunRequest(graph=_factory(fixed=fixed), tasks=_tasks(), settings=settings, store=store)
 
 
 def _tasks() -> "list[Task]":
     from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
     from dreamgym_kit.rollout.tasks import read_tasks
-    from dreamgym_kit.vocabulary import Split
 
-    tasks = read_tasks(TASKS_FILE)
-    return [task for task in tasks if task.split is Split.TRAIN and task.meta.get("family") in _FAMILIES]
+    return read_tasks(TASKS_FILE)
 
 
 def _factory(*, fixed: bool) -> "Callable[[], AbstractAsyncContextManager[Any]]":
@@ -96,9 +92,8 @@ def _factory(*, fixed: bool) -> "Callable[[], AbstractAsyncContextManager[Any]]"
 
     def desk() -> "AbstractAsyncContextManager[Any]":
         from dreamgym_kit.recipes.desk.graph import graph
-        from dreamgym_kit.recipes.desk.scripted import ScriptedDeskModel
 
-        return graph(ScriptedDeskModel(variant="mixed", fixed=fixed))
+        return graph("scripted:fixed" if fixed else "scripted")
 
     desk.name = "desk"  # type: ignore[attr-defined]  # how a run names a graph that is no spec
     return desk

@@ -7,7 +7,7 @@ What ended it is read from the session, not from the exception: an agent may hav
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ from dreamgym_kit.plain import to_plain
 from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, Judgement, Outcome, RealWorld
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Episode, Task, Transition, Verdict
+from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
 
 _ENDPOINT_LIBRARIES = frozenset(
     {"anthropic", "botocore", "google", "httpcore", "httpx", "httpx2", "openai", "requests", "urllib3"}
@@ -94,6 +94,8 @@ class LangGraphRunner:
             if real and world is not None:
                 await world.close(place)
         transitions = session.ledger.transitions()
+        findings = tuple(repeated_writes(transitions))
+        self._tell(episode, session, findings)
         return Episode(
             id=episode,
             task=task.id,
@@ -106,7 +108,7 @@ class LangGraphRunner:
             messages=tuple(course.transcript.records),
             stop=course.stop,
             violations=tuple(session.violations),
-            findings=tuple(repeated_writes(transitions)),
+            findings=findings,
             model_calls=usage.calls,
             tokens=usage.tokens,
             cost_usd=usage.cost_usd,
@@ -116,6 +118,15 @@ class LangGraphRunner:
             counts=dict(session.counts),
             final=final_state(course.values),
         )
+
+    def _tell(self, episode: str, session: Session, findings: Sequence[Finding]) -> None:
+        """Say at once what a person should not have to wait for."""
+        for why in session.violations:
+            self.events.emit("violation", episode=episode, text=why)
+        for found in findings:
+            self.events.emit(
+                "finding", episode=episode, finding=found.kind, text=found.text, steps=list(found.steps)
+            )
 
     def _session(self, task: Task, episode: str) -> Session:
         def kept(entry: Transition) -> None:

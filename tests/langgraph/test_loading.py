@@ -81,7 +81,7 @@ async def grouped():
         yield compiled
 """
     )
-    with pytest.raises(UserError, match="^ours$"):
+    with pytest.raises(UserError, match=r"^ours$"):
         async with open_graph(f"{project.module}:grouped"):
             raise UserError("ours")
 

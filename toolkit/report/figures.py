@@ -187,6 +187,13 @@ class Summary:
             lines.sort(key=lambda line: line.sibling)
         return dict(sorted(grouped.items(), key=lambda item: _badness(item[1])))
 
+    @property
+    def headline(self) -> str:
+        """The one sentence about the run; see `report.headline`."""
+        from dreamgym_kit.report.headline import headline
+
+        return headline(self)
+
     def gate(self, *, fail_on_findings: bool = False) -> bool:
         """Whether the gate holds: nothing real ran or tried to in a dream; no critical finding if asked."""
         if fail_on_findings and self.critical:
