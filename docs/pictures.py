@@ -3,8 +3,10 @@
 python docs/pictures.py
 """
 
+import contextlib
 import io
 import os
+import pty
 import subprocess
 import tempfile
 from pathlib import Path
@@ -17,17 +19,32 @@ WIDTH = 84
 
 
 def main() -> None:
-    """Run the demo in an empty folder and draw its standard output."""
-    environment = {**os.environ, "COLUMNS": str(WIDTH), "FORCE_COLOR": "1"}
-    with tempfile.TemporaryDirectory() as folder:
-        command = ["dreamgym-kit", "demo", "--keep", "demo"]
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=True
-        )
+    """Run the demo in an empty folder and draw what a terminal would show."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
-    console.print(Text.from_ansi("$ dreamgym-kit demo\n" + done.stdout))
+    console.print(
+        Text.from_ansi("$ dreamgym-kit demo\n" + _in_terminal(["dreamgym-kit", "demo", "--keep", "demo"]))
+    )
     IMAGE.parent.mkdir(exist_ok=True)
     console.save_svg(str(IMAGE), title="dreamgym-kit demo")
+
+
+def _in_terminal(command: list[str]) -> str:
+    """Standard output of a command that believes to write to a terminal: with its colours."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
+    with tempfile.TemporaryDirectory() as folder:
+        running = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=theirs, stderr=subprocess.DEVNULL
+        )
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # a terminal whose other end closed
+            while part := os.read(ours, 65536):
+                shown += part
+        os.close(ours)
+        if running.wait() != 0:
+            raise SystemExit(f"{command[0]} ended with {running.returncode}")
+    return shown.decode().replace("\r\n", "\n")
 
 
 if __name__ == "__main__":
