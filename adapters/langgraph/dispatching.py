@@ -1,18 +1,24 @@
-"""Could somebody's own code run a function under a name that the model was never told of?
+"""Could somebody's own code run a function under a name, past every tool?
 
-A ToolNode answers unknown names by itself. A node that looks functions up by name does not: a model that
-invents (or was told in its prompt) the name of a living function would have it run. Asked only for
-unknown names, in episodes whose graphs have no ToolNode; one look costs some ten milliseconds.
+A ToolNode runs tools and answers unknown names by itself. A node that looks functions up by name runs
+what it finds. So where it is not known what stands behind a name (a bare schema was bound, or the model
+was never told of it), the living functions of that name are looked at. One look costs some ten
+milliseconds; what it found is kept for the graph.
 """
 
+import functools
+import gc
 import sysconfig
 import types
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.alive import alive
+from dreamgym_kit.adapters.langgraph.hooks import is_hooked
 from dreamgym_kit.adapters.langgraph.isolation import graphs_of
 from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
 from dreamgym_kit.gate.session import Session
@@ -22,28 +28,66 @@ _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdl
 
 def answers_unknown_names(session: Session) -> bool:
     """Whether a graph of this episode has a ToolNode."""
-    return any(_has_tool_node(graph) for graph in graphs_of(session))
+    return any(True for _ in _tool_nodes(session))
 
 
-def function_called(name: str) -> str | None:
-    """Where the user's function of that name stands ("module:qualname"), by its own name or as a key."""
+def runs_in_tool_node(session: Session, name: str) -> bool:
+    """Whether a ToolNode of this episode has a tool of that name."""
+    return any(name in node.tools_by_name for node in _tool_nodes(session))
+
+
+def loose_function(session: Session, name: str) -> str | None:
+    """Where a living user's function of that name stands ("module:qualname") that no gate holds."""
+    graphs = graphs_of(session)
+    if not graphs:
+        return _find(name)
+    known = _FOUND.setdefault(graphs[0], {})
+    if name not in known:
+        known[name] = _find(name)
+    return known[name]
+
+
+def _find(name: str) -> str | None:
+    if _first(name) is None:
+        return None
+    gc.collect()  # what nobody can reach any more cannot be run
+    return _first(name)
+
+
+_FOUND: "weakref.WeakKeyDictionary[Pregel[Any], dict[str, str | None]]" = weakref.WeakKeyDictionary()
+
+
+def _first(name: str) -> str | None:
     for function in alive(types.FunctionType):
-        if function.__name__ == name and _of_user(function):
+        if function.__name__ == name and _is_loose(function):
             return _where(function)
     for table in alive(dict):
         # dict.get, not the table's own: a subclass may run code
-        found = dict.get(table, name) if type(table) is dict else None
-        if isinstance(found, types.FunctionType) and _of_user(found):
+        found = _under(dict.get(table, name)) if type(table) is dict else None
+        if found is not None and _is_loose(found):
             return _where(found)
     return None
 
 
-def _has_tool_node(graph: Pregel[Any]) -> bool:
-    return any(isinstance(one, ToolNode) for _, bound in nodes_of(graph) for one in unwrapped(bound))
+def _under(value: Any) -> types.FunctionType | None:
+    """The function that a function, method or partial runs."""
+    while type(value) in (functools.partial, types.MethodType):
+        value = value.func if type(value) is functools.partial else value.__func__
+    return value if isinstance(value, types.FunctionType) else None
 
 
-def _of_user(function: types.FunctionType) -> bool:
-    return not function.__code__.co_filename.startswith(("<", *_LIBRARIES))
+def _is_loose(function: types.FunctionType) -> bool:
+    if function.__code__.co_filename.startswith(("<", *_LIBRARIES)) or is_hooked(function):
+        return False
+    # a client's method is named as the tool that calls it: that says nothing
+    outside = function.__qualname__.rpartition(".")[0]
+    return not outside or outside.endswith("<locals>")
+
+
+def _tool_nodes(session: Session) -> Iterator[ToolNode]:
+    for graph in graphs_of(session):
+        for _, bound in nodes_of(graph):
+            yield from (one for one in unwrapped(bound) if isinstance(one, ToolNode))
 
 
 def _where(function: types.FunctionType) -> str:

@@ -8,18 +8,33 @@ code, which the gate cannot see.
 import inspect
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from dreamgym_kit.adapters.langgraph.alive import alive
-from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hooked_names
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook
 from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, LEAVES
 from dreamgym_kit.gate.effects import declared_effect
 from dreamgym_kit.vocabulary import Effect
 
 Callback = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class Told:
+    """What one chat model was told of, by name and by what was bound under it."""
+
+    model: weakref.ref[Any]
+    objects: set[str] = field(default_factory=set)  # tools and functions: what runs is known
+    structured: set[str] = field(default_factory=set)  # shapes of an answer: nothing runs
+    schemas: set[str] = field(default_factory=set)  # descriptions: what runs is anybody's guess
+
+    def knows_what_runs(self, name: str) -> bool:
+        """Whether a call of `name` cannot reach code that was never seen."""
+        return name in self.structured or (name in self.objects and name not in self.schemas)
 
 
 class Holdings:
@@ -32,7 +47,7 @@ class Holdings:
         self.schemas: set[str] = set()
         self.unhookable: dict[str, str] = {}
         self.declared: dict[str, Effect] = {}
-        self._bound_models: dict[int, weakref.ref[Any]] = {}
+        self._told: dict[int, Told] = {}
 
     def clear(self) -> None:
         """Forget everything."""
@@ -49,17 +64,22 @@ class Holdings:
 
     def add_bound(self, model: Any, bound: Iterable[Any], *, structured: bool) -> None:
         """What a model was bound with. Plain functions are hooked on the spot."""
-        if id(model) not in self._bound_models:
-            self._bound_models[id(model)] = weakref.ref(model, _forgetting(self._bound_models, id(model)))
+        told = self._told.get(id(model))
+        if told is None:
+            told = self._told[id(model)] = Told(weakref.ref(model, _forgetting(self._told, id(model))))
         for one in bound:
             if isinstance(one, BaseTool):
                 self._bind_tool(one)
+                told.objects.add(one.name)
             elif structured:
                 self.structured.add(name_of(one))
+                told.structured.add(name_of(one))
             elif callable(one) and not isinstance(one, type):
                 self._hook(one)
+                told.objects.add(name_of(one))
             else:
                 self.schemas.add(name_of(one))
+                told.schemas.add(name_of(one))
 
     def scan(self) -> None:
         """Find tools that were made since: anything alive may be called."""
@@ -69,28 +89,16 @@ class Holdings:
             except AttributeError:
                 continue  # half-built; it will be met again at its leaf
 
-    def was_bound(self, model: Any) -> bool:
-        """Whether somebody told `model` of its tools in a way that was seen."""
-        return id(model) in self._bound_models
+    def told(self, model: Any) -> Told | None:
+        """What `model` was told of, where somebody was seen to tell it anything."""
+        return self._told.get(id(model))
 
-    def holds(self, name: str, also: Iterable[str] = ()) -> bool:
-        """Whether every way to run `name` meets the gate, as far as is known without looking around.
-
-        A name that was bound as a bare schema needs a living tool: one that is gone says nothing about
-        the function that somebody's node will run.
-        """
-        if name in self.unhookable:
-            return False
-        if name in self.structured or name in hooked_names() or name in also:
+    def has_tool(self, name: str) -> bool:
+        """Whether a tool of that name is alive."""
+        if any(tool.name == name for tool in self.tools()):
             return True
-        if name in self.schemas:
-            return any(tool.name == name for tool in self.tools())
-        return name in self.names
-
-    def finds(self, name: str) -> bool:
-        """`holds`, after looking at everything that is alive."""
         self.scan()
-        return self.holds(name)
+        return any(tool.name == name for tool in self.tools())
 
     def tools(self) -> list[BaseTool]:
         """All live tools that were met."""

@@ -89,6 +89,16 @@ def hooked_names() -> set[str]:
     return {one.name for one in _HOOKS.values()}
 
 
+def registered(name: str) -> bool:
+    """Whether a function was hooked for its own sake under that name, not as the body of a tool."""
+    return any(one.name == name and one.tool is None for one in _HOOKS.values())
+
+
+def is_hooked(function: types.FunctionType) -> bool:
+    """Whether calls of this very function meet the gate, or it is the real one that only the gate calls."""
+    return any(function is one.function or function is one.real for one in _HOOKS.values())
+
+
 def unhook_all() -> None:
     """Undo every hook."""
     for one in list(_HOOKS.values()):

@@ -52,7 +52,7 @@ class _Memories:
         return known[1]
 
     def graphs(self) -> list[Pregel[Any]]:
-        return [copy for _, copy in list(self._graphs.values())]
+        return [real for real, copy in list(self._graphs.values()) if real is not copy]
 
     def _replaced(self, graph: Pregel[Any], needs_saver: bool) -> dict[str, Any]:
         replaced: dict[str, Any] = {"cache": None}
@@ -117,7 +117,7 @@ def own_graph(session: Session, graph: Pregel[Any], *, needs_saver: bool = False
 
 
 def graphs_of(session: Session) -> list[Pregel[Any]]:
-    """The graphs that were run in this session so far."""
+    """The user's graphs that were run in this session so far."""
     memories = _BY_SESSION.get(session)
     return memories.graphs() if memories is not None else []
 

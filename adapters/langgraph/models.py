@@ -13,9 +13,14 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 
-from dreamgym_kit.adapters.langgraph.dispatching import answers_unknown_names, function_called
+from dreamgym_kit.adapters.langgraph.dispatching import (
+    answers_unknown_names,
+    loose_function,
+    runs_in_tool_node,
+)
 from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of
+from dreamgym_kit.adapters.langgraph.hooks import registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.gate.policy import Mode
@@ -249,35 +254,34 @@ def _calls_in_event(part: Any) -> list[tuple[str, str | None, str]]:
 def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[str, Any]) -> None:
     """Refuse a call that somebody's own code would run.
 
-    A name that the model was never told of is the framework's to answer ("not a valid tool"). A model
-    that nobody was seen to tell anything has its tools from elsewhere: no name of its own is taken on trust.
+    What was bound as a tool or function is gated. Of a bare schema it is not known what runs, so a tool
+    has to be there and no loose function. A name that the model was never told of is the framework's to
+    answer ("not a valid tool"), unless a node runs functions by name. And a model that nobody was seen to
+    tell anything has its names from elsewhere: none of them is taken on trust.
     """
-    if session.mode is not Mode.DREAM or HOLDINGS.holds(name, session.policy.structured):
+    if session.mode is not Mode.DREAM or name in session.policy.structured or registered(name):
         return
-    told = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}
-    bound = name in told or name in HOLDINGS.schemas or name in HOLDINGS.unhookable
-    if not bound and (told or HOLDINGS.was_bound(model)):
-        _check_unknown(session, name)
+    known = HOLDINGS.told(model)
+    unhookable = HOLDINGS.unhookable.get(name)
+    seen = known is not None and known.knows_what_runs(name)
+    if unhookable is None and (seen or runs_in_tool_node(session, name)):
         return
-    if HOLDINGS.finds(name):
-        return
-    what = HOLDINGS.unhookable.get(name)
-    if what:
-        why = f"is a callable that cannot be hooked ({what})"
+    names = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}
+    bound = name in names or (known is not None and name in known.schemas)
+    if unhookable is not None:
+        why = f"is a callable that cannot be hooked ({unhookable})"
     elif bound:
         why = "is bound to the model by its schema alone"
-    else:
+    elif known is None and not names:
         why = "the model knows from somewhere that the gate does not see"
-    _refuse(session, name, why, f"package.module:{name}")
-
-
-def _check_unknown(session: Session, name: str) -> None:
-    """An invented name is counted, unless somebody's node could run a function under it by itself."""
-    function = None if answers_unknown_names(session) else function_called(name)
-    if function is None:
+    elif answers_unknown_names(session) or loose_function(session, name) is None:
         session.count("unknown_tool")
-    elif not HOLDINGS.finds(name):
-        _refuse(session, name, "it was never told of, but a function of that name is there", function)
+        return
+    else:
+        why = "the model was never told of"
+    loose = loose_function(session, name)
+    if unhookable is not None or loose is not None or not HOLDINGS.has_tool(name):
+        _refuse(session, name, why, loose or f"package.module:{name}")
 
 
 def _refuse(session: Session, name: str, why: str, function: str) -> None:

@@ -19,6 +19,7 @@ from shapes.everything import rows, run_dreamt
 from shapes.stage import Shape
 
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.gate.registry import wake
 
 CALLS = 10_000
@@ -44,12 +45,13 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     ]
 
 
-def leaks(seed: int, calls: int, *, sabotage: Callable[[], None] = lambda: None) -> Leaks:
+def leaks(seed: int, calls: int, *, every: int = 1, sabotage: Callable[[], None] = lambda: None) -> Leaks:
     """Run shapes until the dream has answered `calls` calls; at least each once.
 
     Args:
         seed: orders the rows.
         calls: how many answered calls are enough.
+        every: take every n-th row only.
         sabotage: done once the gate stands; a planted bug, to see that it is found.
     """
     leaked: list[str] = []
@@ -58,22 +60,24 @@ def leaks(seed: int, calls: int, *, sabotage: Callable[[], None] = lambda: None)
     chance = random.Random(seed)
     with _gate(), _quiet(), tempfile.TemporaryDirectory() as folder, canary_in(Path(folder)) as canary:
         sabotage()
-        todo = rows()
-        while answered < calls or not todo:
-            chance.shuffle(todo)
+        todo = rows()[::every]
+        chance.shuffle(todo)
+        once = False
+        while answered < calls or not once:
             for shape, kind in todo:
                 dreamt, looks_right = _run(shape, kind)
                 leaked += _traces(canary, shape)
                 answered += dreamt
                 if dreamt != shape.dreamt or not looks_right:
                     wrong.append(f"{shape.name}, {kind}")
+            once = True
     return Leaks(tuple(leaked), tuple(wrong), answered, len(todo))
 
 
 def _run(shape: Shape, kind: str) -> tuple[int, bool]:
     try:
         ran = run_dreamt(shape, kind)
-    except Exception:  # a leak may make the agent fail; the canary knows
+    except (Exception, EpisodeStop):  # a leak may make the agent fail; the canary knows
         return 0, False
     return ran.dreamt, ran.looks_right
 

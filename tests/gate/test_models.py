@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_a_call_to_a_bare_schema_is_refused_with_how_to_register_it(kind: Any, w
     with entered(session), pytest.raises(GateRefused) as refused:
         WAYS[way](model.bind_tools([refund_schema()]))
     assert "the model called 'refund', which is bound to the model by its schema alone" in str(refused.value)
-    assert '[functions."package.module:refund"]' in str(refused.value)
+    assert re.search(r'\[functions\."[\w.<>]+:[\w.<>]*refund"\] effect = ', str(refused.value))
     assert session.violations == [str(refused.value)]
 
 
@@ -133,7 +134,7 @@ def test_an_untold_name_of_a_living_function_is_refused_where_no_tool_node_answe
 ) -> None:
     script = [[asks(key, {"order": "o1"})], "done"]
     model = ScriptedModelDouble(script=script).bind_tools([add_tool()])
-    with entered(dream()), pytest.raises(GateRefused, match="never told of, but a function") as refused:
+    with entered(dream()), pytest.raises(GateRefused, match="was never told of") as refused:
         dispatching_agent(model, {key: plain_refund()}).invoke(HELLO)
     assert "shapes.nested:plain_refund.<locals>.refund" in str(refused.value)
     assert canary.written() == []

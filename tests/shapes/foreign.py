@@ -102,7 +102,7 @@ def mcp_server() -> Any:
     """A server with one tool, in this process."""
     from mcp.server.fastmcp import FastMCP
 
-    server = FastMCP("shapes")
+    server = FastMCP("shapes", log_level="ERROR")
 
     @server.tool()
     def mul(a: int, b: int) -> int:
