@@ -131,6 +131,7 @@ class Answer:
     update: Mapping[str, JsonValue] | None = None  # a state update (LangGraph Command), encoded
     cites: tuple[str, ...] = ()  # ids of the transitions it rests on
     why: str = ""  # for abstentions and refusals: a plain sentence
+    changes: tuple[Mapping[str, JsonValue], ...] = ()  # facts that a reasoned write changed
 
     @property
     def abstained(self) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -22,6 +22,7 @@ from dreamgym_kit.adapters.langgraph.isolation import own_graph
 from dreamgym_kit.adapters.langgraph.nested import hearing_nested_graphs
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.usage import UsageCounter
+from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.outcome import judge
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.findings.repeated_write import repeated_writes
@@ -94,6 +95,7 @@ class LangGraphRunner:
             if real and world is not None:
                 await world.close(place)
         transitions = session.ledger.transitions()
+        judgement = _under_faults(judgement, transitions, session)
         findings = tuple(repeated_writes(transitions))
         self._tell(episode, session, findings)
         return Episode(
@@ -153,6 +155,7 @@ class LangGraphRunner:
             on_transition=kept,
             step_limit=self.settings.limits.steps,
             abstain=self.settings.simulate.abstain,
+            faults=FaultPlan(self.settings.faults, self.settings.simulate.seed),
         )
 
     async def _drive(
@@ -243,6 +246,17 @@ async def _follow(graph: Pregel[Any], task: Task, config: RunnableConfig, course
             )
             return
         given = Command(resume=replies.pop(0))
+
+
+def _under_faults(judgement: Judgement, transitions: Sequence[Transition], session: Session) -> Judgement:
+    """Say with the verdict that tools were made to fail: the agent's own failures are told apart from it."""
+    faults = faults_of(transitions)
+    if not faults:
+        return judgement
+    for kind, times in faults.items():
+        session.count(f"fault_{kind}", times)
+    count = sum(faults.values())
+    return replace(judgement, reason=f"{judgement.reason} (with {count} injected fault{'s'[: count > 1]})")
 
 
 def _say_error(course: _Course, error: BaseException) -> None:

@@ -9,7 +9,7 @@ import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
     root = settings.resolve(settings.runs)
     started = datetime.now(UTC)
     name = _name(request.graph)
-    matters = {
+    matters: dict[str, Any] = {
         "mode": request.mode.value,
         "graph": name,
         "tasks": tasks_digest(tasks),
@@ -158,6 +158,10 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         "tenant": settings.tenant,
         "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
     }
+    if settings.faults and request.mode is Mode.DREAM:
+        matters["faults"] = {
+            pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
+        }
     if request.resume:
         if request.directory is None:
             raise UserError("to resume, name the run directory")

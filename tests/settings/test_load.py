@@ -339,6 +339,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "nodes": '{"n": {"effect": "read"}}',
             "checkers": '{"c": "a:b"}',
             "worlds": '{"w": {"ref": "a:b"}}',
+            "faults": '{"t": {"rate": 0.5}}',
         }
         text = kinds.get(key[0], "error" if key[-1] == "abstain" else "17")
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.model import (
+    FAULT_KINDS,
     BudgetSettings,
+    FaultSettings,
     FunctionSettings,
     GuardSettings,
     Limits,
@@ -61,6 +63,15 @@ any_settings = st.builds(
     nodes=named(st.builds(NodeSettings, effect=effects)),
     checkers=named(reference),
     worlds=named(reference),
+    faults=named(
+        st.builds(
+            FaultSettings,
+            rate=st.floats(0, 1),
+            kinds=st.lists(st.sampled_from(FAULT_KINDS), max_size=3).map(tuple),
+            wait_s=st.floats(0, 3600),
+            outage_calls=st.integers(1, 1000),
+        )
+    ),
 )
 
 

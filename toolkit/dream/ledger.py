@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import overload
 
+from dreamgym_kit.dream.faults import took_effect
 from dreamgym_kit.dream.places import Place, WriteLog
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Split, Transition, World
 
@@ -119,7 +120,7 @@ class Ledger:
             )
             self._entries.append((place, entry))
             insort(self._turns_seen[call.key, after], place.turn)
-            if effect.changes_world:
+            if effect.changes_world and took_effect(answer):
                 self._writes.add(place, call.key)
         return entry
 

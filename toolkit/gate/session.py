@@ -1,8 +1,8 @@
 """One episode's side of the gate: admits calls, has them answered, keeps them, and latches.
 
-The path of a call: policy -> budget -> the same request before? -> experience -> commit. The decision
-is written once, as a generator that asks and is told, and driven from sync and async callers alike
-(`ask`, `ask_async`). A refusal is raised *and* kept: once violated, a session refuses everything.
+The path of a call: policy -> budget -> the same request before? -> fault plan -> experience -> commit. The
+decision is written once, as a generator that asks and is told, and driven from sync and async callers
+alike (`ask`, `ask_async`). A refusal is raised *and* kept: once violated, a session refuses everything.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from dreamgym_kit.dream.faults import Fault, FaultKind, FaultPlan, Occurrences, failing, spoiled
 from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
@@ -23,7 +24,8 @@ from dreamgym_kit.vocabulary import Answer, Call, Provenance, Split, Transition,
 Identity = tuple[str, str]
 """Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
 
-Question = tuple[Call, Situation]
+Question = tuple[Call, Situation, float]
+"""What an experience model is asked, and how many seconds its answer is kept back (a slow tool)."""
 
 
 class Session:
@@ -37,6 +39,7 @@ class Session:
             raises ends the episode: a call that cannot be kept must not be followed by another.
         step_limit: most tool calls in this episode.
         abstain: "stop" ends the episode when the dream cannot tell; "error" lets the tool fail.
+        faults: which dreamt calls fail, and how; real calls never do by it.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Session:
         on_transition: Callable[[Transition], None] | None = None,
         step_limit: int | None = None,
         abstain: str = "stop",
+        faults: FaultPlan | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.policy = policy
@@ -74,6 +78,8 @@ class Session:
         self._on_transition = on_transition
         self._step_limit = step_limit
         self._abstain = abstain
+        self._faults = faults
+        self._occurrences = Occurrences()
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._admitted = 0
@@ -112,6 +118,7 @@ class Session:
         """
         if self.ledger.announce(list(calls), requests):
             self.asked_tools.extend(calls.values())
+            self._occurrences.asked(calls)
 
     def check_open(self, tool: str) -> None:
         """Refuse where no call may run any more.
@@ -158,7 +165,16 @@ class Session:
             return before
         started = time.time()
         after = self.ledger.after(place)
-        answer = yield call, self._situation(call, place, after)
+        fault = self._fault(call, after)
+        if fault is not None and not fault.kind.answers:
+            answer = failing(fault, call)
+        else:
+            situation = self._situation(call, place, after)
+            if fault is not None and fault.kind is FaultKind.STALE_READ:
+                situation = replace(situation, history=(), after="", seen=0)
+            late = fault.wait_s if fault is not None and fault.kind is FaultKind.SLOW else 0.0
+            answer = yield call, situation, late
+            answer = spoiled(fault, call, answer) if fault is not None else answer
         answer = self._settle(call, answer)
         self.keep(call, answer, place, after=after, started=started)
         if answer.abstained:
@@ -186,6 +202,8 @@ class Session:
         try:
             question = next(flow)
             while True:
+                if question[2]:
+                    await asyncio.sleep(question[2])
                 question = flow.send(await self._answer(question))
         except StopIteration as done:
             answer: Answer = done.value
@@ -236,6 +254,18 @@ class Session:
             tenant=self.tenant,
         )
 
+    def _fault(self, call: Call, after: str) -> Fault | None:
+        """What the plan lets befall a dreamt call."""
+        if self._faults is None or self.mode is not Mode.DREAM:
+            return None
+        return self._faults.fault(
+            call,
+            self.policy.spec(call.tool).effect,
+            episode=self.episode,
+            occurrence=self._occurrences.next(call),
+            wrote=bool(after),
+        )
+
     def _settle(self, call: Call, answer: Answer) -> Answer:
         """An abstention may be turned into a failing tool, by the run's own setting only."""
         if not answer.abstained or self._abstain != "error":
@@ -256,7 +286,7 @@ class Session:
         raise stop
 
     async def _answer(self, question: Question) -> Answer:
-        call, situation = question
+        call, situation, _ = question
         if self._experience is None:
             return Answer(
                 provenance=Provenance.ABSTAINED, support=0.0, why="this dream has no experience to go by"
@@ -268,6 +298,8 @@ class Session:
             return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
 
     def _answer_now(self, question: Question) -> Answer:
+        if question[2]:
+            time.sleep(question[2])
         answering = self._answer(question)
         if self._experience is None or not self._experience.waits:
             return _finish(answering)

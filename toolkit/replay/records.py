@@ -23,7 +23,10 @@ Name = TypeVar("Name", bound=StrEnum)
 
 _WORLD = ("name", "seed")
 _CALL = ("tool", "args", "call_id", "node")
-_ANSWER = ("content", "provenance", "support", "artifact", "error", "error_type", "update", "cites", "why")
+_ANSWER = (
+    *("content", "provenance", "support", "artifact", "error", "error_type", "update", "cites", "why"),
+    "changes",
+)
 _TRANSITION = (
     *("schema", "id", "tenant", "split", "world", "task", "episode", "step", "after", "effect"),
     *("call", "answer", "elapsed_s", "recorded_at"),
@@ -78,7 +81,7 @@ def transition_from_record(record: object) -> Transition:
 
 def answer_to_record(answer: Answer) -> dict[str, JsonValue]:
     """Give an answer as a JSON object with every field; its values are taken as they are."""
-    return {
+    record: dict[str, JsonValue] = {
         "content": answer.content,
         "provenance": str(answer.provenance),
         "support": answer.support,
@@ -89,6 +92,9 @@ def answer_to_record(answer: Answer) -> dict[str, JsonValue]:
         "cites": list(answer.cites),
         "why": answer.why,
     }
+    if answer.changes:
+        record["changes"] = [dict(change) for change in answer.changes]
+    return record
 
 
 def answer_from_record(record: object) -> Answer:
@@ -180,6 +186,7 @@ def _read_answer(value: object, where: str) -> Answer:
         update=fields.take("update", _object_or_none, None),
         cites=fields.take("cites", _texts, ()),
         why=fields.take("why", _text, ""),
+        changes=fields.take("changes", _objects, ()),
     )
 
 
@@ -232,6 +239,12 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise NotJson(f"{where}: expected a list of texts, got {_shown(value)}")
     return tuple(_text(item, f"{where}[{place}]") for place, item in enumerate(value))
+
+
+def _objects(value: object, where: str) -> tuple[Mapping[str, JsonValue], ...]:
+    if not isinstance(value, list):
+        raise NotJson(f"{where}: expected a list of objects, got {_shown(value)}")
+    return tuple(_object(item, f"{where}[{place}]") for place, item in enumerate(value))
 
 
 def _whole(value: object, where: str) -> int:

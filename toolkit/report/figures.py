@@ -27,7 +27,7 @@ class ToolUse:
     calls: int
     episodes: int
     provenance: Mapping[str, int]  # provenance -> answers
-    errors: int  # answers that told the agent of a failure
+    errors: int  # answers that told the agent of a failure that no fault plan made
     repeated: int  # calls that some repeated_... finding points at
     wrong: int  # calls that some critical finding points at
 

@@ -91,7 +91,8 @@ class Tally:
         tool.calls += 1
         said = str(step.answer.provenance)
         tool.provenance[said] = tool.provenance.get(said, 0) + 1
-        tool.errors += step.answer.error is not None
+        made = step.answer.provenance is Provenance.FAULT
+        tool.errors += step.answer.error is not None and not made  # faults are counted by provenance
         self.real_calls += step.answer.provenance is Provenance.REAL and not step.effect.runs_in_dream
 
     def _findings(self, episode: Episode) -> None:

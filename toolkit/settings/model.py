@@ -81,6 +81,22 @@ class ModelSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultSettings:
+    """How the tools of one pattern break in a dream; `dream.faults` says what the kinds are."""
+
+    rate: float = 0.0  # share of the calls, 0..1
+    kinds: tuple[str, ...] = ("error",)  # one is drawn for each fault
+    wait_s: float = 1.0  # seconds that a slow answer takes, and that a rate limit tells the agent to wait
+    outage_calls: int = 3  # calls in a row that an outage lasts
+
+
+FAULT_KINDS = (
+    *("error", "timeout", "timeout_applied", "rate_limit"),
+    *("slow", "malformed", "stale_read", "outage"),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. Equal when they say the same, wherever they were read from."""
 
@@ -100,6 +116,7 @@ class Settings:
     nodes: Mapping[str, NodeSettings] = field(default_factory=dict)
     checkers: Mapping[str, str] = field(default_factory=dict)  # name -> "module:function"
     worlds: Mapping[str, str] = field(default_factory=dict)  # world name -> "module:Class"
+    faults: Mapping[str, FaultSettings] = field(default_factory=dict)  # by tool pattern, "refund_*"
     path: Path | None = field(default=None, compare=False)  # the file, absolute; None without one
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)
 

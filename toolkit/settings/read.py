@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.model import FAULT_KINDS, Settings
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.vocabulary import Effect
 
@@ -32,6 +32,8 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("model", "usd_per_million_input"): 0,
     ("model", "usd_per_million_output"): 0,
 }
+_FAULT_AT_LEAST = {"rate": 0, "wait_s": 0, "outage_calls": 1}
+_FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}
 _TOO_LARGE = 2**63
 _REFERENCES = frozenset({"checkers", "worlds"})
 
@@ -161,6 +163,10 @@ class _Reader:
                 source=self.where(*key),
                 where="the choices for simulate.abstain",
             )
+        if key[0] == "faults" and key[-1] == "kinds" and text not in FAULT_KINDS:
+            raise UnknownName(
+                "fault", text, known=FAULT_KINDS, source=self.where(*key), where="the kinds of faults"
+            )
         return text
 
     def _reference(self, text: str, key: tuple[str, ...]) -> None:
@@ -183,13 +189,15 @@ class _Reader:
         allowed = (int,) if kind is int else (int, float)
         wanted = "a whole number" if kind is int else "a number"
         self._want(isinstance(value, allowed) and not isinstance(value, bool), key, wanted, value)
-        least = _AT_LEAST[key]
+        least = _FAULT_AT_LEAST[key[-1]] if key[0] == "faults" else _AT_LEAST[key]
         if abs(value) >= _TOO_LARGE or not isfinite(value):
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is no number to work with; leave it out.")
         if value < least:
             raise UserError(
                 f"{self.where(*key)}: {_dotted(key)} must be at least {least:g}; found {value:g}."
             )
+        if key[0] == "faults" and value > (most := _FAULT_AT_MOST[key[-1]]):
+            raise UserError(f"{self.where(*key)}: {_dotted(key)} must be at most {most:g}; found {value:g}.")
         return float(value) if kind is float else int(value)
 
     def _want(self, fits: bool, key: tuple[str, ...], wanted: str, found: Any) -> None:

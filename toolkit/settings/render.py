@@ -84,6 +84,16 @@ _EXAMPLES = """\
 """
 
 
+_FAULT_EXAMPLE = """\
+
+# What breaks in the dream, by tool pattern (error, timeout, timeout_applied, rate_limit, slow, malformed,
+# stale_read, outage); a timeout_applied had taken effect:
+# [faults."*"]
+# rate = 0.05
+# kinds = ["timeout", "timeout_applied"]
+"""
+
+
 def render_settings(settings: Settings, specs: Sequence[ToolSpec] = ()) -> str:
     """Write settings as commented TOML, with the tools of a graph where settings do not name them yet."""
     parts = [_HEAD, *_keys(settings, (), Settings())]
@@ -95,6 +105,7 @@ def render_settings(settings: Settings, specs: Sequence[ToolSpec] = ()) -> str:
     parts += _others(settings, [spec for spec in specs if spec.kind == "node"])
     if not (settings.functions or settings.nodes or settings.checkers or settings.worlds):
         parts.append(_EXAMPLES)
+    parts += _faults(settings) if settings.faults else [_FAULT_EXAMPLE]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -149,6 +160,15 @@ def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
         ]
     for name, ref in settings.worlds.items():
         lines += [f"[worlds.{_name(name)}]", f"ref = {_value(ref)}", ""]
+    return lines
+
+
+def _faults(settings: Settings) -> list[str]:
+    lines = ["", "# What breaks in the dream, by tool pattern."]
+    for pattern, rule in settings.faults.items():
+        lines.append(f"[faults.{_name(pattern)}]")
+        lines += [f"{known.name} = {_value(getattr(rule, known.name))}" for known in fields(rule)]
+        lines.append("")
     return lines
 
 

@@ -1,0 +1,42 @@
+"""A dry run under a fault plan: the agent meets failures, and the report says whose they were."""
+
+from dreamgym_kit.adapters.langgraph.runs import RunRequest, run
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.rollout.events import FanOut
+from dreamgym_kit.settings.model import FaultSettings, Settings, SimulateSettings, ToolSettings
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Verdict
+
+EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}
+TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
+
+
+class OpenOrderDouble:
+    waits = False
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        return Answer('{"status": "open"}', Provenance.RECORDED)
+
+
+async def dry_run(spec: str, kind: str, *, n: int = 1):
+    faults = {"get_order": FaultSettings(1.0, (kind,))}
+    settings = Settings(tools=EFFECTS, faults=faults, simulate=SimulateSettings(n=n))
+    request = RunRequest(graph=spec, tasks=[TASK], settings=settings, experience=OpenOrderDouble())
+    return await run(request, events=FanOut([]))
+
+
+async def test_a_fault_that_ends_the_episode_is_told_apart_in_every_place(project) -> None:
+    result = await dry_run(project.write(), "timeout")
+    (line,) = result.summary.episodes
+    assert line.verdict is Verdict.FAILURE
+    assert line.reason.endswith("get_order: timed out, no answer (with 1 injected fault)")
+    (tool,) = result.summary.tools
+    assert (tool.provenance, tool.errors) == ({"fault": 1}, 0)
+    assert result.summary.counts["fault_timeout"] == 1
+    assert project.touched() == []
+
+
+async def test_a_malformed_answer_reaches_the_agent_and_the_episode_goes_on(project) -> None:
+    result = await dry_run(project.write(), "malformed")
+    by_name = {tool.name: tool for tool in result.summary.tools}
+    assert by_name["get_order"].provenance == {"fault": 2}
+    assert by_name["cancel_order"].provenance == {"recorded": 1}
