@@ -1,0 +1,1 @@
+"""State in code: views, mined tool models and what they make of a call. No language model."""

@@ -1,0 +1,131 @@
+"""The state after a call: reads are kept, and a write is put through the rules, view by view.
+
+A view that a write provably leaves alone is carried over, one that a rule changes is changed, one that
+nobody can tell of is forgotten. Confidence goes down only by the rules that a view went through.
+"""
+
+from collections.abc import Mapping
+
+from dreamgym_kit.dream.state.effects import Rule
+from dreamgym_kit.dream.state.history import OFF_RECORD, Step
+from dreamgym_kit.dream.state.models import LAST, ToolModels
+from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.values import MISSING, fields, is_scalar, spell
+from dreamgym_kit.dream.state.views import State, View, ViewKey
+from dreamgym_kit.plain import JsonValue
+
+TOLD = 0.97  # a view that was just told
+_DOUBTFUL = 0.5  # a view that is likelier wrong than right is not kept
+
+
+def advance(
+    models: ToolModels, state: State, step: Step, names: Names, line: int, *, confidence: float = TOLD
+) -> State:
+    """The state after a call was answered.
+
+    Args:
+        names: what could be named when the call was made (`names.around`).
+        line: the node of the recorded writes after it.
+        confidence: 0..1, that the answer is what the tool would have said.
+    """
+    views: dict[ViewKey, View] = dict(state.views)
+    pseudo = {
+        name: View(name, "{}", value, confidence=confidence, source="told", step=state.writes)
+        for name, value in models.pseudo_reads(step).items()
+    }
+    if not step.writes:
+        views[step.tool, step.spelled] = View(
+            step.tool, step.spelled, step.seen, confidence=confidence, source="told", step=state.writes
+        )
+        views.update({(name, "{}"): view for name, view in pseudo.items()})
+        return State(views, line, state.sure, state.writes, state.done, state.minted)
+    if not models.advances(step):
+        views.update({(name, "{}"): view for name, view in pseudo.items()})
+        return State(views, line, state.sure, state.writes, state.done, state.minted)
+    views = _through_rules(models, state, step, names)
+    views.update({(name, "{}"): view for name, view in pseudo.items()})
+    last = {"args": dict(step.args), "answer": step.seen}
+    views[LAST + step.tool, "{}"] = View(
+        LAST + step.tool, "{}", last, confidence=confidence, source="told", step=state.writes
+    )
+    minted = {**state.minted, step.tool: state.minted.get(step.tool, 0) + (not step.failed)}
+    done = state.done if step.failed else state.done | {(step.tool, step.spelled)}
+    return State(views, line, state.sure * min(1.0, confidence / TOLD), state.writes + 1, done, minted)
+
+
+def forget(models: ToolModels, state: State, tool: str) -> State:
+    """The state after a write that nobody could answer: what it never touches is still known."""
+    forms = [rules for (write, _), rules in models.rules.items() if write == tool]
+    kept = {
+        key: view
+        for key, view in state.views.items()
+        if forms and all(key[0] in rules and rules[key[0]].keeps for rules in forms)
+    }
+    return State(kept, OFF_RECORD, state.sure, state.writes + 1, state.done, state.minted)
+
+
+def names_after(names: Names, seen: JsonValue) -> Names:
+    """The names around a write once its answer is known."""
+    if is_scalar(seen):
+        return names
+    told = {f"answer.{name}": value for name, value in fields(seen, 20).items() if name and is_scalar(value)}
+    return names.with_more(told)
+
+
+def with_keys(names: Names, args: Mapping[str, JsonValue]) -> Names:
+    """The names with the arguments of a read that an effect is told of."""
+    return names.with_more({f"key.{name}": value for name, value in args.items()}) if args else names
+
+
+def _through_rules(models: ToolModels, state: State, step: Step, names: Names) -> dict[ViewKey, View]:
+    rules = models.rules.get((step.tool, models.form(step)), {})
+    after = names_after(names, step.seen)
+    views: dict[ViewKey, View] = {}
+    prior = models.keep_prior
+    for key, view in state.views.items():
+        if key[0].startswith(LAST):
+            views[key] = view
+            continue
+        rule = rules.get(key[0])
+        if rule is None:
+            support = prior
+        elif not rule.selects(view.args, view.observation, after):
+            support = rule.support_elsewhere(prior)
+        elif rule.keeps:
+            support = rule.support(prior)
+        else:
+            made = rule.apply(view.observation, with_keys(after, view.args))
+            if made is not MISSING:
+                if spell(made) == spell(view.observation):
+                    views[key] = view.believed(view.confidence * rule.support(prior))
+                else:
+                    views[key] = View(
+                        *key,
+                        made,
+                        confidence=view.confidence * rule.support(prior),
+                        source="rule",
+                        step=state.writes,
+                    )
+            continue
+        if support > _DOUBTFUL:
+            views[key] = view.believed(view.confidence * support)
+    for read, rule in rules.items():
+        if rule.program is None and rule.right >= 2:
+            told = _whole(models, read, rule, after, state.writes)
+            if told is not None:
+                views.setdefault((told.tool, told.spelled), told)
+    return views
+
+
+def _whole(models: ToolModels, read: str, rule: Rule, names: Names, writes: int) -> View | None:
+    """A read that nobody has made yet, where the write tells all of its answer."""
+    args = {of: names.values[name] for of, name in rule.bind if name in names.values}
+    if any(of.startswith(".") for of, _ in rule.bind) or set(args) != models.parameters.get(
+        read, frozenset()
+    ):
+        return None
+    made = rule.apply(MISSING, with_keys(names, args))
+    if made is MISSING:
+        return None
+    support = TOLD * rule.support(models.keep_prior)
+    return View(read, spell(args), made, confidence=support, source="rule", step=writes)

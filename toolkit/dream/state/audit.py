@@ -1,0 +1,58 @@
+"""From recordings to knowledge: mine, then hold worlds out to learn how far support can be believed."""
+
+from collections.abc import Sequence
+
+from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
+from dreamgym_kit.dream.state.history import Recording
+from dreamgym_kit.dream.state.mining import mine, pooled, renamed
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.support import Calibration, Trial, calibrate
+from dreamgym_kit.dream.state.worlds import start
+
+_HELD_OUT = 4  # one world of so many
+_LEAST_WORLDS = 4
+_MOST_TRANSITIONS = 4_000  # that the held-out models are mined from: they are thrown away
+
+
+def learn(episodes: Sequence[Recording], *, calibrated: bool = True) -> Knowledge:
+    """Mine tool models from recordings, pool their worlds, and calibrate the support."""
+    models = mine(episodes)
+    pool = pooled([renamed(episode, models) for episode in episodes], models)
+    calibration = held_out_calibration(episodes) if calibrated else Calibration()
+    return Knowledge(models, pool, calibration)
+
+
+def held_out_calibration(episodes: Sequence[Recording]) -> Calibration:
+    """Replay episodes of worlds that the models were not mined from.
+
+    Half of such a world's episodes are known beforehand, the other half is replayed: between a world that
+    is fully recorded and one that nobody has seen.
+    """
+    worlds = sorted({episode.world for episode in episodes})
+    if len(worlds) < _LEAST_WORLDS:
+        return Calibration()
+    held = set(worlds[::_HELD_OUT])
+    models = mine(_some([episode for episode in episodes if episode.world not in held]))
+    return calibrate(_tried(models, [episode for episode in episodes if episode.world in held]))
+
+
+def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trial]:
+    in_symbols = [renamed(episode, models) for episode in episodes]
+    known = [episode for number, episode in enumerate(in_symbols) if number % 2 == 0]
+    knowledge = Knowledge(models, pooled(known, models))
+    found: list[Trial] = []
+    for number, episode in enumerate(in_symbols):
+        if number % 2:
+            at_start = start(knowledge.pool, models, episode.world)
+            found += trials(episode, replay(knowledge, at_start, episode))
+    return found
+
+
+def _some(episodes: Sequence[Recording]) -> list[Recording]:
+    kept, count = [], 0
+    for episode in episodes:
+        if count > _MOST_TRANSITIONS:
+            break
+        kept.append(episode)
+        count += len(episode.steps)
+    return kept

@@ -1,0 +1,101 @@
+"""What code can say about a call: the recorded, the composed and the analogous answer, each with its support.
+
+Support is 0..1 before calibration. An error that names an argument is only presumed unless something known
+says so: open world, because "not found" of what was merely never seen is the worst error a dream can make.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dreamgym_kit.dream.state.facts import facts_around, known_to_lack
+from dreamgym_kit.dream.state.history import Pool, Step
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.trees import predict
+from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import Provenance
+
+_PRESUMED = 0.35  # what an error that names an argument is worth when nothing known says so
+_AFTER_WRITES = 0.8  # what another world's answer is worth once this world was written to
+_ANYWHERE = 0.97  # agreement from which an answer counts as the same in all worlds
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call to be answered."""
+
+    tool: str
+    spelled: str
+    names: Names  # around the call
+    writes: bool
+    world: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One possible answer."""
+
+    seen: JsonValue
+    provenance: Provenance
+    support: float
+    why: str = ""
+
+
+def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:
+    """All answers that code knows, in no order."""
+    found, seen = pool.exact(state.line, asked.tool, asked.spelled)
+    if found:
+        yield Candidate(seen, Provenance.RECORDED, 0.99 * state.sure, "recorded after the same writes")
+    view = state.get(asked.tool, asked.spelled)
+    if view is not None:
+        recorded = view.source == "recorded"
+        provenance = Provenance.RECORDED if recorded else Provenance.COMPOSED
+        yield Candidate(
+            view.observation,
+            provenance,
+            view.confidence * min(1.0, state.sure + 0.02),
+            f"known: {view.source}",
+        )
+    yield from _by_rules(models, pool, state, asked)
+    yield from _analogous(models, state, asked)
+
+
+def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:
+    tree = models.trees.get(asked.tool)
+    if tree is None:
+        return
+    known, seen = pool.elsewhere(asked.world, asked.tool, asked.spelled)
+    before = None
+    if known:
+        args = {name[5:]: value for name, value in asked.names.values.items() if name.startswith("args.")}
+        before = models.form(Step(asked.tool, args, asked.spelled, seen, asked.writes, failed(seen)))
+    facts = facts_around(asked.tool, asked.spelled, asked.names, state, models.common, before)
+    predicted = predict(tree, facts)
+    form = models.answers.get((asked.tool, predicted.form))
+    filled = form.template.fill(asked.names) if form is not None else None
+    if form is None or filled is None:
+        return
+    support = predicted.purity * form.support
+    presumed = form.failure and "@" in predicted.form and not known_to_lack(predicted.path, facts)
+    if presumed:
+        support *= _PRESUMED
+    why = f"by rule: {'presumed ' if presumed else ''}form seen {predicted.cases} times under these facts"
+    yield Candidate(filled.value, Provenance.COMPOSED, support, why)
+
+
+def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candidate]:
+    said = models.everywhere.get((asked.tool, asked.spelled))
+    if not said:
+        return
+    spelled, count = said.most_common(1)[0]
+    agreement = models.agreement.get(asked.tool, 0.3)
+    seen = json.loads(spelled)
+    if failed(seen):
+        agreement *= _PRESUMED
+    support = agreement * count / said.total()
+    if state.writes and agreement <= _ANYWHERE:
+        support *= _AFTER_WRITES
+    yield Candidate(seen, Provenance.ANALOGOUS, support, f"the same call in other worlds, {count} times")

@@ -1,0 +1,90 @@
+"""One dreamed episode over tool models and a world's recordings: answers calls and keeps its own state."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dreamgym_kit.dream.state.advance import TOLD, advance, forget
+from dreamgym_kit.dream.state.candidates import Asked, Candidate, candidates
+from dreamgym_kit.dream.state.history import Pool, Recording, Step
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.names import Names, around
+from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.support import Calibration, Trial
+from dreamgym_kit.dream.state.values import spell
+from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import Provenance
+
+_LEAST_CONFIDENCE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What answers are made from: models, the recordings of worlds, and how far support can be believed."""
+
+    models: ToolModels
+    pool: Pool
+    calibration: Calibration = field(default_factory=Calibration)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the dream would answer; `support` is calibrated, `raw` is not."""
+
+    seen: JsonValue
+    provenance: Provenance
+    support: float
+    raw: float
+    why: str
+
+
+def consider(
+    knowledge: Knowledge, state: State, world: str, tool: str, args: Mapping[str, JsonValue]
+) -> tuple[list[Told], Names]:
+    """The answers to a call, best supported first, and what could be named around it."""
+    models = knowledge.models
+    names = around(args, state, models.fresh_for(tool, state))
+    asked = Asked(tool, spell(dict(args)), names, tool in models.writes, world)
+    told = [_told(knowledge, tool, one) for one in candidates(models, knowledge.pool, state, asked)]
+    return sorted(told, key=lambda one: (-one.support, -one.raw)), names
+
+
+def follow(
+    knowledge: Knowledge, state: State, step: Step, names: Names | None = None, confidence: float = TOLD
+) -> State:
+    """The state after a call was answered."""
+    known = names or around(step.args, state, knowledge.models.fresh_for(step.tool, state))
+    line = knowledge.pool.next(state.line, step)
+    sure = max(_LEAST_CONFIDENCE, min(TOLD, confidence))
+    return advance(knowledge.models, state, step, known, line, confidence=sure)
+
+
+def replay(
+    knowledge: Knowledge, start: State, episode: Recording, threshold: float = 0.0
+) -> list[Told | None]:
+    """Dream an episode's calls, free-running: nothing is corrected. None where the dream abstains."""
+    state, told = start, []
+    for step in episode.steps:
+        options, names = consider(knowledge, state, episode.world, step.tool, step.args)
+        best = options[0] if options and options[0].support >= threshold else None
+        told.append(best)
+        if best is not None:
+            dreamt = step._replace(seen=best.seen, failed=failed(best.seen))
+            state = follow(knowledge, state, dreamt, names, best.support)
+        elif step.writes:
+            state = forget(knowledge.models, state, step.tool)
+    return told
+
+
+def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
+    """What a replay got right."""
+    return [
+        Trial(step.tool, one.provenance, one.raw, spell(one.seen) == spell(step.seen))
+        for step, one in zip(episode.steps, told, strict=True)
+        if one is not None
+    ]
+
+
+def _told(knowledge: Knowledge, tool: str, one: Candidate) -> Told:
+    support = knowledge.calibration.support(tool, one.provenance, one.support)
+    return Told(one.seen, one.provenance, support, one.support, one.why)

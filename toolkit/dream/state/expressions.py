@@ -1,0 +1,197 @@
+"""Where a value may come from: all expressions over names that give it, and their values elsewhere.
+
+A small closed vocabulary (a constant, a name, a text with holes, a sum, a default), as data; nothing here
+is ever executed as code.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.texts import fill, has_holes, mask, readable
+from dreamgym_kit.dream.state.values import MISSING, add, as_number, is_number, spell
+from dreamgym_kit.plain import JsonValue
+
+_DEFAULTS = ("[]", '""', "0", "1", "null", "false")
+_HAS_DIGIT = re.compile(r"\d")
+
+
+class Expression(NamedTuple):
+    """One way to come by a value.
+
+    Attributes:
+        kind: const, name, float, text, old_plus, old_minus, old_step, next, plus, minus, times, default, not.
+        of: the names it takes.
+        text: the spelled constant or default, the masked text, or the step.
+    """
+
+    kind: str
+    of: tuple[str, ...] = ()
+    text: str = ""
+
+    @property
+    def cost(self) -> float:
+        """Simpler ways cost less; of two that explain as much, the cheaper one is believed."""
+        if self.kind == "name":
+            name = self.of[0]
+            return 0.0 if name.startswith(("args.", "fresh.")) else 0.3 if name.startswith("answer.") else 3.0
+        if self.kind == "text":
+            return 1.0 if not re.search("\x01(row|view)\\.", self.text) else 3.0
+        return _COST[self.kind]
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "const":
+                return self.text
+            case "name":
+                return self.of[0]
+            case "text":
+                return f'"{readable(self.text)}"'
+            case "old_plus" | "old_minus":
+                return f"old {'+' if self.kind == 'old_plus' else '-'} {self.of[0]}"
+            case "old_step":
+                return f"old {'+' if not self.text.startswith('-') else '-'} {self.text.lstrip('-')}"
+            case "next":
+                return f"{self.of[0]} + 1"
+            case "default":
+                return f"{self.of[0]} or {self.text}"
+            case "float" | "not":
+                return f"{self.kind} {self.of[0]}"
+        return f" {_SIGNS[self.kind]} ".join(self.of)
+
+
+_COST = {
+    "float": 0.5,
+    "default": 0.8,
+    "old_plus": 1.0,
+    "old_minus": 1.0,
+    "old_step": 1.5,
+    "const": 2.0,
+    "not": 2.2,
+    "next": 2.5,
+    "plus": 2.6,
+    "minus": 2.6,
+    "times": 2.6,
+}
+_SIGNS = {"plus": "+", "minus": "-", "times": "*"}
+
+
+def explanations(value: JsonValue, names: Names, old: object = MISSING) -> set[Expression]:
+    """Every expression that gives this very value here."""
+    spelled = spell(value)
+    parts = isinstance(value, (dict, list)) and 0 < len(value) <= 25
+    # a container is explained by its parts first: few examples make any whole look constant
+    found = set() if parts else {Expression("const", text=spelled)}
+    if len(spelled) > 4_000:
+        return found
+    found.update(Expression("name", (name,)) for name in names.by_spelling.get(spelled, ()))
+    if isinstance(value, str):
+        found.update(_texts(value, names))
+    if is_number(value):
+        found.update(_sums(value, names))
+    if isinstance(value, bool):
+        opposite = names.by_spelling.get(spell(not value), ())
+        found.update(Expression("not", (name,)) for name in opposite if name.startswith("args."))
+    if old is not MISSING:
+        found.update(_changes(value, names, old))
+    found.update(_defaults(value, spelled, names))
+    return found
+
+
+def evaluate(expression: Expression, names: Names, old: object = MISSING) -> object:
+    """The value of an expression here; MISSING when a name is not known or does not fit."""
+    kind, of, text = expression
+    values = names.values
+    if kind == "const":
+        return json.loads(text)
+    if kind == "text":
+        filled = fill(text, names)
+        return MISSING if filled is None else filled
+    if kind == "default":
+        given = values.get(of[0])
+        return json.loads(text) if given is None else given
+    if kind == "old_step":
+        return add(old, int(text)) if is_number(old) else MISSING
+    if any(name not in values for name in of):
+        return MISSING
+    first = values[of[0]]
+    match kind:
+        case "name":
+            return first
+        case "float":
+            return float(first) if is_number(first) else MISSING
+        case "not":
+            return not first if isinstance(first, bool) else MISSING
+        case "next":
+            return add(first, 1) if is_number(first) else MISSING
+        case "old_plus" | "old_minus":
+            return MISSING if old is MISSING else add(old, first, 1 if kind == "old_plus" else -1)
+        case "plus" | "minus":
+            return add(first, values[of[1]], 1 if kind == "plus" else -1)
+    second = values[of[1]]
+    return first * second if is_number(first) and is_number(second) else MISSING
+
+
+def _texts(value: str, names: Names) -> Iterator[Expression]:
+    if len(value) < 2:
+        return
+    for prefixes in (("args.", "fresh."), ("args.", "fresh.", "answer.", "key."), ("args.", "view.", "row.")):
+        if prefixes[-1] == "row." and not (len(value) > 8 and _HAS_DIGIT.search(value)):
+            continue
+        masked = mask(value, names, prefixes)
+        if has_holes(masked):
+            yield Expression("text", text=masked)
+
+
+def _sums(value: JsonValue, names: Names) -> Iterator[Expression]:
+    operands = names.numbers
+    for name, operand in operands:
+        if not name.startswith("args.") and _same(add(operand, 1), value):
+            yield Expression("next", (name,))
+        if isinstance(value, float) and isinstance(operand, int) and float(operand) == value:
+            yield Expression("float", (name,))
+    for right, other in operands:
+        if not right.startswith("args."):
+            continue
+        for left, one in operands:
+            if left == right or not left.startswith(("args.", "view.", "row.")):
+                continue
+            if _same(add(one, other), value):
+                yield Expression("plus", (left, right))
+            if _same(add(one, other, -1), value):
+                yield Expression("minus", (left, right))
+            if left < right and _same(one * other, value):
+                yield Expression("times", (left, right))
+
+
+def _changes(value: JsonValue, names: Names, old: JsonValue) -> Iterator[Expression]:
+    if type(old) is not type(value) or as_number(value) is None or as_number(old) is None:
+        return
+    for name, operand in names.values.items():
+        if not name.startswith(("args.", "answer.", "row.")) or not as_number(operand):
+            continue
+        if _same(add(old, operand), value):
+            yield Expression("old_plus", (name,))
+        if _same(add(old, operand, -1), value):
+            yield Expression("old_minus", (name,))
+    if is_number(old):
+        for step in (1, -1):
+            if _same(add(old, step), value):
+                yield Expression("old_step", text=str(step))
+
+
+def _defaults(value: JsonValue, spelled: str, names: Names) -> Iterator[Expression]:
+    for name, given in names.values.items():
+        if not name.startswith("args.") or "(" in name:
+            continue
+        if given is None and len(spelled) < 40:
+            yield Expression("default", (name,), spelled)
+        elif given is not None and type(given) is type(value) and given == value:
+            for text in _DEFAULTS:
+                yield Expression("default", (name,), text)
+
+
+def _same(left: object, right: object) -> bool:
+    return left is not MISSING and type(left) is type(right) and left == right

@@ -1,0 +1,103 @@
+"""Facts around a call that its success may hang on: equalities, presence, comparisons, what is known to fail.
+
+Values count as facts only when they recur in several worlds: a password or a title that one world has makes
+pure leaves and nonsense.
+"""
+
+from collections.abc import Hashable, Mapping
+
+from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.trees import Feature
+from dreamgym_kit.dream.state.values import as_number, is_key, is_scalar
+from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.plain import JsonValue
+
+Common = frozenset[tuple[str, str]]
+"""(name, text) that stood around calls in several worlds."""
+
+
+def facts_around(
+    tool: str,
+    spelled: str,
+    names: Names,
+    state: State,
+    common: Common,
+    before: str | None = None,
+) -> dict[Feature, Hashable]:
+    """All facts around a call.
+
+    Args:
+        before: the form that the same call was answered with in this world, after whatever writes.
+    """
+    facts: dict[Feature, Hashable] = {}
+    values = names.values
+    given = [(name, value) for name, value in values.items() if name.startswith("args.")]
+    around = [(name, value) for name, value in values.items() if name.startswith(("view.", "row."))]
+    numbers = [(name, number) for name, value in around if (number := as_number(value)) is not None]
+    holders = [(name, value) for name, value in around if isinstance(value, (list, dict))]
+    for name, value in values.items():
+        if isinstance(value, bool) or value is None:
+            facts["is", name] = str(value)
+        elif isinstance(value, str) and (name.startswith("view.probe:") or (name, value) in common):
+            facts["is", name] = value
+    for name, value in given:
+        number = as_number(value)
+        if number is not None:
+            facts["positive", name] = number > 0
+            for other, bound in numbers:
+                facts[">", name, other] = number > bound
+        facts["type", name] = type(value).__name__
+        if is_scalar(value) and value is not None:
+            _compare(facts, name, value, holders, [*around, *given])
+            if is_key(value) and "(" not in name:
+                facts["seen", name] = next(state.find(str(value)), None) is not None
+    facts["done",] = (tool, spelled) in state.done
+    if before is not None:
+        facts["before",] = before
+    return facts
+
+
+def recurring_values(names: Names) -> list[tuple[str, str]]:
+    """Texts that may be common: what is counted over worlds to make `Common`."""
+    return [
+        (name, value)
+        for name, value in names.values.items()
+        if isinstance(value, str) and len(value) < 60 and not name.startswith("view.last:")
+    ]
+
+
+def _compare(
+    facts: dict[Feature, Hashable],
+    name: str,
+    value: JsonValue,
+    holders: list[tuple[str, JsonValue]],
+    others: list[tuple[str, JsonValue]],
+) -> None:
+    for other, holder in holders:
+        if f"={name[5:]}]" in other and isinstance(holder, dict):
+            continue  # the very record that was found by this value
+        facts["in", name, other] = value in holder or str(value) in holder
+    for other, known in others:
+        if type(known) is type(value) and f"={name[5:]}]" not in other and (other[0] != "a" or other > name):
+            facts["=", name, other] = known == value
+
+
+def known_to_lack(path: tuple[tuple[Feature, Hashable, int], ...], facts: Mapping[Feature, Hashable]) -> bool:
+    """Whether an error that names an argument rests on something known, not on something never seen.
+
+    A list or read of this world that is known and lacks it, a comparison of known values, the same call
+    before. Without one of these an absence is only presumed.
+    """
+    for feature, value, way in path:
+        if way == 2:
+            continue
+        if feature[0] == "is" and not feature[1].startswith("args.") and way == 0 and value != "False":
+            return True
+        if feature[0] in ("positive", ">", "done", "=", "type") or (feature[0] == "before" and way == 0):
+            return True
+        if feature[0] == "in" and feature[2].startswith("view.") and facts.get(feature) is False:
+            return True
+    return any(
+        feature[0] == "is" and feature[1].startswith("bound.") and value == "True"
+        for feature, value in facts.items()
+    )

@@ -1,0 +1,156 @@
+"""Recorded episodes, pooled by where they stood: same world, after the same writes.
+
+All episodes' reads at one node are put together, so that a write has reads before and after it although
+no single episode read twice. Reads are no part of a node's name, and neither are writes that failed,
+unless that failure was seen to have changed something (a time-out after the act).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dreamgym_kit.dream.state.observed import failed, observation
+from dreamgym_kit.dream.state.values import spell
+from dreamgym_kit.dream.state.views import ViewKey
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import Provenance, Transition
+
+OFF_RECORD = -1
+"""The node where no recording stood."""
+
+
+class Step(NamedTuple):
+    """One recorded call."""
+
+    tool: str
+    args: Mapping[str, JsonValue]
+    spelled: str
+    seen: JsonValue
+    writes: bool
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One recorded episode."""
+
+    id: str
+    world: str
+    steps: tuple[Step, ...]
+
+
+def step_of(entry: Transition) -> Step:
+    """A transition as rules see it."""
+    seen = observation(entry.answer)
+    return Step(
+        tool=entry.call.tool,
+        args=entry.call.args,
+        spelled=spell(dict(entry.call.args)),
+        seen=seen,
+        writes=entry.effect.changes_world,
+        failed=failed(seen),
+    )
+
+
+def recordings(transitions: Iterable[Transition]) -> list[Recording]:
+    """Real episodes, each in the order of its steps; what runs for real in a dream is left out."""
+    episodes: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
+    for entry in transitions:
+        if entry.answer.provenance is Provenance.REAL and not entry.effect.runs_in_dream:
+            episodes[entry.tenant, str(entry.world), entry.episode].append(entry)
+    return [
+        Recording(
+            episode,
+            f"{tenant}/{world}",
+            tuple(step_of(one) for one in sorted(rows, key=lambda row: row.step)),
+        )
+        for (tenant, world, episode), rows in episodes.items()
+    ]
+
+
+@dataclass(slots=True)
+class Pool:
+    """What was recorded at each node.
+
+    Attributes:
+        at: by node, what each call was answered there, and by which episodes.
+        formed: by (world, tool, spelled arguments), what the call was answered anywhere, by episode.
+    """
+
+    advances: Callable[[Step], bool]
+    at: dict[int, dict[ViewKey, tuple[JsonValue, set[str]]]] = field(default_factory=dict)
+    anywhere: dict[tuple[str, str, str], dict[str, JsonValue]] = field(default_factory=dict)
+    episodes: dict[str, list[Recording]] = field(default_factory=dict)  # by world
+    _nodes: dict[tuple[int | str, str], int] = field(default_factory=dict)
+
+    def add(self, recording: Recording) -> None:
+        """Put one episode in."""
+        self.episodes.setdefault(recording.world, []).append(recording)
+        node = self._node(recording.world, "")
+        for step in recording.steps:
+            place = self.at.setdefault(node, {})
+            key = (step.tool, step.spelled)
+            place.setdefault(key, (step.seen, set()))[1].add(recording.id)
+            self.anywhere.setdefault((recording.world, *key), {})[recording.id] = step.seen
+            if self.advances(step):
+                node = self._node(node, f"{step.tool}{step.spelled}")
+
+    def root(self, world: str) -> int:
+        """The node of a world before any write; OFF_RECORD when nothing was recorded there."""
+        return self._nodes.get((world, ""), OFF_RECORD)
+
+    def next(self, node: int, step: Step) -> int:
+        """The node after a call."""
+        return (
+            self._nodes.get((node, f"{step.tool}{step.spelled}"), OFF_RECORD) if self.advances(step) else node
+        )
+
+    def told(self, node: int, without: str | None = None) -> dict[ViewKey, JsonValue]:
+        """What was recorded at a node, but not what only one episode has seen."""
+        return {
+            key: seen
+            for key, (seen, by) in self.at.get(node, {}).items()
+            if without is None or by != {without}
+        }
+
+    def exact(self, node: int, tool: str, spelled: str) -> tuple[bool, JsonValue]:
+        """Whether this very call was recorded at this node, and its answer."""
+        found = self.at.get(node, {}).get((tool, spelled))
+        return (found is not None, found[0] if found is not None else None)
+
+    def elsewhere(
+        self, world: str, tool: str, spelled: str, without: str | None = None
+    ) -> tuple[bool, JsonValue]:
+        """Whether the call was recorded in this world after whatever writes, and its first answer."""
+        for episode, seen in self.anywhere.get((world, tool, spelled), {}).items():
+            if episode != without:
+                return True, seen
+        return False, None
+
+    def _node(self, parent: int | str, edge: str) -> int:
+        return self._nodes.setdefault((parent, edge), len(self._nodes))
+
+
+def acting_failures(episodes: Iterable[Recording], form: Callable[[Step], str]) -> frozenset[tuple[str, str]]:
+    """The failures (tool, form) that changed something though they said that they failed.
+
+    A read that said one thing before such a failure and another after it, nothing but failures between,
+    in at least two worlds.
+    """
+    changed: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for episode in episodes:
+        said: dict[ViewKey, tuple[JsonValue, int]] = {}
+        failures: list[tuple[str, str]] = []
+        for step in episode.steps:
+            if not step.writes:
+                before = said.get((step.tool, step.spelled))
+                if before is not None and before[0] != step.seen and len(failures) > before[1]:
+                    for failure in set(failures[before[1] :]):
+                        changed[failure].add(episode.world)
+                said[step.tool, step.spelled] = (step.seen, len(failures))
+            elif step.failed:
+                failures.append((step.tool, form(step)))
+            else:
+                said, failures = {}, []
+    return frozenset(failure for failure, worlds in changed.items() if len(worlds) >= 2)

@@ -1,0 +1,113 @@
+"""Tool models: what was mined of each tool, as data with its evidence.
+
+For each tool, under which facts its answer takes which form (a tree), how an answer of a form is put
+together (a template), and what a write of a form does to each read (rules). A person reads them with
+`dreamgym-kit buffer rules`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dreamgym_kit.dream.state.facts import Common
+from dreamgym_kit.dream.state.effects import Rule
+from dreamgym_kit.dream.state.forms import Enumerated, form_of
+from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.templates import Template
+from dreamgym_kit.dream.state.trees import Node
+from dreamgym_kit.dream.state.values import field_path, is_scalar, walk
+from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.volatile import Fresh, symbol_of
+from dreamgym_kit.plain import JsonValue
+
+PROBE, HIDDEN, LAST = "probe:", "hidden:", "last:"
+"""Pseudo-reads: whether a tool can be used at all, a hidden field of a write's answer, its last success."""
+
+
+@dataclass(slots=True)
+class AnswerForm:
+    """How answers of one form are made, with what it was right about on worlds that it was not made from."""
+
+    template: Template
+    right: int = 0
+    wrong: int = 0
+    worlds: int = 0
+    failure: bool = False
+
+    @property
+    def support(self) -> float:
+        """0..1; never high for what only one world has shown."""
+        if self.worlds < 2:
+            return 0.35
+        return (self.right + 0.4) / (self.right + self.wrong + 1)
+
+
+@dataclass(slots=True)
+class ToolModels:
+    """Everything mined from some recordings.
+
+    Attributes:
+        writes: the tools that change the world.
+        parameters: by read, the arguments that its calls have.
+        enumerated, common: see `forms` and `facts`.
+        probes: (tool, form) of failures without arguments, which tell a hidden flag.
+        hidden: (tool, field path) of write answers that tell a hidden value.
+        acting: (tool, form) of failures that change something all the same.
+        fresh: ids that tools make up.
+        rules: by (write, form) and read.
+        trees: by tool.
+        answers: by (tool, form).
+        everywhere: by (tool, spelled arguments), the answers in all worlds, as spelled.
+        agreement: by tool, how often another world's answer to the same call is right.
+        keep_prior: share of known reads that a write leaves as they are.
+    """
+
+    writes: frozenset[str] = frozenset()
+    parameters: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    enumerated: Mapping[str, Enumerated] = field(default_factory=dict)
+    common: Common = frozenset()
+    probes: frozenset[tuple[str, str]] = frozenset()
+    hidden: frozenset[tuple[str, str]] = frozenset()
+    acting: frozenset[tuple[str, str]] = frozenset()
+    fresh: Fresh = field(default_factory=dict)
+    rules: dict[tuple[str, str], dict[str, Rule]] = field(default_factory=dict)
+    trees: dict[str, Node] = field(default_factory=dict)
+    answers: dict[tuple[str, str], AnswerForm] = field(default_factory=dict)
+    everywhere: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    agreement: dict[str, float] = field(default_factory=dict)
+    keep_prior: float = 0.85
+    transitions: int = 0
+
+    def form(self, step: Step) -> str:
+        """The form of a call's answer."""
+        return form_of(
+            step.seen,
+            Names({f"args.{key}": value for key, value in step.args.items()}),
+            self.enumerated.get(step.tool, frozenset()),
+        )
+
+    def advances(self, step: Step) -> bool:
+        """Whether the world may be another after this call."""
+        return step.writes and (
+            not step.failed or (bool(self.acting) and (step.tool, self.form(step)) in self.acting)
+        )
+
+    def fresh_for(self, tool: str, state: State) -> dict[str, JsonValue]:
+        """The symbols of the ids that a write would make up now."""
+        count = state.minted.get(tool, 0) + 1
+        return {name: symbol_of(tool, name, count) for name in self.fresh.get(tool, ())}
+
+    def pseudo_reads(self, step: Step) -> dict[str, JsonValue]:
+        """What a call tells besides its answer, as answers of pseudo-reads."""
+        told: dict[str, JsonValue] = {}
+        tells = {form for tool, form in self.probes if tool == step.tool}
+        if tells:
+            form = self.form(step) if step.failed else ""
+            told[PROBE + step.tool] = form if form in tells else "pass"
+        if step.writes and not step.failed and self.hidden:
+            for path, value in walk(step.seen):
+                name = field_path(path)
+                if (step.tool, name) in self.hidden and is_scalar(value):
+                    told[f"{HIDDEN}{step.tool}.{name}"] = value
+        return told

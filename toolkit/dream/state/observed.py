@@ -1,0 +1,87 @@
+"""A tool's answer as one JSON value, and back: what is mined, kept as state, and compared.
+
+Most answers are their content. Failures, artifacts and state updates go under `$answer`. Text that is
+JSON inside (as MCP servers and tool messages carry it) is opened under `$json`, so that rules see the
+fields; it is closed with the very spelling that it had.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import Answer
+
+_PARTS = ("content", "artifact", "error", "error_type", "update")
+
+_SPELLINGS: tuple[Callable[[JsonValue], str], ...] = (
+    json.dumps,
+    lambda value: json.dumps(value, separators=(",", ":")),
+    lambda value: json.dumps(value, ensure_ascii=False),
+    lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+    lambda value: json.dumps(value, indent=2),
+    lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+)
+
+
+def observation(answer: Answer) -> JsonValue:
+    """What the agent was told."""
+    parts = {name: value for name in _PARTS if (value := getattr(answer, name)) is not None}
+    if set(parts) <= {"content"}:
+        return _opened(answer.content)
+    return {"$answer": {name: _opened(value) for name, value in parts.items()}}
+
+
+def answer_of(seen: JsonValue, like: Answer) -> Answer:
+    """An observation as an answer; provenance, support, citations and reason are those of `like`."""
+    parts = seen["$answer"] if _is_whole(seen) else {"content": seen}
+    return replace(like, **{name: _closed(parts.get(name)) for name in _PARTS})
+
+
+def failed(seen: JsonValue) -> bool:
+    """Whether the tool said that it did not do it: an exception, or the usual forms of saying so."""
+    if _is_whole(seen):
+        parts = seen["$answer"]
+        return parts.get("error") is not None or ("content" in parts and failed(parts["content"]))
+    if isinstance(seen, dict):
+        if "$json" in seen:
+            return failed(seen["$json"])
+        return bool(seen.get("error")) or seen.get("success") is False or seen.get("ok") is False
+    if isinstance(seen, list):
+        return bool(seen) and (isinstance(seen[0], (str, dict)) and failed(seen[0]))
+    return isinstance(seen, str) and seen[:5].lower() == "error"
+
+
+def _is_whole(seen: JsonValue) -> bool:
+    return isinstance(seen, dict) and len(seen) == 1 and "$answer" in seen
+
+
+def _opened(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _opened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_opened(item) for item in value]
+    if isinstance(value, str) and 2 <= len(value) <= 20_000 and value[0] in "{[" and value[-1] in "}]":
+        return _opened_text(value)
+    return value
+
+
+def _opened_text(text: str) -> JsonValue:
+    try:
+        inside = json.loads(text)
+        for number, spelled in enumerate(_SPELLINGS):
+            if spelled(inside) == text:
+                return {"$json": inside, "$spelling": number}
+    except (ValueError, RecursionError):
+        pass
+    return text
+
+
+def _closed(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        if set(value) == {"$json", "$spelling"}:
+            return _SPELLINGS[value["$spelling"]](value["$json"])
+        return {key: _closed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_closed(item) for item in value]
+    return value

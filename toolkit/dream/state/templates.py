@@ -1,0 +1,125 @@
+"""The form of a value, learned from examples: a version space of expressions for each leaf.
+
+Each leaf counts every expression that gives its value, over the examples; what explains most of them, and
+among those the simplest, is believed. Containers are explained as a whole first, then key by key.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dreamgym_kit.dream.state.expressions import Expression, evaluate, explanations
+from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.values import MISSING
+from dreamgym_kit.plain import JsonValue
+
+EXAMPLES = 60  # that a leaf looks at; more change nothing
+_MOST_KEYS = 40
+_LONGEST_LIST = 4  # that is explained item by item
+
+
+class Filled(NamedTuple):
+    """A value made from a template, and the share of examples that its weakest leaf explains."""
+
+    value: JsonValue
+    share: float
+
+
+@dataclass(slots=True)
+class Template:
+    """One place of an answer, over its examples."""
+
+    votes: Counter[Expression] = field(default_factory=Counter)
+    seen: int = 0
+    records: int = 0  # examples that were objects
+    keys: Counter[str] = field(default_factory=Counter)
+    children: dict[str, "Template"] = field(default_factory=dict)
+    lengths: Counter[int] = field(default_factory=Counter)
+    items: dict[tuple[int, int], "Template"] = field(default_factory=dict)  # by (length, place)
+    _best: tuple[Expression, int] | None = None
+
+    def see(self, value: JsonValue, names: Names, old: object = MISSING) -> None:
+        """Learn from one more example; `old` is what stood there before."""
+        if self.seen >= EXAMPLES:
+            return
+        self.seen += 1
+        self._best = None
+        self.votes.update(explanations(value, names, old))
+        if len(self.votes) > 250 and self.seen % 10 == 0:
+            self.votes = Counter(dict(self.votes.most_common(120)))
+        if isinstance(value, dict) and 0 < len(value) <= 25:
+            self.records += 1
+            for key, item in value.items():
+                self.keys[key] += 1
+                if key in self.children or len(self.children) < _MOST_KEYS:
+                    before = old[key] if isinstance(old, dict) and key in old else MISSING
+                    self.children.setdefault(key, Template()).see(item, names, before)
+        elif isinstance(value, list) and 0 < len(value) <= _LONGEST_LIST:
+            self.lengths[len(value)] += 1
+            for place, item in enumerate(value):
+                self.items.setdefault((len(value), place), Template()).see(item, names)
+
+    def fill(self, names: Names, old: object = MISSING) -> Filled | None:
+        """The value for other names; None when a name that it needs is not known."""
+        best = self.best()
+        if best is not None:
+            expression, count = best
+            value = evaluate(expression, names, old)
+            share = (
+                0.35 if self.seen < 2 and expression.kind == "const" else (count + 0.3) / (self.seen + 0.6)
+            )
+            if value is not MISSING and (share > 0.93 or not (self.records or self.lengths)):
+                return Filled(value, share)
+        if self.records:
+            return self._fill_record(names, old)
+        if self.lengths:
+            return self._fill_list(names)
+        return None
+
+    def best(self) -> tuple[Expression, int] | None:
+        """The expression that is believed, and how many examples it explains."""
+        if self._best is None and self.votes:
+            most = max(self.votes.values())
+            tied = [expression for expression, count in self.votes.items() if count == most]
+            self._best = min(tied, key=lambda expression: (expression.cost, expression)), most
+        return self._best
+
+    def leaves(self, path: str = "") -> Iterator[tuple[str, Expression, int, int]]:
+        """What a person reads: path, expression, examples that it explains, examples."""
+        best = self.best()
+        if best is not None and (best[1] > 0.93 * self.seen or not (self.records or self.lengths)):
+            yield path, best[0], best[1], self.seen
+            return
+        for key, child in self.children.items():
+            yield from child.leaves(f"{path}.{key}" if path else key)
+        for (length, place), child in self.items.items():
+            if length == self.lengths.most_common(1)[0][0]:
+                yield from child.leaves(f"{path}[{place}]")
+
+    def _fill_record(self, names: Names, old: object) -> Filled | None:
+        made: dict[str, JsonValue] = {}
+        share, weakest = 1.0, 1.0
+        for key, count in self.keys.items():
+            if count < 0.5 * self.records:
+                share *= 1 - count / self.records
+                continue
+            share *= count / self.records
+            before = old[key] if isinstance(old, dict) and key in old else MISSING
+            part = self.children[key].fill(names, before) if key in self.children else None
+            if part is None:
+                return None
+            made[key] = part.value
+            weakest = min(weakest, part.share)
+        return Filled(made, weakest * share * self.records / self.seen)
+
+    def _fill_list(self, names: Names) -> Filled | None:
+        length, count = self.lengths.most_common(1)[0]
+        made, weakest = [], count / self.seen
+        for place in range(length):
+            part = self.items[length, place].fill(names)
+            if part is None:
+                return None
+            made.append(part.value)
+            weakest = min(weakest, part.share)
+        return Filled(made, weakest)

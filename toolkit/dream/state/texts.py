@@ -1,0 +1,80 @@
+"""Texts with holes: which named values stand in a message, and the message for other values.
+
+A hole is a whole word: the 12 of "O12" or of "12.50" is not the argument 12.
+"""
+
+import re
+
+from dreamgym_kit.dream.state.names import Names, spelled_as
+from dreamgym_kit.plain import JsonValue
+
+_OPEN, _CLOSE = "\x01", "\x02"  # around a hole; no tool writes them
+_HOLE = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]+){_CLOSE}")
+_DIGITS = re.compile(r"\d+(\.\d+)?")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+def mask(text: str, names: Names, prefixes: tuple[str, ...] = ("args.",)) -> str:
+    """The text with a hole for each value that one of the names stands for; longest values first."""
+    inside = [(part, name) for part, name in names.texts if name.startswith(prefixes) and part in text]
+    if not inside or len(text) > 5_000:
+        return text
+    made, place = [], 0
+    while place < len(text):
+        for part, name in inside:
+            if text.startswith(part, place) and _is_word(text, place, part):
+                made.append(f"{_OPEN}{name}{_CLOSE}")
+                place += len(part)
+                break
+        else:
+            made.append(text[place])
+            place += 1
+    return "".join(made)
+
+
+def has_holes(masked: str) -> bool:
+    """Whether a masked text says anything that its values do not say alone."""
+    return _OPEN in masked and _HOLE.fullmatch(masked) is None
+
+
+def fill(masked: str, names: Names) -> str | None:
+    """The text for these values; None when one is not known."""
+    missing = False
+
+    def value(hole: re.Match[str]) -> str:
+        nonlocal missing
+        name, form = hole.group(1).rsplit("|", 1)
+        if name not in names.values:
+            missing = True
+            return ""
+        try:
+            return spelled_as(names.values[name], form)
+        except (TypeError, ValueError):
+            missing = True
+            return ""
+
+    filled = _HOLE.sub(value, masked)
+    return None if missing else filled
+
+
+def readable(masked: str) -> str:
+    """A masked text for a person: "{args.order_id} is already cancelled"."""
+    return _HOLE.sub(lambda hole: "{" + hole.group(1).rsplit("|", 1)[0] + "}", masked)
+
+
+def kind_of_text(text: JsonValue, names: Names) -> str:
+    """What is left of a message without arguments, numbers and quotes: equal for the same kind."""
+    bare = _HOLE.sub("@", mask(str(text), names))
+    bare = _QUOTED.sub("@", _DIGITS.sub("#", bare))
+    return bare if len(bare) < 200 else "long text"
+
+
+def _is_word(text: str, place: int, part: str) -> bool:
+    end = place + len(part)
+    before, after = text[place - 1 : place], text[end : end + 1]
+    if part[0].isalnum() and (before.isalnum() or (before == "." and part[0].isdigit())):
+        return False
+    if not part[-1].isalnum():
+        return True
+    decimals = part[-1].isdigit() and after == "." and text[end + 1 : end + 2].isdigit()
+    return not (after.isalnum() or decimals)

@@ -1,0 +1,171 @@
+"""Which form an answer takes: one decision tree per tool, over facts around the call.
+
+A fact that is not known is a branch of its own. Grown on two thirds of the worlds, pruned on the third,
+counted on all: a test that only remembers a world does not survive.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Feature = tuple[str, ...]
+Facts = Mapping[Feature, Hashable]
+
+_DEPTH = 6
+_MOST_VALUES = 60
+_LEAST_WORLDS = 5  # to hold a third of them out
+
+
+class Case(NamedTuple):
+    """One recorded call: facts around it, the form of its answer, its world."""
+
+    facts: Facts
+    form: str
+    world: str
+
+
+@dataclass(slots=True)
+class Node:
+    """A test with three branches, or a leaf (no feature)."""
+
+    counts: Counter[str]
+    feature: Feature | None = None
+    value: Hashable = None
+    branches: tuple["Node | None", "Node | None", "Node | None"] = (None, None, None)  # equal, other, unknown
+
+    def branch(self, facts: Facts) -> int:
+        """Which way these facts go."""
+        assert self.feature is not None
+        if self.feature not in facts:
+            return 2
+        return 0 if facts[self.feature] == self.value else 1
+
+
+class Prediction(NamedTuple):
+    """The likeliest form, how pure its leaf is, and the tests that led there (feature, value, outcome)."""
+
+    form: str
+    purity: float
+    path: tuple[tuple[Feature, Hashable, int], ...]
+    cases: int
+
+
+def grow(cases: Sequence[Case]) -> Node:
+    """Make the tree of one tool."""
+    worlds = sorted({case.world for case in cases})
+    held_out = set(worlds[::3]) if len(worlds) >= _LEAST_WORLDS else set()
+    root = _grown([case for case in cases if case.world not in held_out], _DEPTH)
+    held = [case for case in cases if case.world in held_out]
+    if held:
+        root = _pruned(root, held)
+    return _recounted(root, cases)
+
+
+def predict(root: Node, facts: Facts) -> Prediction:
+    """Follow the facts to a leaf."""
+    node, path, doubt = root, [], 1.0
+    while node.feature is not None:
+        way = node.branch(facts)
+        path.append((node.feature, node.value, way))
+        follower = node.branches[way]
+        if follower is None:  # no recording went this way
+            doubt = 0.8
+            break
+        node = follower
+    form, count = node.counts.most_common(1)[0]
+    total = node.counts.total()
+    kinds = len(node.counts)
+    return Prediction(form, doubt * (count + 0.2) / (total + 0.5 + 0.2 * kinds), tuple(path), count)
+
+
+def _grown(cases: Sequence[Case], depth: int) -> Node:
+    counts = Counter(case.form for case in cases)
+    best = _best_test(cases, counts) if depth and len(counts) > 1 and len(cases) >= 4 else None
+    if best is None:
+        return Node(counts)
+    node = Node(counts, *best)
+    parts = _split(node, cases)
+    node.branches = (
+        _grown(parts[0], depth - 1),
+        _grown(parts[1], depth - 1) if parts[1] else None,
+        _grown(parts[2], depth - 1) if parts[2] else None,
+    )
+    return node
+
+
+def _best_test(cases: Sequence[Case], counts: Counter[str]) -> tuple[Feature, Hashable] | None:
+    by_value: dict[Feature, dict[Hashable, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for facts, form, _ in cases:
+        for feature, value in facts.items():
+            by_value[feature][value][form] += 1
+    whole = _entropy(counts)
+    best: tuple[float, Feature, Hashable] | None = None
+    for feature, values in by_value.items():
+        if len(values) > _MOST_VALUES:
+            continue
+        known: Counter[str] = Counter()
+        for forms in values.values():
+            known.update(forms)
+        unknown = counts - known
+        without = _entropy(unknown)
+        if len(values) == 1 and not unknown:
+            continue
+        for value, forms in sorted(values.items(), key=lambda item: (-item[1].total(), str(item[0])))[:6]:
+            if forms.total() < 2:
+                continue
+            gain = whole - without - _entropy(forms) - _entropy(known - forms)
+            worth = gain - _penalty(feature)
+            if gain > 0.5 and gain > 0.03 * whole and (best is None or worth > best[0] + 1e-9):
+                best = (worth, feature, value)
+    return None if best is None else best[1:]
+
+
+def _penalty(feature: Feature) -> float:
+    """Simple tests win ties; an argument's own value is the least to be trusted."""
+    own = 0.15 if feature[0] == "is" and feature[1].startswith("args.") else 0.0
+    return own + 0.1 * (feature[0] == ">") + 0.002 * sum(map(len, feature))
+
+
+def _entropy(counts: Counter[str]) -> float:
+    """Bits to tell the forms apart, over all cases."""
+    total = counts.total()
+    return -sum(count * math.log2(count / total) for count in counts.values()) if total else 0.0
+
+
+def _split(node: Node, cases: Sequence[Case]) -> tuple[list[Case], list[Case], list[Case]]:
+    parts: tuple[list[Case], list[Case], list[Case]] = ([], [], [])
+    for case in cases:
+        parts[node.branch(case.facts)].append(case)
+    return parts
+
+
+def _pruned(node: Node, held: Sequence[Case]) -> Node:
+    """Cut what does not help on worlds that the tree was not grown from."""
+    if node.feature is None:
+        return node
+    first, second, third = (
+        _pruned(branch, part) if branch is not None else None
+        for branch, part in zip(node.branches, _split(node, held), strict=True)
+    )
+    kept = Node(node.counts, node.feature, node.value, (first, second, third))
+    flat = node.counts.most_common(1)[0][0]
+    by_flat = sum(case.form == flat for case in held)
+    by_tree = sum(case.form == predict(kept, case.facts).form for case in held)
+    return kept if by_tree > by_flat else Node(node.counts)
+
+
+def _recounted(node: Node, cases: Sequence[Case]) -> Node:
+    counts = Counter(case.form for case in cases) or node.counts
+    if node.feature is None:
+        return Node(counts)
+    first, second, third = (
+        _recounted(branch, part)
+        if branch is not None
+        else Node(Counter(one.form for one in part))
+        if part
+        else None
+        for branch, part in zip(node.branches, _split(node, cases), strict=True)
+    )
+    return Node(counts, node.feature, node.value, (first, second, third))

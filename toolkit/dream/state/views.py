@@ -1,0 +1,154 @@
+"""What is known of a world: views, i.e. the last known answer of each read, with who said so and when.
+
+A state is a value: a call makes a new one from it and leaves the old one alone, so siblings share what they
+have in common. Open world: a read that nobody told is unknown, not absent.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+
+from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.values import fields, is_key, is_scalar, walk
+from dreamgym_kit.plain import JsonValue
+
+ViewKey = tuple[str, str]
+"""A read tool and its spelled arguments; pseudo-reads have names like "probe:tool"."""
+
+_MOST_RECORDS = 400
+
+
+@lru_cache(maxsize=200_000)
+def args_of(spelled: str) -> Mapping[str, JsonValue]:
+    """Arguments from their spelling; do not change them."""
+    args: Mapping[str, JsonValue] = json.loads(spelled)
+    return args
+
+
+class View:
+    """One read and what it says.
+
+    Attributes:
+        tool: the read, or a pseudo-read.
+        spelled: its arguments (`values.spell`).
+        observation: what it answers; shared, never changed.
+        confidence: 0..1, that it would still answer so.
+        source: "recorded" (in this world, before the episode), "told" (the agent saw it) or "rule".
+        step: how many writes the episode had seen when it was said.
+    """
+
+    def __init__(
+        self,
+        tool: str,
+        spelled: str,
+        observation: JsonValue,
+        *,
+        confidence: float,
+        source: str,
+        step: int = 0,
+        like: "View | None" = None,
+    ) -> None:
+        self.tool, self.spelled, self.observation = tool, spelled, observation
+        self.confidence, self.source, self.step = confidence, source, step
+        if like is not None:  # the same words: what was found in them is found again
+            for name in ("index", "named"):
+                if name in like.__dict__:
+                    self.__dict__[name] = like.__dict__[name]
+
+    @property
+    def args(self) -> Mapping[str, JsonValue]:
+        """The read's arguments."""
+        return args_of(self.spelled)
+
+    def believed(self, confidence: float) -> "View":
+        """The same view, held with another confidence."""
+        return View(
+            self.tool,
+            self.spelled,
+            self.observation,
+            confidence=confidence,
+            source=self.source,
+            step=self.step,
+            like=self,
+        )
+
+    @cached_property
+    def index(self) -> dict[str, list[tuple[str, str | None, JsonValue]]]:
+        """By text of a value: (pattern, field, record) of each record that has it, and the read's own
+        arguments as (argument, None, None)."""
+        found: dict[str, list[tuple[str, str | None, JsonValue]]] = {}
+        for name, value in self.args.items():
+            if is_key(value):
+                found.setdefault(str(value), []).append((name, None, None))
+        if failed(self.observation):
+            return found
+        for count, (path, item) in enumerate(walk(self.observation, depth=6)):
+            if count > _MOST_RECORDS:
+                break
+            pattern = ".".join("[]" if isinstance(part, int) else part for part in path)
+            if isinstance(item, dict):
+                for name, value in item.items():
+                    if is_key(value):
+                        found.setdefault(str(value), []).append((pattern, name, item))
+                    elif isinstance(value, (dict, list)):
+                        found.setdefault(name, []).append((pattern, "{}", value))
+            elif isinstance(item, list):
+                for value in item:
+                    if is_key(value):
+                        found.setdefault(str(value), []).append((pattern, "[]", value))
+        return found
+
+    @cached_property
+    def named(self) -> dict[str, JsonValue]:
+        """Its fields by name, for reads without arguments (see `names`)."""
+        if failed(self.observation):
+            return {f"view.{self.tool}.failed": True}
+        named: dict[str, JsonValue] = {}
+        for path, value in fields(self.observation).items():
+            named[f"view.{self.tool}.{path}"] = value
+            if isinstance(value, list) and value and isinstance(value[0], dict):
+                for name in list(value[0])[:6]:
+                    column = [row.get(name) for row in value if isinstance(row, dict)]
+                    if all(is_scalar(cell) for cell in column):
+                        named[f"view.{self.tool}.{path}[].{name}"] = column
+        return named
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known after some calls.
+
+    Attributes:
+        views: by read and arguments.
+        line: the node of the recorded writes that led here (see `lineage`); -1 when no recording did so.
+        sure: 0..1, that the writes so far went as the dream says.
+        writes: how many writes there were.
+        done: the writes that succeeded, as (tool, spelled arguments).
+        minted: by write tool, how often it has succeeded.
+    """
+
+    views: Mapping[ViewKey, View]
+    line: int = -1
+    sure: float = 1.0
+    writes: int = 0
+    done: frozenset[ViewKey] = frozenset()
+    minted: Mapping[str, int] = field(default_factory=dict)
+
+    def told(self, view: View) -> "State":
+        """The state after a read said this."""
+        return replace(self, views={**self.views, (view.tool, view.spelled): view})
+
+    def get(self, tool: str, spelled: str) -> View | None:
+        """What a read is known to answer."""
+        return self.views.get((tool, spelled))
+
+    def without_args(self) -> Iterator[View]:
+        """The views of reads that take no arguments, pseudo-reads among them."""
+        return (view for (_, spelled), view in self.views.items() if spelled == "{}")
+
+    def find(self, text: str) -> Iterator[tuple[View, str, str | None, JsonValue]]:
+        """Where a value occurs: view, pattern, field and record; field is None for a read's own argument."""
+        for view in self.views.values():
+            for pattern, name, record in view.index.get(text, ()):
+                yield view, pattern, name, record

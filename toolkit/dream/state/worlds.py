@@ -1,0 +1,55 @@
+"""What recordings say about one world: the state that an episode starts with, and what a node tells."""
+
+from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Step
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.views import State, View, ViewKey, args_of
+from dreamgym_kit.plain import JsonValue
+
+_AT_START = 0.99  # recorded before any write
+_UNTOUCHED = 0.93  # recorded after writes that are known to leave it alone
+
+
+def reads_at(pool: Pool, models: ToolModels, node: int, without: str | None) -> dict[ViewKey, JsonValue]:
+    """The reads and pseudo-reads that were recorded at a node."""
+    told: dict[ViewKey, JsonValue] = {}
+    for (tool, spelled), seen in pool.told(node, without).items():
+        writes = tool in models.writes
+        if not writes:
+            told[tool, spelled] = seen
+        step = Step(tool, args_of(spelled), spelled, seen, writes=writes, failed=failed(seen))
+        told.update({(name, "{}"): value for name, value in models.pseudo_reads(step).items()})
+    return told
+
+
+def start(pool: Pool, models: ToolModels, world: str, without: str | None = None) -> State:
+    """The state of a world before an episode.
+
+    Args:
+        without: an episode that must not explain itself; what only it has seen is left out.
+    """
+    views: dict[ViewKey, View] = {}
+    for episode in pool.episodes.get(world, ()) if models.rules else ():
+        if episode.id != without:
+            _carry_back(views, models, episode.steps)
+    node = pool.root(world)
+    if node != OFF_RECORD:
+        for key, seen in reads_at(pool, models, node, without).items():
+            views[key] = View(*key, seen, confidence=_AT_START, source="recorded")
+    return State(views, node)
+
+
+def _carry_back(views: dict[ViewKey, View], models: ToolModels, steps: tuple[Step, ...]) -> None:
+    """Reads after writes that do not touch them were true before those writes as well."""
+    written: list[tuple[str, str]] = []
+    for step in steps:
+        if models.advances(step):
+            written.append((step.tool, models.form(step)))
+        elif not step.writes and written and all(_leaves(models, write, step.tool) for write in written):
+            key = (step.tool, step.spelled)
+            views.setdefault(key, View(*key, step.seen, confidence=_UNTOUCHED, source="recorded"))
+
+
+def _leaves(models: ToolModels, write: tuple[str, str], read: str) -> bool:
+    rule = models.rules.get(write, {}).get(read)
+    return rule is not None and rule.keeps and rule.same >= 2 and rule.other == rule.other_same
