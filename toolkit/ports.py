@@ -2,10 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Answer, Call, Episode, Task, ToolSpec, Transition, Verdict, World
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Episode,
+    Provenance,
+    Task,
+    ToolSpec,
+    Transition,
+    Verdict,
+    World,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +53,111 @@ class ExperienceModel(Protocol):
         ...
 
 
+TELLING = frozenset(Provenance) - {Provenance.ABSTAINED, Provenance.FAULT}
+"""Answers that say what a tool would say; an abstention or a planned fault says nothing about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HybridQuery:
+    """What to look for, by its words and by its meaning. Held-out rows are never found, whatever is asked."""
+
+    text: str
+    tool: str | None = None
+    world: World | None = None
+    tenant: str = "default"
+    k: int = 8  # most hits
+    not_episode: str | None = None  # the episode that asks: its own rows are no evidence
+    provenances: frozenset[Provenance] = TELLING
+    words_only: bool = False  # leave the embedder out
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A transition that was found, and why it stands where it does."""
+
+    transition: Transition
+    score: float  # of the rank fusion; comparable within one search only
+    places: Mapping[str, int]  # 1-based place among the best by "words" and by "vectors", where it is
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much a buffer may hold."""
+
+    rows: int | None = None  # of any kind; None: no limit
+    dreamt_share: float = 0.5  # 0..1 of all rows: answers that no real tool gave
+    dreamt_lifetime_s: float | None = None  # None: they stay as long as there is room
+
+
+class Embedder(Protocol):
+    """Turns text into vectors whose dot product says how alike two texts are."""
+
+    name: str
+    """Names the vectors: a buffer holds those of one embedder and refuses another."""
+
+    dimension: int
+
+    local: bool
+    """Whether `embed` only computes: quick, needs no network and cannot fail."""
+
+    def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
+        """One row for each text, shape [len(texts), dimension], of length 1 (0 for text that says nothing).
+
+        Equal texts get equal rows, whatever stands beside them. Raises `UserError` when it cannot.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message to a chat model."""
+
+    role: str  # system, user or assistant
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a chat model is asked. Sampling is never left to the server's defaults."""
+
+    messages: Sequence[ChatMessage]
+    schema: Mapping[str, JsonValue] | None = None  # JSON schema of the answer, where the server has that
+    schema_name: str = "answer"
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int = 1024
+    seed: int | None = None
+    affinity: str = ""  # equal texts prefer the same replica, whose prefix cache they share
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """What a chat model said, and what it cost."""
+
+    content: str
+    finish_reason: str = "stop"  # "length": cut off; "abort": the server stopped it
+    model: str = ""  # as the server names what answered
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, read from the server's cache
+    cost_usd: float = 0.0
+    attempts: int = 1  # requests that were sent for it
+    elapsed_s: float = 0.0
+
+
+@runtime_checkable
+class ChatEndpoint(Protocol):
+    """Somewhere that a chat model answers: messages in, message and usage out."""
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        """Ask once and wait for the whole answer; from any event loop, any number at once.
+
+        Raises:
+            EndpointError: no usable answer came within the endpoint's own limits of time, size and tries.
+        """
+        ...
+
+
 class TransitionStore(Protocol):
     """Keeps transitions: writing twice is writing once, and what was acknowledged stays."""
 
@@ -57,6 +176,20 @@ class TransitionStore(Protocol):
         self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
     ) -> Iterator[Transition]:
         """All transitions that match, in the order recorded."""
+        ...
+
+    def search(self, query: HybridQuery) -> list[Hit]:
+        """The rows most like the query: best first, real rows before dreamt ones, none said twice.
+
+        Never gives a row of `query.not_episode`, of another tenant or of the held-out split.
+        """
+        ...
+
+    def evict(self, room: Room, *, now: float | None = None) -> int:
+        """Let rows go until the rest fits; gives how many left. Real rows go last.
+
+        `now` is Unix time in seconds, the clock's where it is left out.
+        """
         ...
 
     def count(self) -> int:

@@ -4,11 +4,14 @@ Keeps all of the port's promise but the durable part: what was put is gone when 
 """
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 from dreamgym_kit.errors import NotJson, StoreError
+from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room
+from dreamgym_kit.replay.eviction import Kept, to_evict
 from dreamgym_kit.replay.records import dump_transition, load_transition
-from dreamgym_kit.vocabulary import Transition, World
+from dreamgym_kit.vocabulary import Provenance, Transition, World
 
 
 class MemoryStore:
@@ -18,7 +21,8 @@ class MemoryStore:
     changes nobody else's, and what no file could take is refused here too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, embedder: Embedder | None = None) -> None:
+        self._chosen = embedder
         self._lines: dict[str, tuple[tuple[str, World, str, str], str]] = {}  # id -> (place, JSON)
         self._lock = threading.Lock()
         self._closed = False
@@ -47,6 +51,31 @@ class MemoryStore:
         for (its_tenant, its_world, its_tool, _), line in self._rows():
             if tenant in (None, its_tenant) and world in (None, its_world) and tool in (None, its_tool):
                 yield load_transition(line)
+
+    def search(self, query: HybridQuery) -> list[Hit]:
+        """See `TransitionStore.search`; looks at every row."""
+        from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+        from dreamgym_kit.adapters.stores.memory_search import search_all
+
+        if self._chosen is None:
+            self._chosen = HashedEmbedder()
+        rows = {number: load_transition(line) for number, (_, line) in enumerate(self._rows())}
+        found = search_all(rows, query, self._chosen)
+        return [Hit(rows[one.row], one.score, one.places) for one in found]
+
+    def evict(self, room: Room, *, now: float | None = None) -> int:
+        """See `TransitionStore.evict`."""
+        with self._lock:
+            self._refuse_closed()
+            rows = [load_transition(line) for _, line in self._lines.values()]
+            kept = [
+                Kept(number, row.answer.provenance is Provenance.REAL, row.recorded_at)
+                for number, row in enumerate(rows)
+            ]
+            leaving = to_evict(kept, room, now=time.time() if now is None else now)
+            for number in leaving:
+                del self._lines[rows[number].id]
+        return len(leaving)
 
     def count(self) -> int:
         """See `TransitionStore.count`."""

@@ -11,21 +11,41 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
 from dreamgym_kit.adapters.stores.sqlite_file import connect, connect_to_read, create, is_new, write_ahead
+from dreamgym_kit.adapters.stores.sqlite_migrations import migrate
+from dreamgym_kit.adapters.stores.sqlite_places import (
+    Searchable,
+    Vectors,
+    add,
+    drop,
+    embedder_of,
+    fill_in,
+    searchable,
+    spelled,
+)
+from dreamgym_kit.adapters.stores.sqlite_search import Source, SqliteSearch
 from dreamgym_kit.errors import NotJson, StoreError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room
+from dreamgym_kit.replay.eviction import Kept, to_evict
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
-from dreamgym_kit.vocabulary import Transition, World
+from dreamgym_kit.replay.retrieval import may_be_found
+from dreamgym_kit.vocabulary import Provenance, Transition, World
 
 LOCK_WAIT_S = 5.0
 _PAGE = 256  # rows read at a time by `scan`: bounds memory and holds no snapshot between pages
 
+_SELECT = "select seq, id, tenant, world, tool, key, payload from transitions"
 _INSERT = """insert into transitions (id, tenant, world, tool, key, payload) values (?, ?, ?, ?, ?, ?)
     on conflict (id) do nothing"""
 
@@ -38,6 +58,8 @@ class SqliteStore:
         read_only: never writes; works on files and folders that cannot be written.
         survive_power_cut: wait for the disk at every put (`synchronous=FULL`), slower.
         lock_wait_s: how long a put waits for other processes before it gives up.
+        embedder: makes the vectors of `search`; the hashed one where the file's vectors are its own or
+            there are none yet.
 
     Raises:
         StoreError: no buffer, a newer or damaged one, or one that cannot be opened; nothing was touched.
@@ -50,6 +72,7 @@ class SqliteStore:
         read_only: bool = False,
         survive_power_cut: bool = False,
         lock_wait_s: float = LOCK_WAIT_S,
+        embedder: Embedder | None = None,
     ) -> None:
         self._path = Path(path)
         self._read_only = read_only
@@ -62,6 +85,15 @@ class SqliteStore:
         if is_new(self._path):
             self._make()
         self._reader = connect_to_read(self._path, read_only=read_only, lock_wait_s=lock_wait_s)
+        self._chosen = embedder
+        self._searching = threading.Lock()
+        self._search: SqliteSearch | None = None
+        if embedder is not None:
+            try:
+                self._check_embedder(embedder)
+            except BaseException:
+                self._reader.close()
+                raise
 
     def put(self, transitions: Sequence[Transition]) -> int:
         """See `TransitionStore.put`."""
@@ -70,16 +102,9 @@ class SqliteStore:
         rows = [self._row(transition) for transition in transitions]
         if not rows:
             return 0
-        deadline = time.monotonic() + self._lock_wait_s
-        if not self._writing.acquire(timeout=self._lock_wait_s):
-            raise StoreError(
-                f"{self._path}: other threads have been writing for {self._lock_wait_s:g} s; put less at once"
-            )
-        try:
-            with named(self._path):
-                return self._insert(rows, deadline)
-        finally:
-            self._writing.release()
+        searched, vectors = self._searchable(transitions)
+        with self._writing_by() as deadline:
+            return self._insert(rows, searched, vectors, deadline)
 
     def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
         """See `TransitionStore.exact`."""
@@ -90,6 +115,38 @@ class SqliteStore:
     ) -> Iterator[Transition]:
         """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
         return self._scan(tenant=tenant, tool=tool, world=world)
+
+    def search(self, query: HybridQuery) -> list[Hit]:
+        """See `TransitionStore.search`.
+
+        Raises:
+            StoreError: also where the vectors are those of an embedder that was not given, and a
+                read-only buffer of an older version.
+        """
+        search = self._opened_search(words_only=query.words_only)
+        found = search.best(query)
+        rows = self._transitions([one.row for one in found])
+        hits = [Hit(rows[one.row], one.score, one.places) for one in found if one.row in rows]
+        for hit in hits:
+            self._check_hit(hit.transition, query)
+        return hits
+
+    def evict(self, room: Room, *, now: float | None = None) -> int:
+        """See `TransitionStore.evict`."""
+        if self._read_only:
+            raise StoreError(f"{self._path}: was opened read-only; open it without read_only to evict rows")
+        with self._writing_by() as deadline, self._transaction(deadline) as writer:
+            rows = writer.execute("select seq, provenance, recorded_at from places order by seq").fetchall()
+            kept = [Kept(seq, provenance == Provenance.REAL, at) for seq, provenance, at in rows]
+            leaving = to_evict(kept, room, now=time.time() if now is None else now)
+            return drop(writer, self._leaving(writer, leaving))
+
+    @property
+    def embedder(self) -> tuple[str, int] | None:
+        """Name and dimension of the embedder whose vectors the file keeps; None where there are none yet."""
+        if self._version() < 2:
+            return None
+        return embedder_of(self._select("select name, value from facts", ()))
 
     def count(self) -> int:
         """See `TransitionStore.count`."""
@@ -117,20 +174,71 @@ class SqliteStore:
         except NotJson as error:
             raise StoreError(f"{self._path}: a transition cannot be stored, so none was: {error}") from error
 
-    def _insert(self, rows: list[tuple[str, ...]], deadline: float) -> int:
+    def _searchable(self, transitions: Sequence[Transition]) -> tuple[dict[str, Searchable], Vectors | None]:
+        """What search keeps of rows, made before anybody has to wait for a lock."""
+        rows = {transition.id: searchable(transition) for transition in transitions}
+        embedder = self._embedder()
+        if embedder is None or not embedder.local:
+            return rows, None  # the first search makes the vectors: a put must not wait for a network
+        vectors = embedder.embed([row.text for row in rows.values()])
+        return rows, Vectors(embedder, dict(zip(rows, vectors, strict=True)))
+
+    def _insert(
+        self,
+        rows: list[tuple[str, ...]],
+        searched: Mapping[str, Searchable],
+        vectors: Vectors | None,
+        deadline: float,
+    ) -> int:
+        with self._transaction(deadline) as writer:
+            (last,) = writer.execute("select coalesce(max(seq), 0) from transitions").fetchone()
+            new = writer.executemany(_INSERT, rows).rowcount
+            added = writer.execute("select seq, id from transitions where seq > ? order by seq", (last,))
+            add(writer, [(seq, name, searched[name]) for seq, name in added if name in searched], vectors)
+        return new
+
+    def _keep_vectors(self, vectors: Sequence[tuple[int, NDArray[np.float32]]]) -> None:
+        embedder = self._embedder()
+        if self._read_only or embedder is None:
+            return
+        with self._writing_by() as deadline, self._transaction(deadline) as writer:
+            fill_in(writer, embedder, vectors)
+
+    def _leaving(self, writer: sqlite3.Connection, seqs: Iterable[int]) -> Iterator[tuple[int, Transition]]:
+        for seq in seqs:
+            found = writer.execute(f"{_SELECT} where seq = ?", (seq,)).fetchone()
+            if found is None:
+                raise damaged(self._path, f"row {seq}: it has a place and no content")
+            yield seq, self._read(seq, found[1:])
+
+    @contextmanager
+    def _writing_by(self) -> Iterator[float]:
+        """Hold this store's writing; gives the time by which locks of others must be had."""
+        deadline = time.monotonic() + self._lock_wait_s
+        if not self._writing.acquire(timeout=self._lock_wait_s):
+            raise StoreError(
+                f"{self._path}: other threads have been writing for {self._lock_wait_s:g} s; put less at once"
+            )
+        try:
+            with named(self._path):
+                yield deadline
+        finally:
+            self._writing.release()
+
+    @contextmanager
+    def _transaction(self, deadline: float) -> Iterator[sqlite3.Connection]:
         writer = self._open_writer()
         waiting_ms = max(0, round((deadline - time.monotonic()) * 1000))
         writer.execute(f"pragma busy_timeout = {waiting_ms}")
         try:
             # At once the writer: a read that becomes a write fails without waiting when another was first.
             writer.execute("begin immediate")
-            new = writer.executemany(_INSERT, rows).rowcount
+            yield writer
             writer.execute("commit")
         except BaseException:
             if writer.in_transaction:  # a full disk has rolled back by itself
                 writer.execute("rollback")
             raise
-        return new
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._closed:
@@ -140,6 +248,7 @@ class SqliteStore:
             try:
                 write_ahead(writer, self._lock_wait_s)
                 writer.execute(f"pragma synchronous = {self._synchronous}")
+                migrate(writer, self._path)
             except BaseException:
                 writer.close()
                 raise
@@ -150,9 +259,9 @@ class SqliteStore:
         self, *, tenant: str | None, tool: str | None, world: World | None, key: str | None = None
     ) -> Iterator[Transition]:
         wanted = {
-            "tenant": None if tenant is None else _ascii(tenant),
+            "tenant": None if tenant is None else spelled(tenant),
             "world": None if world is None else _world(world),
-            "tool": None if tool is None else _ascii(tool),
+            "tool": None if tool is None else spelled(tool),
             "key": key,
         }
         given = {column: value for column, value in wanted.items() if value is not None}
@@ -160,8 +269,7 @@ class SqliteStore:
         # Without a key the pages follow the table, one pass in all; an index would be sorted for each page.
         way = "not indexed" if key is None else "indexed by transitions_exact"
         query = (  # made of our own words; what was asked for is bound
-            f"select seq, id, tenant, world, tool, key, payload from transitions {way} "  # noqa: S608
-            f"where {where} order by seq limit {_PAGE}"
+            f"{_SELECT} {way} where {where} order by seq limit {_PAGE}"
         )
         (last,) = self._select("select max(seq) from transitions", ())[0]
         seq = 0
@@ -174,6 +282,70 @@ class SqliteStore:
                 yield self._read(seq, columns)
             if len(page) < _PAGE:
                 return
+
+    def _opened_search(self, *, words_only: bool) -> SqliteSearch:
+        if self._version() < 2:
+            if self._read_only:
+                raise StoreError(
+                    f"{self._path}: was written by an older dreamgym-kit that kept nothing to search by; "
+                    "open it once without read_only"
+                )
+            with self._writing_by():
+                self._open_writer()
+        embedder = self._embedder()
+        if embedder is None and not words_only:
+            name, dimension = self.embedder or ("", 0)
+            raise StoreError(
+                f"{self._path}: its vectors are of embedder '{name}' ({dimension} numbers), which was not "
+                "given; open it with that one, or search by words only"
+            )
+        with self._searching:
+            if self._search is None:
+                source = Source(self._path, self._select, self._transitions, self._keep_vectors)
+                self._search = SqliteSearch(source, embedder)
+            return self._search
+
+    def _embedder(self) -> Embedder | None:
+        """The one that was given, or the hashed one where the file is free for it or already its own."""
+        if self._chosen is None:
+            from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+
+            hashed = HashedEmbedder()
+            if self.embedder in (None, (hashed.name, hashed.dimension)):
+                self._chosen = hashed
+        return self._chosen
+
+    def _check_embedder(self, embedder: Embedder) -> None:
+        kept = self.embedder
+        if kept is not None and kept != (embedder.name, embedder.dimension):
+            raise StoreError(
+                f"{self._path}: its vectors are of embedder '{kept[0]}' ({kept[1]} numbers), not "
+                f"'{embedder.name}' ({embedder.dimension}); open it with that one, or export it and import "
+                "the rows into a new buffer"
+            )
+
+    def _version(self) -> int:
+        return int(self._select("pragma user_version", ())[0][0])
+
+    def _transitions(self, seqs: Sequence[int]) -> dict[int, Transition]:
+        query = f"{_SELECT} where seq in (select value from json_each(?))"  # noqa: S608  # our own words
+        rows = self._select(query, (json.dumps(list(seqs)),))
+        return {seq: self._read(seq, columns) for seq, *columns in rows}
+
+    def _check_hit(self, found: Transition, query: HybridQuery) -> None:
+        """What the index says of a row is compared with the row itself."""
+        right = (
+            found.tenant == query.tenant
+            and query.tool in (None, found.call.tool)
+            and query.world in (None, found.world)
+            and found.episode != query.not_episode
+            and found.answer.provenance in query.provenances
+            and may_be_found(found)
+        )
+        if not right:
+            raise damaged(
+                self._path, f"transition {found.id}: its place says something else than its content"
+            )
 
     def _select(self, query: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         with self._reading, named(self._path):
@@ -199,14 +371,9 @@ class SqliteStore:
 def _columns(record: Mapping[str, JsonValue], transition: Transition) -> tuple[str, ...]:
     """What a row can be found by: id, tenant, world, tool, key."""
     call = transition.call
-    places = (_ascii(transition.tenant), _world(transition.world), _ascii(call.tool), call.key)
+    places = (spelled(transition.tenant), _world(transition.world), spelled(call.tool), call.key)
     return (record.get("id", ""), *places)
 
 
-def _ascii(text: str) -> str:
-    """Spell any text, also lone surrogates and NUL, so that SQLite keeps it; plain names stay as they are."""
-    return json.dumps(text)[1:-1]
-
-
 def _world(world: World) -> str:
-    return _ascii(str(world))
+    return spelled(str(world))

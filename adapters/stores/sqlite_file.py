@@ -12,10 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
+from dreamgym_kit.adapters.stores.sqlite_places import SEARCH_TABLES
 from dreamgym_kit.errors import StoreError
 
 APPLICATION_ID = 0x44524D47  # "DRMG", in the file header at byte 68
-SCHEMA = 1  # `user_version`, in the file header at byte 60
+SCHEMA = 2  # `user_version`, in the file header at byte 60
 _MAGIC = b"SQLite format 3\x00"
 
 # seq is never used twice, so that its order stays the order recorded even where rows get deleted.
@@ -31,6 +32,7 @@ _TABLES = (
         payload text not null
     )""",
     "create index transitions_exact on transitions (tenant, world, tool, key)",
+    *SEARCH_TABLES,
     f"pragma application_id = {APPLICATION_ID}",
     f"pragma user_version = {SCHEMA}",
 )

@@ -17,6 +17,7 @@ import pytest
 from dreamgym_kit.adapters.stores import sqlite, sqlite_file
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
+from dreamgym_kit.ports import HybridQuery
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
 
 ROWS = [
@@ -67,6 +68,7 @@ def look(path: Path, *, read_only: bool) -> str:
         with closing(SqliteStore(path, read_only=read_only)) as store:
             store.count()
             found = [*store.scan(), *store.exact("tool_1", ROWS[0].call.key, World())]
+            found += [hit.transition for hit in store.search(HybridQuery("tool_1 7 xxx"))]
     except StoreError as error:
         named = str(error).startswith(f"{path}: ") and "\n" not in str(error)
         return "named" if named else "unnamed"
@@ -139,7 +141,7 @@ def test_a_newer_buffer_is_refused_and_not_touched(tmp_path: Path, healthy: byte
     path = tmp_path / "newer.db"
     path.write_bytes(healthy[:60] + (9).to_bytes(4, "big") + healthy[64:])
     before = path.read_bytes()
-    said = "was written by a newer dreamgym-kit (schema 9, this one knows 1); nothing was touched: "
+    said = "was written by a newer dreamgym-kit (schema 9, this one knows 2); nothing was touched: "
     assert refusal(path) == f"{said}update dreamgym-kit"
     assert path.read_bytes() == before
 

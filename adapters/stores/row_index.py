@@ -1,0 +1,195 @@
+"""What search knows of every row, in memory: where it belongs, and its vector beside those of its tool.
+
+Decides the layout. A question nearly always names a tool, so the vectors of one tenant's tool lie in one
+block and are all compared, exactly; nothing is approximated and nothing has to be rebuilt. The facts that
+filters ask for are columns over all rows, looked at only for the best few.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dreamgym_kit.adapters.stores.growing import Growing
+from dreamgym_kit.adapters.stores.word_scores import Numbers, best
+from dreamgym_kit.vocabulary import Provenance
+
+_PROVENANCES = list(Provenance)
+_NUMBER = {str(provenance): number for number, provenance in enumerate(_PROVENANCES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row belongs; names are spelled as the file spells them."""
+
+    seq: int  # rising
+    tenant: str
+    world: str
+    tool: str
+    episode: str
+    provenance: str
+    same: int
+    terms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The filters of a query; names are spelled as the file spells them."""
+
+    tenant: str
+    tool: str | None
+    world: str | None
+    not_episode: str | None
+    provenances: frozenset[Provenance]
+
+
+class _Block:
+    """One tenant's rows of one tool."""
+
+    def __init__(self, dimension: int) -> None:
+        self.members = Growing(np.int64)  # positions among all rows
+        self.vectors = Growing(np.float32, dimension)  # of zeros where there is none yet
+
+
+class RowIndex:
+    """All rows that may be found; grows at the end, and rows can be dropped."""
+
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+        self._columns = {name: Growing(np.int64) for name in ("seq", "block", "at", "same", "terms")}
+        self._columns |= {name: Growing(np.int64) for name in ("episode", "world")}
+        self._provenance = Growing(np.int8)
+        self._alive = Growing(np.bool_)
+        self._embedded = Growing(np.bool_)
+        self._blocks: list[_Block] = []
+        self._number: dict[tuple[str, str], int] = {}  # (tenant, tool) -> block
+        self._names: dict[str, int] = {}  # of episodes and worlds
+        self._terms = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, dropped ones left out."""
+        return int(np.count_nonzero(self._alive.used))
+
+    @property
+    def average_terms(self) -> float:
+        """Mean of terms over all rows."""
+        return self._terms / max(1, self.rows)
+
+    def extend(self, places: Sequence[Place], vectors: Sequence[NDArray[np.float32] | None]) -> None:
+        """Add rows behind those that are there."""
+        if not places:
+            return
+        first = len(self._alive.used)
+        blocks = [self._block(place) for place in places]
+        at = np.empty(len(places), dtype=np.int64)
+        numbers = np.array(blocks)
+        for number in np.unique(numbers):
+            new = np.flatnonzero(numbers == number)
+            block = self._blocks[number]
+            at[new] = len(block.members.used) + np.arange(len(new))
+            block.members.extend(first + new)
+            empty = np.zeros(self._dimension, dtype=np.float32)
+            given = [vectors[place] for place in new.tolist()]
+            block.vectors.extend(np.array([empty if vector is None else vector for vector in given]))
+        values = {
+            "seq": [place.seq for place in places],
+            "same": [place.same for place in places],
+            "terms": [place.terms for place in places],
+            "episode": [self._name(place.episode) for place in places],
+            "world": [self._name(place.world) for place in places],
+        }
+        for name, column in values.items():
+            self._columns[name].extend(np.array(column, dtype=np.int64))
+        self._columns["block"].extend(numbers)
+        self._columns["at"].extend(at)
+        self._provenance.extend(np.array([_NUMBER[place.provenance] for place in places], dtype=np.int8))
+        self._alive.extend(np.ones(len(places), dtype=np.bool_))
+        self._embedded.extend(np.array([vector is not None for vector in vectors]))
+        self._terms += sum(values["terms"])
+
+    def embed(self, seq: int, vector: NDArray[np.float32]) -> None:
+        """Give a row the vector that it did not have."""
+        for position in self._positions(np.array([seq])):
+            block = self._blocks[self._columns["block"].used[position]]
+            block.vectors.used[self._columns["at"].used[position]] = vector
+            self._embedded.used[position] = True
+
+    def drop(self, seqs: Sequence[int]) -> None:
+        """Forget rows; their vectors stay where they are and are never found again."""
+        positions = self._positions(np.array(seqs, dtype=np.int64))
+        self._terms -= int(self._columns["terms"].used[positions].sum())
+        self._alive.used[positions] = False
+
+    def same(self, seq: int) -> int:
+        """See `retrieval.sameness`."""
+        return int(self._columns["same"].used[self._positions(np.array([seq]))][0])
+
+    def fitting(self, seqs: Numbers, wanted: Wanted) -> tuple[NDArray[np.bool_], Numbers]:
+        """Which of these rows a query may find, and how many terms each of those has."""
+        known = self._columns["seq"].used
+        if not len(known):
+            return np.zeros(len(seqs), dtype=np.bool_), np.empty(0, dtype=np.int64)
+        place = np.minimum(np.searchsorted(known, seqs), len(known) - 1)
+        fits: NDArray[np.bool_] = (known[place] == seqs) & self._fits(place, wanted)
+        return fits, self._columns["terms"].used[place[fits]]
+
+    def nearest(self, asked: NDArray[np.float32], wanted: Wanted, depth: int) -> list[int]:
+        """The rows whose vectors are most like `asked`, best first."""
+        seqs, scores = [], []
+        for (tenant, tool), number in self._number.items():
+            if tenant == wanted.tenant and wanted.tool in (None, tool):
+                found, score = self._nearest_of(self._blocks[number], asked, wanted, depth)
+                seqs.append(found)
+                scores.append(score)
+        if not seqs:
+            return []
+        return best(np.concatenate(seqs), np.concatenate(scores), depth)
+
+    def _nearest_of(
+        self, block: _Block, asked: NDArray[np.float32], wanted: Wanted, depth: int
+    ) -> tuple[Numbers, NDArray[np.float32]]:
+        """Compare all, look at the filters of the best few, and at more of them while too few fit."""
+        scores = block.vectors.used @ asked
+        members, few = block.members.used, 4 * depth
+        while True:
+            if few >= len(scores):
+                near = np.arange(len(scores))
+            else:
+                # Rows within rounding of the last one belong to it: which of them counts is by their order.
+                least = np.partition(scores, len(scores) - few)[len(scores) - few]
+                near = np.flatnonzero(scores >= least - 2e-5)
+            positions = members[near]
+            fits = self._fits(positions, wanted) & self._embedded.used[positions]
+            if np.count_nonzero(fits) >= depth or few >= len(scores):
+                return self._columns["seq"].used[positions[fits]], scores[near[fits]]
+            few *= 8
+
+    def _fits(self, positions: Numbers, wanted: Wanted) -> NDArray[np.bool_]:
+        """The filters that neither a block nor a word of the index answers."""
+        allowed = np.array([provenance in wanted.provenances for provenance in _PROVENANCES])
+        fits: NDArray[np.bool_] = self._alive.used[positions] & allowed[self._provenance.used[positions]]
+        if wanted.not_episode is not None:
+            fits &= self._columns["episode"].used[positions] != self._names.get(wanted.not_episode, -1)
+        if wanted.world is not None:
+            fits &= self._columns["world"].used[positions] == self._names.get(wanted.world, -1)
+        return fits
+
+    def _positions(self, seqs: Numbers) -> Numbers:
+        """Where these rows are; those that nobody knows are left out."""
+        known = self._columns["seq"].used
+        if not len(known):
+            return np.empty(0, dtype=np.int64)
+        place = np.minimum(np.searchsorted(known, seqs), len(known) - 1)
+        positions: Numbers = place[known[place] == seqs]
+        return positions
+
+    def _block(self, place: Place) -> int:
+        number = self._number.setdefault((place.tenant, place.tool), len(self._blocks))
+        if number == len(self._blocks):
+            self._blocks.append(_Block(self._dimension))
+        return number
+
+    def _name(self, text: str) -> int:
+        return self._names.setdefault(text, len(self._names))

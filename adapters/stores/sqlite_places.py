@@ -1,0 +1,166 @@
+"""What the file keeps for search beside the rows themselves: places, words, vectors, rows that left.
+
+Everything here can be made again from the rows, and is written in the same transaction as they are. Held-out
+rows get a place (eviction counts them) but no words and no vector, so that no search can find them.
+Vectors cover the rows up to some row and none after it, so that a process without the embedder may add rows
+and another fills the rest in.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dreamgym_kit.ports import Embedder
+from dreamgym_kit.replay.retrieval import may_be_found, sameness
+from dreamgym_kit.replay.terms import search_text, terms_of
+from dreamgym_kit.vocabulary import Provenance, Transition
+
+# `words` keeps no text and no positions: a tenth of the size, and nothing that we ask for is missing. Our
+# own terms go in, so SQLite only has to split at blanks. `gone` tells other processes which rows left.
+SEARCH_TABLES = (
+    """create table places (
+        seq integer primary key,
+        tenant text not null,
+        world text not null,
+        tool text not null,
+        episode text not null,
+        found integer not null,
+        provenance text not null,
+        recorded_at real not null,
+        same integer not null,
+        terms integer not null
+    )""",
+    """create virtual table words using fts5(
+        text, content='', detail=none, columnsize=0, tokenize="ascii tokenchars '-_@.'"
+    )""",
+    "create virtual table vocabulary using fts5vocab(words, row)",
+    "create table vectors (seq integer primary key, vector blob not null)",
+    "create table gone (number integer primary key autoincrement, seq integer not null)",
+    "create table facts (name text primary key, value text not null)",
+)
+
+_ADD_PLACE = "insert into places values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ADD_WORDS = "insert into words (rowid, text) values (?, ?)"
+_DROP_WORDS = "insert into words (words, rowid, text) values ('delete', ?, ?)"
+_ADD_VECTOR = "insert into vectors (seq, vector) values (?, ?)"
+_WITHOUT_VECTOR = """select seq from places
+    where seq > (select coalesce(max(seq), 0) from vectors) and found = 1 order by seq"""
+_MARK = "§"  # no term has it: a question cannot ask for another tenant's rows
+
+
+@dataclass(frozen=True, slots=True)
+class Searchable:
+    """What is kept for search of one transition, apart from its vector."""
+
+    place: tuple[object, ...]  # without seq
+    words: str | None  # None: never found
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Vectors of new rows by their id, and who made them."""
+
+    embedder: Embedder
+    of: Mapping[str, NDArray[np.float32]]
+
+
+def searchable(transition: Transition) -> Searchable:
+    """Make what is kept for search."""
+    found = may_be_found(transition)
+    text = search_text(transition) if found else ""
+    terms = terms_of(text)
+    real = transition.answer.provenance is Provenance.REAL
+    tenant, world = spelled(transition.tenant), spelled(str(transition.world))
+    tool = spelled(transition.call.tool)
+    scopes = (scope(tenant, real), scope(tenant, real, tool=tool), scope(tenant, real, world=world))
+    place = (
+        *(tenant, world, tool, spelled(transition.episode), int(found)),
+        *(str(transition.answer.provenance), transition.recorded_at, sameness(transition), len(terms)),
+    )
+    return Searchable(place, " ".join((*scopes, *terms)) if found else None, text)
+
+
+def add(
+    connection: sqlite3.Connection, rows: Sequence[tuple[int, str, Searchable]], vectors: Vectors | None
+) -> None:
+    """Write what is kept of new rows (number, id), within the caller's transaction.
+
+    Vectors only where no earlier row waits for its own, and where the file keeps those of this embedder.
+    """
+    whole = vectors is not None and not any_without_vector(connection)
+    connection.executemany(_ADD_PLACE, ((seq, *row.place) for seq, _, row in rows))
+    found = [(seq, name, row.words) for seq, name, row in rows if row.words is not None]
+    connection.executemany(_ADD_WORDS, ((seq, words) for seq, _, words in found))
+    if whole and found and vectors is not None and _keeps(connection, vectors.embedder):
+        _add_vectors(connection, ((seq, vectors.of[name]) for seq, name, _ in found))
+
+
+def fill_in(
+    connection: sqlite3.Connection,
+    embedder: Embedder,
+    vectors: Sequence[tuple[int, NDArray[np.float32]]],
+) -> None:
+    """Write vectors that were missing, unless another process was first or took one of the rows out."""
+    waiting = connection.execute(f"{_WITHOUT_VECTOR} limit ?", (len(vectors),)).fetchall()
+    if [seq for (seq,) in waiting] == [seq for seq, _ in vectors] and _keeps(connection, embedder):
+        _add_vectors(connection, vectors)
+
+
+def _add_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, NDArray[np.float32]]]) -> None:
+    """Write vectors in halves: a dot product of 256 of them is right to 3 digits."""
+    connection.executemany(_ADD_VECTOR, ((seq, vector.astype("<f2").tobytes()) for seq, vector in vectors))
+
+
+def embedder_of(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:
+    """Name and dimension of the embedder whose vectors a file keeps, from its facts; None: none yet."""
+    for name, value in facts:
+        if name == "embedder":
+            kept = json.loads(value)
+            return str(kept["name"]), int(kept["dimension"])
+    return None
+
+
+def _keeps(connection: sqlite3.Connection, embedder: Embedder) -> bool:
+    """Whether the file keeps the vectors of this embedder; says so in it where it kept none."""
+    kept = embedder_of(connection.execute("select name, value from facts").fetchall())
+    if kept is None:
+        value = json.dumps({"name": embedder.name, "dimension": embedder.dimension})
+        connection.execute("insert into facts values ('embedder', ?)", (value,))
+    return kept in (None, (embedder.name, embedder.dimension))
+
+
+def any_without_vector(connection: sqlite3.Connection) -> bool:
+    """Whether a row that may be found has no vector yet."""
+    return connection.execute(f"{_WITHOUT_VECTOR} limit 1").fetchone() is not None
+
+
+def drop(connection: sqlite3.Connection, rows: Iterable[tuple[int, Transition]]) -> int:
+    """Take rows out of every table, within the caller's transaction."""
+    count = 0
+    for seq, transition in rows:
+        words = searchable(transition).words
+        if words is not None:
+            connection.execute(_DROP_WORDS, (seq, words))
+        for table in ("transitions", "places", "vectors"):
+            connection.execute(f"delete from {table} where seq = ?", (seq,))  # noqa: S608  # our own names
+        connection.execute("insert into gone (seq) values (?)", (seq,))
+        count += 1
+    return count
+
+
+def scope(tenant: str, real: bool, *, tool: str | None = None, world: str | None = None) -> str:
+    """A word that just the rows of one tenant (and tool, or world) have, real and dreamt ones apart."""
+    parts = json.dumps([tenant, real, tool, world])
+    return _MARK + hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
+
+
+def spelled(text: str) -> str:
+    """Spell any text, also lone surrogates and NUL, so that SQLite keeps it; plain names stay as they are."""
+    return json.dumps(text)[1:-1]

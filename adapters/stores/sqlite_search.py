@@ -1,0 +1,203 @@
+"""Search over the file: words from its full-text index, vectors and filters from memory.
+
+Decides freshness: before a search the rows that any process added or evicted since the last one are read
+(`data_version` says whether there are any; rows have rising numbers, and so have those that left). Vectors
+that are missing are made and, where the file can be written, kept.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dreamgym_kit.adapters.stores.row_index import Place, RowIndex, Wanted
+from dreamgym_kit.adapters.stores.sqlite_errors import damaged
+from dreamgym_kit.adapters.stores.sqlite_places import scope, spelled
+from dreamgym_kit.adapters.stores.word_scores import best, score_words
+from dreamgym_kit.ports import Embedder, HybridQuery
+from dreamgym_kit.replay.fusion import Fused
+from dreamgym_kit.replay.retrieval import retrieve
+from dreamgym_kit.replay.terms import ASKED, rarest, rarity, search_text, terms_of
+from dreamgym_kit.vocabulary import Provenance, Transition
+
+_PAGE = 4096
+_EMBEDDED = 256  # rows embedded at a time
+_STALE = 0.25  # words are counted again when the rows have grown or shrunk by this share
+_PROVENANCES = frozenset(str(provenance) for provenance in Provenance)
+_SMALL = 2_000  # up to so many rows they are counted at every change
+
+_PLACES = f"""select p.seq, p.tenant, p.world, p.tool, p.episode, p.provenance, p.same, p.terms, v.vector
+    from places p left join vectors v on v.seq = p.seq where p.seq > ? and p.found = 1
+    order by p.seq limit {_PAGE}"""  # noqa: S608  # our own number
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the search needs of the store that it belongs to."""
+
+    path: Path
+    select: Callable[[str, Sequence[object]], list[tuple[Any, ...]]]  # errors are named
+    transitions: Callable[[Sequence[int]], dict[int, Transition]]  # those that are not gone
+    keep_vectors: Callable[[Sequence[tuple[int, NDArray[np.float32]]]], None]  # where that can be
+
+
+class SqliteSearch:
+    """The index of one open store; threads may share it."""
+
+    def __init__(self, source: Source, embedder: Embedder | None) -> None:
+        self._path = source.path
+        self._source = source
+        self._embedder = embedder
+        self._index = RowIndex(embedder.dimension if embedder else 0)
+        self._lock = threading.Lock()
+        self._version = -1
+        self._last = self._last_gone = 0
+        self._without: list[int] = []  # rows without a vector, rising
+        self._rows_with: dict[str, int] = {}
+        self._counted_at = -1  # how many rows there were when words were counted
+
+    def best(self, query: HybridQuery) -> list[Fused]:
+        """The best rows for a query; `Fused.row` is their number in the file."""
+        by_vector = self._embedder is not None and not query.words_only
+        asked = self._embedder.embed([query.text])[0] if self._embedder and by_vector else None
+        terms = terms_of(query.text)
+        with self._lock:
+            self._refresh()
+            if by_vector:
+                self._embed_missing()
+
+            def rank(provenances: frozenset[Provenance], depth: int) -> Mapping[str, Sequence[int]]:
+                wanted = _wanted(query, provenances)
+                rankings = {"words": self._by_words(terms, wanted, depth)}
+                if asked is not None:
+                    rankings["vectors"] = self._index.nearest(asked, wanted, depth)
+                return rankings
+
+            return retrieve(query, rank, self._index.same)
+
+    def _by_words(self, terms: Sequence[str], wanted: Wanted, depth: int) -> list[int]:
+        asked = [*rarest(terms, self._rows_with), *self._new_terms(terms)]
+        if not asked:
+            return []
+        scopes = _scopes(wanted)
+        parts = " union all ".join(
+            f"select {number}, rowid from words where words match ?"  # noqa: S608  # a number of ours
+            for number in range(len(asked))
+        )
+        pairs = self._source.select(parts, [f'{scopes} AND "{term}"' for term in asked])
+        if not pairs:
+            return []
+        table = np.array(pairs, dtype=np.int64)
+        fits, lengths = self._index.fitting(table[:, 1], wanted)
+        weights = np.array([rarity(self._index.rows, self._rows_with.get(term, 1)) for term in asked])
+        rows, numbers = table[fits, 1], table[fits, 0]
+        return best(*score_words(rows, lengths, weights[numbers], self._index.average_terms), depth)
+
+    def _new_terms(self, terms: Sequence[str]) -> list[str]:
+        """Terms that only rows can have that came after words were counted."""
+        if self._counted_at == self._index.rows:
+            return []
+        return [term for term in terms if term not in self._rows_with][:ASKED]
+
+    def _refresh(self) -> None:
+        ((version,),) = self._source.select("pragma data_version", ())
+        if version == self._version:
+            return
+        while page := self._source.select(_PLACES, (self._last,)):
+            self._add(page)
+        self._read_vectors()
+        self._read_gone()
+        self._count_words()
+        self._version = version
+
+    def _read_vectors(self) -> None:
+        """Vectors that another process made of rows that are known here."""
+        if self._without:
+            query = "select seq, vector from vectors where seq >= ? order by seq"
+            made = dict(self._source.select(query, (self._without[0],)))
+            for seq, blob in made.items():
+                vector = self._vector(seq, blob)
+                if vector is not None:
+                    self._index.embed(seq, vector)
+            self._without = [seq for seq in self._without if seq not in made]
+
+    def _read_gone(self) -> None:
+        gone = self._source.select("select number, seq from gone where number > ?", (self._last_gone,))
+        if gone:
+            left = {seq for _, seq in gone if isinstance(seq, int)}
+            self._last_gone = max(number for number, _ in gone)
+            self._index.drop(sorted(left))
+            self._without = [seq for seq in self._without if seq not in left]
+
+    def _add(self, page: list[tuple[Any, ...]]) -> None:
+        places, vectors = [], []
+        for *columns, blob in page:
+            place = self._place(columns)
+            if place.seq <= self._last:  # pages of a damaged file can point back: without this, for ever
+                raise damaged(self._path, f"row {place.seq} after row {self._last}")
+            self._last = place.seq
+            places.append(place)
+            vectors.append(None if blob is None else self._vector(place.seq, blob))
+            if blob is None:
+                self._without.append(place.seq)
+        self._index.extend(places, vectors)
+
+    def _place(self, columns: Sequence[Any]) -> Place:
+        kinds = (int, str, str, str, str, str, int, int)  # of the fields of `Place`, in their order
+        right = all(isinstance(column, kind) for column, kind in zip(columns, kinds, strict=True))
+        place = Place(*columns)
+        if not right or place.provenance not in _PROVENANCES:
+            raise damaged(self._path, f"row {place.seq}: no place where it belongs")
+        return place
+
+    def _vector(self, seq: int, blob: object) -> NDArray[np.float32] | None:
+        if self._embedder is None:
+            return None
+        if not isinstance(blob, bytes) or len(blob) != 2 * self._embedder.dimension:
+            raise damaged(self._path, f"row {seq}: a vector of another size")
+        return np.frombuffer(blob, dtype="<f2").astype(np.float32)
+
+    def _embed_missing(self) -> None:
+        if self._embedder is None:
+            return
+        while self._without:
+            seqs = self._without[:_EMBEDDED]
+            rows = self._source.transitions(seqs)
+            if len(rows) < len(seqs):  # evicted by another process just now: the next refresh says which
+                self._version = -1
+                return
+            vectors = self._embedder.embed([search_text(rows[seq]) for seq in seqs])
+            pairs = list(zip(seqs, vectors, strict=True))
+            self._source.keep_vectors(pairs)
+            for seq, vector in pairs:
+                self._index.embed(seq, vector.astype(np.float16).astype(np.float32))
+            self._without = self._without[len(seqs) :]
+
+    def _count_words(self) -> None:
+        rows = self._index.rows
+        changed = abs(rows - self._counted_at)
+        if self._counted_at < 0 or rows <= _SMALL or changed > _STALE * self._counted_at:
+            self._rows_with = dict(self._source.select("select term, doc from vocabulary", ()))
+            self._counted_at = rows
+
+
+def _wanted(query: HybridQuery, provenances: frozenset[Provenance]) -> Wanted:
+    return Wanted(
+        tenant=spelled(query.tenant),
+        tool=None if query.tool is None else spelled(query.tool),
+        world=None if query.world is None else spelled(str(query.world)),
+        not_episode=None if query.not_episode is None else spelled(query.not_episode),
+        provenances=provenances,
+    )
+
+
+def _scopes(wanted: Wanted) -> str:
+    real = Provenance.REAL in wanted.provenances
+    words = [scope(wanted.tenant, real, tool=wanted.tool)]
+    if wanted.world is not None:
+        words.append(scope(wanted.tenant, real, world=wanted.world))
+    return " AND ".join(f'"{word}"' for word in words)

@@ -1,0 +1,49 @@
+"""Which rows leave a buffer that is too old or too full.
+
+Decides: dreamt rows go first, always. They have a lifetime and may be no more than a share of the rows;
+a real row goes only where a limit on all rows is still passed and no dreamt one is left.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+
+from dreamgym_kit.ports import Room
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the decision needs to know of a row."""
+
+    row: int  # rising in the order recorded
+    real: bool
+    recorded_at: float  # Unix time, seconds; 0 where nobody knows
+
+
+def to_evict(rows: Sequence[Kept], room: Room, *, now: float) -> list[int]:
+    """The rows that have to leave, given all there are in the order recorded.
+
+    Rows of unknown age outlive any lifetime; the share and the limit on all rows take them in their turn.
+    """
+    real = [kept for kept in rows if kept.real]
+    dreamt = [kept for kept in rows if not kept.real]
+    young = [kept for kept in dreamt if not _is_old(kept, room, now)]
+    allowed = min(len(young), _most_dreamt(len(real), room))
+    if room.rows is not None:
+        allowed = min(allowed, max(0, room.rows - len(real)))
+    stay = young[len(young) - allowed :]
+    too_many = 0 if room.rows is None else max(0, len(real) - room.rows)
+    staying = {kept.row for kept in (*stay, *real[too_many:])}
+    return [kept.row for kept in rows if kept.row not in staying]
+
+
+def _is_old(kept: Kept, room: Room, now: float) -> bool:
+    lifetime = room.dreamt_lifetime_s
+    return lifetime is not None and kept.recorded_at > 0 and now - kept.recorded_at > lifetime
+
+
+def _most_dreamt(real: int, room: Room) -> int:
+    share = room.dreamt_share
+    if share >= 1:
+        return 2**62
+    return floor(real * share / (1 - share) + 1e-9)  # 1e-9: 0.1 / 0.9 is a little less than a ninth
