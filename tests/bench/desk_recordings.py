@@ -113,14 +113,24 @@ def walk(seed: int, number: int, calls: int = 14) -> Worked:
         "order_id": [row[0] for row in case.rows["orders"]],
         "payment_id": [row[0] for row in case.rows["payments"]],
     }
+    recent: list[str] = []
+    related = {
+        row[0]: [row[1]] for row in (*case.rows["payments"], *case.rows["orders"], *case.rows["customers"])
+    }
     ids["target_id"] = [*ids["order_id"], *ids["customer_id"]]
     with scratch_desk(case.rows) as desk:
         recorder = Recorder(desk, seed, f"walk-{seed}-{number}")
 
         def pick(argument: str) -> str:
             if argument in ids:
+                if recent and drawn.random() < 0.65:  # people stay with one thing for a while
+                    near = [one for one in recent[-4:] if one in ids[argument]]
+                    if near:
+                        return near[-1]
                 foreign = _FOREIGN.get(argument, ORDER_IDS)
-                return drawn.choice(ids[argument]) if drawn.random() < 0.9 else drawn.choice(foreign)
+                chosen = drawn.choice(ids[argument]) if drawn.random() < 0.9 else drawn.choice(foreign)
+                recent.extend([chosen, *related.get(chosen, ())])
+                return chosen
             if argument == "amount" and drawn.random() < 0.6:
                 return drawn.choice([row[2] for row in case.rows["payments"]])
             return drawn.choice(_WORDS[argument])
@@ -152,19 +162,20 @@ def crawl(seed: int) -> Worked:
         return Worked(f"crawl-{seed}", seed, tuple(recorder.rows))
 
 
-def recorded_half(seed: int, worlds: int, walks: int = 3) -> list[Worked]:
+def recorded_half(seed: int, worlds: int, walks: int = 4) -> list[Worked]:
     """Everything that is recorded of the first half of the worlds."""
-    done = []
+    done: list[Worked] = []
     for number in range(worlds):
         world = TRAIN_SEEDS.start + 1_000 * seed + number
         done += [colleague(world, habits, f"c{place}-{world}") for place, habits in enumerate(COLLEAGUES)]
         done += [walk(world, place) for place in range(walks)]
+        done.append(crawl(world))
     return done
 
 
 def held_out_half(seed: int, worlds: int, walks: int = 2) -> list[Worked]:
     """What is dreamed: other worlds, other tasks."""
-    done = []
+    done: list[Worked] = []
     for number in range(worlds):
         world = TRAIN_SEEDS.start + 1_000 * seed + 500 + number
         done += [colleague(world, habits, f"c{place}-{world}") for place, habits in enumerate(COLLEAGUES)]

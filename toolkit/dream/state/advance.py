@@ -5,6 +5,7 @@ nobody can tell of is forgotten. Confidence goes down only by the rules that a v
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.history import OFF_RECORD, Step
@@ -38,11 +39,12 @@ def advance(
             step.tool, step.spelled, step.seen, confidence=confidence, source="told", step=state.writes
         )
         views.update({(name, "{}"): view for name, view in pseudo.items()})
-        return State(views, line, state.sure, state.writes, state.done, state.minted)
+        return replace(state, views=views, line=line)
     if not models.advances(step):
         views.update({(name, "{}"): view for name, view in pseudo.items()})
-        return State(views, line, state.sure, state.writes, state.done, state.minted)
+        return replace(state, views=views, line=line)
     views = _through_rules(models, state, step, names)
+    gone = tuple(view for key, view in state.views.items() if key not in views)
     views.update({(name, "{}"): view for name, view in pseudo.items()})
     last = {"args": dict(step.args), "answer": step.seen}
     views[LAST + step.tool, "{}"] = View(
@@ -50,7 +52,16 @@ def advance(
     )
     minted = {**state.minted, step.tool: state.minted.get(step.tool, 0) + (not step.failed)}
     done = state.done if step.failed else state.done | {(step.tool, step.spelled)}
-    return State(views, line, state.sure * min(1.0, confidence / TOLD), state.writes + 1, done, minted)
+    return replace(
+        state,
+        views=views,
+        line=line,
+        sure=state.sure * min(1.0, confidence / TOLD),
+        writes=state.writes + 1,
+        done=done,
+        minted=minted,
+        forgotten=(*state.forgotten, *gone),
+    )
 
 
 def forget(models: ToolModels, state: State, tool: str) -> State:
@@ -61,7 +72,10 @@ def forget(models: ToolModels, state: State, tool: str) -> State:
         for key, view in state.views.items()
         if forms and all(key[0] in rules and rules[key[0]].keeps for rules in forms)
     }
-    return State(kept, OFF_RECORD, state.sure, state.writes + 1, state.done, state.minted)
+    gone = tuple(view for key, view in state.views.items() if key not in kept)
+    return replace(
+        state, views=kept, line=OFF_RECORD, writes=state.writes + 1, forgotten=(*state.forgotten, *gone)
+    )
 
 
 def names_after(names: Names, seen: JsonValue) -> Names:
@@ -81,43 +95,39 @@ def _through_rules(models: ToolModels, state: State, step: Step, names: Names) -
     rules = models.rules.get((step.tool, models.form(step)), {})
     after = names_after(names, step.seen)
     views: dict[ViewKey, View] = {}
-    prior = models.keep_prior
     for key, view in state.views.items():
-        if key[0].startswith(LAST):
-            views[key] = view
-            continue
-        rule = rules.get(key[0])
-        if rule is None:
-            support = prior
-        elif not rule.selects(view.args, view.observation, after):
-            support = rule.support_elsewhere(prior)
-        elif rule.keeps:
-            support = rule.support(prior)
-        else:
-            made = rule.apply(view.observation, with_keys(after, view.args))
-            if made is not MISSING:
-                if spell(made) == spell(view.observation):
-                    views[key] = view.believed(view.confidence * rule.support(prior))
-                else:
-                    views[key] = View(
-                        *key,
-                        made,
-                        confidence=view.confidence * rule.support(prior),
-                        source="rule",
-                        step=state.writes,
-                    )
-            continue
-        if support > _DOUBTFUL:
-            views[key] = view.believed(view.confidence * support)
+        kept = view if key[0].startswith(LAST) else _after(models, step.tool, rules.get(key[0]), view, after)
+        if kept is not None:
+            views[key] = kept
     for read, rule in rules.items():
         if rule.program is None and rule.right >= 2:
-            told = _whole(models, read, rule, after, state.writes)
+            told = _whole(models, step.tool, read, rule, after, state.writes)
             if told is not None:
                 views.setdefault((told.tool, told.spelled), told)
     return views
 
 
-def _whole(models: ToolModels, read: str, rule: Rule, names: Names, writes: int) -> View | None:
+def _after(models: ToolModels, write: str, rule: Rule | None, view: View, names: Names) -> View | None:
+    """One view after a write; None when nobody can tell any more."""
+    prior = models.keeps(write, view.tool)
+    if rule is None or not rule.tells(prior):
+        support = prior
+    elif not rule.selects(view.args, view.observation, names):
+        support = rule.support_elsewhere(prior)
+    elif rule.keeps:
+        support = rule.support(prior)
+    else:
+        made = rule.apply(view.observation, with_keys(names, view.args))
+        if made is MISSING:
+            return None
+        support = view.confidence * rule.support(prior)
+        if spell(made) == spell(view.observation):
+            return view.believed(support)
+        return View(view.tool, view.spelled, made, confidence=support, source="rule", step=view.step + 1)
+    return view.believed(view.confidence * support) if support > _DOUBTFUL else None
+
+
+def _whole(models: ToolModels, write: str, read: str, rule: Rule, names: Names, writes: int) -> View | None:
     """A read that nobody has made yet, where the write tells all of its answer."""
     args = {of: names.values[name] for of, name in rule.bind if name in names.values}
     if any(of.startswith(".") for of, _ in rule.bind) or set(args) != models.parameters.get(
@@ -127,5 +137,5 @@ def _whole(models: ToolModels, read: str, rule: Rule, names: Names, writes: int)
     made = rule.apply(MISSING, with_keys(names, args))
     if made is MISSING:
         return None
-    support = TOLD * rule.support(models.keep_prior)
+    support = TOLD * rule.support(models.keeps(write, read))
     return View(read, spell(args), made, confidence=support, source="rule", step=writes)

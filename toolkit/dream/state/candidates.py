@@ -5,7 +5,7 @@ says so: open world, because "not found" of what was merely never seen is the wo
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dreamgym_kit.dream.state.facts import facts_around, known_to_lack
@@ -13,7 +13,7 @@ from dreamgym_kit.dream.state.history import Pool, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.trees import predict
+from dreamgym_kit.dream.state.trees import Feature, predict
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Provenance
@@ -79,11 +79,25 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     if form is None or filled is None:
         return
     support = predicted.purity * form.support
-    presumed = form.failure and "@" in predicted.form and not known_to_lack(predicted.path, facts)
+    presumed = (
+        form.failure
+        and "@" in predicted.form
+        and not known_to_lack(predicted.path, facts)
+        and not _surely_absent(models, state, asked, facts)
+    )
     if presumed:
         support *= _PRESUMED
     why = f"by rule: {'presumed ' if presumed else ''}form seen {predicted.cases} times under these facts"
     yield Candidate(filled.value, Provenance.COMPOSED, support, why)
+
+
+def _surely_absent(models: ToolModels, state: State, asked: Asked, facts: Mapping[Feature, Hashable]) -> bool:
+    """Whether a value that occurs nowhere has always failed in worlds as well known as this one."""
+    return any(
+        facts.get(("seen", f"args.{name}")) is False and state.breadth >= least
+        for (tool, name), least in models.absences.items()
+        if tool == asked.tool
+    )
 
 
 def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candidate]:

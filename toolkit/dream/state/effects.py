@@ -60,6 +60,10 @@ class Rule:
         """Whether the write leaves this read alone."""
         return self.program == ()
 
+    def tells(self, prior: float) -> bool:
+        """Whether it says more than that writes seldom touch reads: seen on both sides, or mostly right."""
+        return self.same + self.changed + self.other > 0 or (self.right >= 2 and self.support(prior) > prior)
+
     def support(self, prior: float) -> float:
         """0..1, that the view is right after the rule; `prior` is the share of reads that writes leave alone."""
         if self.keeps:
@@ -147,8 +151,15 @@ def _binding(examples: Sequence[Example]) -> tuple[tuple[str, str], ...]:
     same = [example for example in examples if example.known and example.same][:400]
     if not pool:
         return ()
-    equalities = [_equalities(example) for example in pool]
-    kept = [_equalities(example) for example in same]
+    # an argument that selects the view is believed before a record that happens to agree
+    return _best_binding(pool, same, ("args.", "answer.")) or _best_binding(pool, same, ("row.",))
+
+
+def _best_binding(
+    pool: Sequence[Example], same: Sequence[Example], prefixes: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    equalities = [_equalities(example, prefixes) for example in pool]
+    kept = [_equalities(example, prefixes) for example in same]
     counts = Counter(equality for found in equalities for equality in found)
     candidates = [equality for equality, _ in counts.most_common(20)]
 
@@ -156,12 +167,15 @@ def _binding(examples: Sequence[Example]) -> tuple[tuple[str, str], ...]:
         wanted = set(chosen)
         return sum(wanted <= found for found in equalities) - 0.5 * sum(wanted <= found for found in kept)
 
+    def preference(equality: tuple[str, str]) -> tuple[float, bool, bool, int, tuple[str, str]]:
+        of, name = equality
+        alike = name.endswith(f".{of.lstrip('.')}")
+        return worth((*chosen, equality)), alike, not of.startswith("."), -len(name), equality
+
     chosen: tuple[tuple[str, str], ...] = ()
     best = worth(()) if same else 0.0
     while candidates and len(chosen) < 3:
-        equality = max(
-            candidates, key=lambda one: (worth((*chosen, one)), not one[0].startswith("."), -len(one[1]), one)
-        )
+        equality = max(candidates, key=preference)
         value = worth((*chosen, equality))
         covered = sum({*chosen, equality} <= found for found in equalities)
         if value <= best + 1e-9 or covered <= 0.6 * len(pool):
@@ -171,7 +185,7 @@ def _binding(examples: Sequence[Example]) -> tuple[tuple[str, str], ...]:
     return chosen
 
 
-def _equalities(example: Example) -> set[tuple[str, str]]:
+def _equalities(example: Example, prefixes: tuple[str, ...]) -> set[tuple[str, str]]:
     found = set()
     shown = dict(example.read_args)
     if isinstance(example.before, dict):
@@ -180,7 +194,7 @@ def _equalities(example: Example) -> set[tuple[str, str]]:
         if isinstance(value, bool) or value is None or not is_scalar(value):
             continue
         for name in example.names.by_spelling.get(spell(value), ()):
-            if name.startswith(("args.", "answer.", "row.")):
+            if name.startswith(prefixes):
                 found.add((of, name))
     return found
 
@@ -214,9 +228,7 @@ def _fit(rule: Rule, examples: Sequence[Example]) -> None:
 
 def _grow(rule: Rule, counts: Counter[Operation], sample: Sequence[Example]) -> tuple[Operation, ...]:
     """Add operations while they bring the examples nearer to what happened."""
-    ordered = sorted(
-        counts, key=lambda one: (-counts[one], sum(step.kind == "key" for step in one[0]), str(one))
-    )
+    ordered = sorted(counts, key=lambda one: (-counts[one], sum(map(_strangeness, one[0])), str(one)))
     program: tuple[Operation, ...] = ()
     best = 0.0
     while len(program) < _MOST_OPERATIONS:
@@ -234,6 +246,14 @@ def _grow(rule: Rule, counts: Counter[Operation], sample: Sequence[Example]) -> 
         if best >= len(sample):
             break
     return program
+
+
+def _strangeness(step: Step) -> float:
+    """Of two ways to say where, the one by an argument is the likelier, best by one of the same name."""
+    if step.kind == "key":
+        return 1.0
+    by_answer = 2.0 if step.name.startswith("answer.") else 0.0
+    return by_answer + (0.5 if step.kind == "row" and not step.name.endswith(f".{step.key}") else 0.0)
 
 
 def _nearness(rule: Rule, program: tuple[Operation, ...], sample: Sequence[Example]) -> float:

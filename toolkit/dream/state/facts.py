@@ -12,6 +12,8 @@ from dreamgym_kit.dream.state.values import as_number, is_key, is_scalar
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 
+_KNOWN_WORLD = 5  # recorded reads, from which on it says something that a value is not among them
+
 Common = frozenset[tuple[str, str]]
 """(name, text) that stood around calls in several worlds."""
 
@@ -50,7 +52,9 @@ def facts_around(
         if is_scalar(value) and value is not None:
             _compare(facts, name, value, holders, [*around, *given])
             if is_key(value) and "(" not in name:
-                facts["seen", name] = next(state.find(str(value)), None) is not None
+                seen = state.has_seen(str(value))
+                if seen or state.breadth >= _KNOWN_WORLD:  # of a world that nobody knows it says nothing
+                    facts["seen", name] = seen
     facts["done",] = (tool, spelled) in state.done
     if before is not None:
         facts["before",] = before

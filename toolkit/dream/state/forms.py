@@ -4,6 +4,7 @@ Each form of a tool's answer has a template of its own. Texts count as part of a
 in other worlds; booleans always.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ from dreamgym_kit.plain import JsonValue
 Enumerated = frozenset[tuple[str, str]]
 """(path, kind of text) that recur."""
 
+_WORDED = re.compile(r"[^\W\d_]")  # a kind without a letter is nothing but what differs
 _MOST_KINDS = 10
 _WIDE = 14
 
@@ -46,7 +48,7 @@ class _Form:
 
     def _text(self, value: str, path: str) -> str:
         if self._is_failure:
-            return kind_of_text(value, self._args) if " " in value and len(value) > 12 else "s"
+            return kind_of_text(value, self._args) if " " in value else "s"
         kind = kind_of_text(value, self._args)
         return kind if (path, kind) in self._enumerated else "s"
 
@@ -63,6 +65,7 @@ def enumerated_texts(episodes: Iterable[Recording]) -> dict[str, Enumerated]:
             for path, value in walk(step.seen):
                 if isinstance(value, str) and not any(isinstance(part, int) for part in path):
                     name, kind = f".{field_path(path)}" if path else "", kind_of_text(value, args)
+                    kind = kind if _WORDED.search(kind) else "s"
                     counts[step.tool, name][kind] += 1
                     worlds[step.tool, name, kind].add(episode.world)
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)

@@ -8,20 +8,20 @@ not made from.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dreamgym_kit.dream.state.advance import advance, names_after, with_keys
 from dreamgym_kit.dream.state.effects import Example, mine_rule
 from dreamgym_kit.dream.state.facts import facts_around, recurring_values
 from dreamgym_kit.dream.state.forms import enumerated_texts
-from dreamgym_kit.dream.state.history import Pool, Recording, Step, acting_failures
+from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Recording, Step, acting_failures
 from dreamgym_kit.dream.state.models import AnswerForm, ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.pseudo import hidden_fields, probes
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import Case, grow
-from dreamgym_kit.dream.state.values import MISSING, spell
+from dreamgym_kit.dream.state.values import MISSING, is_key, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.dream.state.volatile import Renaming, fresh_fields
 from dreamgym_kit.dream.state.worlds import reads_at, start
@@ -30,7 +30,10 @@ from dreamgym_kit.plain import JsonValue
 _PASSES = 2
 _CASES = 350  # calls of one tool that its tree is grown from
 _FORM_EXAMPLES = 60
+_UNKNOWN = 5  # one episode of so many
 _PER_WORLD = 8  # examples of one kind that one world may give
+_CERTAIN_SAME, _CERTAIN_CHANGED = 0.75, 0.9  # confidence in a read before the write
+_LEAST_ABSENCES = 6
 _PAIRS = 160  # of one (write, form, read)
 
 
@@ -52,11 +55,12 @@ def mine(episodes: Sequence[Recording]) -> ToolModels:
     for number in range(_PASSES):
         gathered = _gather(episodes, models, pool, tracked=number > 0)
         models.common = frozenset(key for key, worlds in gathered.values.items() if len(worlds) >= 3)
-        models.keep_prior = _keep_prior(gathered)
+        models.left_alone = _left_alone(gathered)
         models.rules = {}
         for (tool, form, read), examples in gathered.pairs.items():
             models.rules.setdefault((tool, form), {})[read] = mine_rule(examples)
-    gathered = _gather(episodes, models, pool, tracked=True)
+    gathered = _gather(episodes, models, pool, tracked=True, unknown_worlds=True)
+    models.absences = _absences(gathered)
     models.trees = {tool: grow(cases) for tool, cases in gathered.cases.items()}
     models.answers = {key: _answer_form(examples) for key, examples in gathered.answers.items()}
     return models
@@ -86,6 +90,9 @@ class _Gathered:
         default_factory=lambda: defaultdict(list)
     )
     values: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    unseen: dict[tuple[str, str], list[tuple[bool, int, str]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )  # by (tool, argument) whose value occurs nowhere: failed, breadth, world
     quota: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def wants(self, most: int, have: int, *key: str) -> bool:
@@ -96,10 +103,20 @@ class _Gathered:
         return True
 
 
-def _gather(episodes: Sequence[Recording], models: ToolModels, pool: Pool, *, tracked: bool) -> _Gathered:
+def _gather(
+    episodes: Sequence[Recording],
+    models: ToolModels,
+    pool: Pool,
+    *,
+    tracked: bool,
+    unknown_worlds: bool = False,
+) -> _Gathered:
+    """Walk all episodes; some as if their world had never been recorded, which is how a new one is met."""
     gathered = _Gathered()
-    for episode in episodes:
+    for number, episode in enumerate(episodes):
         state = start(pool, models, episode.world, without=episode.id)
+        if unknown_worlds and number % _UNKNOWN == 0:
+            state = State({}, OFF_RECORD)
         for step in episode.steps:
             state = _learn(gathered, models, pool, episode, state, step, tracked=tracked)
     return gathered
@@ -123,6 +140,10 @@ def _learn(
         before = models.form(step._replace(seen=seen, failed=failed(seen))) if known else None
         facts = facts_around(step.tool, step.spelled, names, state, models.common, before)
         gathered.cases[step.tool].append(Case(facts, form, world))
+    if tracked:
+        for name, value in step.args.items():
+            if is_key(value) and not state.has_seen(str(value)):
+                gathered.unseen[step.tool, name].append((step.failed, state.breadth, world))
     for key in recurring_values(names):
         gathered.values[key].add(world)
     answers = gathered.answers[step.tool, form]
@@ -138,11 +159,11 @@ def _learn(
         views: dict[ViewKey, View] = dict(after.views)
         for key, seen in reads_at(pool, models, line, episode.id).items():
             views[key] = View(*key, seen, confidence=0.99, source="told", step=after.writes)
-        return State(views, line, after.sure, after.writes, after.done, after.minted)
+        return replace(after, views=views, line=line)
     return after
 
 
-_WITHOUT_RULES = ("writes", "parameters", "enumerated", "probes", "hidden", "acting", "fresh", "keep_prior")
+_WITHOUT_RULES = ("writes", "parameters", "enumerated", "probes", "hidden", "acting", "fresh", "left_alone")
 
 
 def _pair(
@@ -159,9 +180,11 @@ def _pair(
     told = None
     for key, seen in reads_at(pool, models, line, None).items():
         view = state.views.get(key)
-        known = view is not None and view.confidence > 0.75
+        known = view is not None and view.confidence > _CERTAIN_SAME
         pairs = gathered.pairs[step.tool, form, key[0]]
         same = view is not None and spell(view.observation) == spell(seen)
+        if known and not same and view is not None and view.confidence < _CERTAIN_CHANGED:
+            continue  # an earlier write may have changed it
         if not gathered.wants(_PAIRS, len(pairs), step.tool, form, key[0], f"{known}{same}", world):
             continue
         told = told or names_after(names, step.seen)
@@ -203,16 +226,34 @@ def _parameters(episodes: Sequence[Recording]) -> dict[str, frozenset[str]]:
     return {tool: kinds.most_common(1)[0][0] for tool, kinds in counts.items()}
 
 
-def _keep_prior(gathered: _Gathered) -> float:
-    """The share of known reads that writes leave as they are, each kind of pair counted up to 20 times."""
-    total = kept = 0.0
-    for (_, _, read), pairs in gathered.pairs.items():
+def _left_alone(gathered: _Gathered) -> dict[tuple[str, str], tuple[float, float]]:
+    """How often writes leave known reads as they are; each kind of pair counts up to 20 times."""
+    counts: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for (write, _, read), pairs in gathered.pairs.items():
         known = [example.same for example in pairs if example.known]
-        if known and ":" not in read:
-            weight = min(len(known), 20)
-            total += weight
-            kept += weight * sum(known) / len(known)
-    return min(0.97, (kept + 1) / (total + 2))
+        if not known or ":" in read:
+            continue
+        weight = min(len(known), 20)
+        for key in ((write, read), (write, "*"), ("*", "*")):
+            counts[key][0] += weight * sum(known) / len(known)
+            counts[key][1] += weight
+    return {key: (same, total) for key, (same, total) in counts.items()}
+
+
+def _absences(gathered: _Gathered) -> dict[tuple[str, str], int]:
+    """From which breadth of knowledge on a value that occurs nowhere has always failed, in several worlds."""
+    found: dict[tuple[str, str], int] = {}
+    for key, cases in gathered.unseen.items():
+        succeeded = max((breadth for was_failure, breadth, _ in cases if not was_failure), default=0)
+        failures = [(breadth, world) for was_failure, breadth, world in cases if was_failure]
+        if not failures:
+            continue
+        usual = sorted(breadth for breadth, _ in failures)[len(failures) // 2]
+        least = max(succeeded + 1, usual // 2, 1)
+        broad = [world for breadth, world in failures if breadth >= least]
+        if len(broad) >= _LEAST_ABSENCES and len(set(broad)) >= 3:
+            found[key] = least
+    return found
 
 
 def _count_everywhere(models: ToolModels, episodes: Sequence[Recording]) -> None:

@@ -60,7 +60,10 @@ class ToolModels:
         answers: by (tool, form).
         everywhere: by (tool, spelled arguments), the answers in all worlds, as spelled.
         agreement: by tool, how often another world's answer to the same call is right.
-        keep_prior: share of known reads that a write leaves as they are.
+        left_alone: pairs of a read around a write: left as it was, and all; by write and read, by write
+            ("*" for the read), and of everything ("*", "*").
+        absences: by (tool, argument), how well a world must be known before a value that occurs nowhere
+            in it may be called absent.
     """
 
     writes: frozenset[str] = frozenset()
@@ -76,8 +79,18 @@ class ToolModels:
     answers: dict[tuple[str, str], AnswerForm] = field(default_factory=dict)
     everywhere: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     agreement: dict[str, float] = field(default_factory=dict)
-    keep_prior: float = 0.85
+    left_alone: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    absences: Mapping[tuple[str, str], int] = field(default_factory=dict)
     transitions: int = 0
+
+    def keeps(self, write: str, read: str) -> float:
+        """0..1, that a write of whatever form leaves a read alone: the share of pairs, from the general down."""
+        same, total = self.left_alone.get(("*", "*"), (0.0, 0.0))
+        share = min(0.97, (same + 1.7) / (total + 2))
+        for key in ((write, "*"), (write, read)):
+            same, total = self.left_alone.get(key, (0.0, 0.0))
+            share = (same + 4 * share) / (total + 4)
+        return share
 
     def form(self, step: Step) -> str:
         """The form of a call's answer."""

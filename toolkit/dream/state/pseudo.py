@@ -63,7 +63,7 @@ def hidden_fields(
         and total >= 3
         and explained < 0.9 * total
         and len(values[key]) > 1
-        and agreeing[key][0] >= 1
+        and agreeing[key][0] >= 2
         and agreeing[key][1] <= 0.1 * agreeing[key][0]
     )
 

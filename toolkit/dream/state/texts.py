@@ -6,6 +6,7 @@ A hole is a whole word: the 12 of "O12" or of "12.50" is not the argument 12.
 import re
 
 from dreamgym_kit.dream.state.names import Names, spelled_as
+from dreamgym_kit.dream.state.values import as_number
 from dreamgym_kit.plain import JsonValue
 
 _OPEN, _CLOSE = "\x01", "\x02"  # around a hole; no tool writes them
@@ -64,9 +65,14 @@ def readable(masked: str) -> str:
 
 def kind_of_text(text: JsonValue, names: Names) -> str:
     """What is left of a message without arguments, numbers and quotes: equal for the same kind."""
-    bare = _HOLE.sub("@", mask(str(text), names))
+    bare = _HOLE.sub(lambda hole: _sort_of(hole.group(1), names), mask(str(text), names))
     bare = _QUOTED.sub("@", _DIGITS.sub("#", bare))
     return bare if len(bare) < 200 else "long text"
+
+
+def _sort_of(hole: str, names: Names) -> str:
+    """A number or a word: whether a number is an argument's may be chance, so it does not make a kind."""
+    return "#" if as_number(names.values.get(hole.rsplit("|", 1)[0])) is not None else "@"
 
 
 def _is_word(text: str, place: int, part: str) -> bool:

@@ -126,6 +126,8 @@ class State:
         writes: how many writes there were.
         done: the writes that succeeded, as (tool, spelled arguments).
         minted: by write tool, how often it has succeeded.
+        breadth: how many reads of this world were recorded before the episode: how well it is known.
+        forgotten: views that no longer hold. What they named is there all the same, or was.
     """
 
     views: Mapping[ViewKey, View]
@@ -134,6 +136,8 @@ class State:
     writes: int = 0
     done: frozenset[ViewKey] = frozenset()
     minted: Mapping[str, int] = field(default_factory=dict)
+    breadth: int = 0
+    forgotten: tuple[View, ...] = ()
 
     def told(self, view: View) -> "State":
         """The state after a read said this."""
@@ -146,6 +150,10 @@ class State:
     def without_args(self) -> Iterator[View]:
         """The views of reads that take no arguments, pseudo-reads among them."""
         return (view for (_, spelled), view in self.views.items() if spelled == "{}")
+
+    def has_seen(self, text: str) -> bool:
+        """Whether a value occurs in anything that was ever known of this world."""
+        return any(text in view.index for view in (*self.views.values(), *self.forgotten))
 
     def find(self, text: str) -> Iterator[tuple[View, str, str | None, JsonValue]]:
         """Where a value occurs: view, pattern, field and record; field is None for a read's own argument."""
