@@ -7,6 +7,7 @@ DreamgymError(Exception)
     StoreError           a buffer that cannot be read or written as asked
     RunDirectoryError    a run directory that cannot be used as asked
     ShapeRefused         the graph holds something that cannot be simulated
+  EndpointError          a model's endpoint gave no usable answer; says whether another try helps
   NotJson(ValueError)    a value that the canonical form or the reader refuses
 
 EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except Exception` in an
@@ -23,6 +24,7 @@ __all__ = [
     "BudgetSpent",
     "DreamAbstained",
     "DreamgymError",
+    "EndpointError",
     "EpisodeStop",
     "GateRefused",
     "MissingExtra",
@@ -93,6 +95,34 @@ class ShapeRefused(UserError):
 
 class NotJson(DreamgymError, ValueError):
     """A value that has no canonical JSON form, or a text that our bounded reader refuses."""
+
+
+class EndpointError(DreamgymError):
+    """A model's endpoint gave no usable answer.
+
+    Args:
+        kind: refused_address, unauthorized, not_found, rejected, rate_limit, server, connection,
+            timeout, malformed or too_large.
+        text: one line without any key: endpoint, what, what to do.
+        status: the HTTP status, where there was one.
+        retryable: whether another try, or another replica, can help.
+        retry_after_s: how long the server asked to be left alone.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        text: str,
+        *,
+        status: int | None = None,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.kind = kind
+        self.status = status
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+        super().__init__(text)
 
 
 class EpisodeStop(BaseException):

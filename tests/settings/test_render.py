@@ -13,6 +13,7 @@ from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.model import (
     FAULT_KINDS,
     BudgetSettings,
+    EndpointSettings,
     FaultSettings,
     FunctionSettings,
     GuardSettings,
@@ -56,6 +57,15 @@ any_settings = st.builds(
     budget=st.builds(BudgetSettings, calls=st.none() | whole, usd=st.none() | amount),
     guard=st.builds(GuardSettings, allow_hosts=texts, allow_paths=texts, allow_commands=texts),
     model=st.builds(ModelSettings, usd_per_million_input=amount, usd_per_million_output=amount),
+    endpoint=st.builds(
+        EndpointSettings,
+        urls=texts,
+        model=st.none() | text,
+        key_env=st.none() | text,
+        temperature=amount,
+        timeout_s=amount,
+        attempts=whole,
+    ),
     tools=named(st.builds(ToolSettings, effect=effects)),
     functions=st.dictionaries(
         reference, st.builds(FunctionSettings, effect=effects, name=st.none() | text), max_size=3

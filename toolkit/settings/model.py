@@ -81,6 +81,22 @@ class ModelSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class EndpointSettings:
+    """Where the dream's own model answers; nothing is asked of it while `urls` is empty."""
+
+    urls: tuple[str, ...] = ()  # "https://host/v1"; several are replicas of one model
+    model: str | None = None
+    key_env: str | None = None  # the environment variable that holds the key; never the key itself
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_output: int = 1024  # tokens of one answer ("..._tokens" would read as a secret)
+    timeout_s: float = 60.0  # of one request, whatever it does in that time
+    attempts: int = 3  # requests for one answer at most
+    usd_per_million_input: float = 0.0
+    usd_per_million_output: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class FaultSettings:
     """How the tools of one pattern break in a dream; `dream.faults` says what the kinds are."""
 
@@ -111,6 +127,7 @@ class Settings:
     budget: BudgetSettings = BudgetSettings()
     guard: GuardSettings = GuardSettings()
     model: ModelSettings = ModelSettings()
+    endpoint: EndpointSettings = EndpointSettings()
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)
     functions: Mapping[str, FunctionSettings] = field(default_factory=dict)  # by "pkg.mod:function"
     nodes: Mapping[str, NodeSettings] = field(default_factory=dict)

@@ -31,6 +31,13 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("budget", "usd"): 0,
     ("model", "usd_per_million_input"): 0,
     ("model", "usd_per_million_output"): 0,
+    ("endpoint", "temperature"): 0,
+    ("endpoint", "top_p"): 0.001,
+    ("endpoint", "max_output"): 1,
+    ("endpoint", "timeout_s"): 0.001,
+    ("endpoint", "attempts"): 1,
+    ("endpoint", "usd_per_million_input"): 0,
+    ("endpoint", "usd_per_million_output"): 0,
 }
 _FAULT_AT_LEAST = {"rate": 0, "wait_s": 0, "outage_calls": 1}
 _FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}

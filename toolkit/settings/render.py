@@ -50,12 +50,25 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("model",): "What the agent's chat model costs.",
     ("model", "usd_per_million_input"): "tokens read",
     ("model", "usd_per_million_output"): "tokens written",
+    ("endpoint",): "The dream's own model, asked where recordings cannot answer; any OpenAI-compatible server.",
+    ("endpoint", "urls"): '["http://localhost:8000/v1"]; several are replicas',
+    ("endpoint", "model"): "as the server names it",
+    ("endpoint", "key_env"): "the environment variable that holds the key",
+    ("endpoint", "temperature"): "0 answers alike each time",
+    ("endpoint", "top_p"): "1 leaves all tokens in",
+    ("endpoint", "max_output"): "tokens of one answer",
+    ("endpoint", "timeout_s"): "of one request",
+    ("endpoint", "attempts"): "requests for one answer at most",
+    ("endpoint", "usd_per_million_input"): "tokens read",
+    ("endpoint", "usd_per_million_output"): "tokens written",
 }
 _EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
     ("graph",): "my_agent:graph",
     ("tasks",): "tasks.jsonl",
     ("budget", "calls"): 10_000,
     ("budget", "usd"): 5.0,
+    ("endpoint", "model"): "qwen3-8b",
+    ("endpoint", "key_env"): "OPENAI_API_KEY",
 }
 _EFFECTS = """\
 
@@ -113,7 +126,7 @@ def _keys(record: Any, above: tuple[str, ...], default: Any) -> list[str]:
     lines = []
     for known in fields(record):
         key = (*above, known.name)
-        if known.name not in keys_of(type(record)) or key not in _WORDS or known.name in sections():
+        if known.name not in keys_of(type(record)) or key not in _WORDS or (key[0] in sections() and not above):
             continue
         value, usual = getattr(record, known.name), getattr(default, known.name)
         if value != usual:

@@ -1,0 +1,1 @@
+"""Chat models behind ports: the client of an OpenAI-compatible endpoint."""

@@ -1,0 +1,161 @@
+"""Which addresses an endpoint's URL may lead to: hosts that a person put in settings, never metadata.
+
+A cloud's metadata service hands out credentials to whoever asks from inside; its addresses are refused
+as they are written, as names resolve to them, and wrapped in IPv6. A name is looked up once for a
+connection, and what was looked at is what is connected to. A name that first led to public addresses may
+not later lead to private ones (DNS rebinding).
+"""
+
+import socket
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import urlsplit
+
+from dreamgym_kit.errors import EndpointError, UserError
+from dreamgym_kit.gate.egress import exempt
+
+_METADATA_NAMES = frozenset(
+    {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
+)
+_METADATA: tuple[IPv4Network | IPv6Network, ...] = tuple(
+    map(
+        ip_network,
+        (
+            "169.254.0.0/16",  # link-local: AWS, Google, Azure, OpenStack, ECS
+            "fe80::/10",
+            "fd00:ec2::/32",  # AWS over IPv6
+            "fd20:ce::/32",  # Google over IPv6
+            "100.100.100.200/32",  # Alibaba
+            "168.63.129.16/32",  # Azure's wire server
+            "192.0.0.192/32",  # Oracle
+            "0.0.0.0/8",  # "this host", and ::
+            "::/128",
+        ),
+    )
+)
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An endpoint's base URL, taken apart."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str  # without a slash at its end
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+
+def read_address(url: str, *, source: str) -> Address:
+    """Take a base URL apart.
+
+    Raises:
+        UserError: it is no http(s) URL, holds a user or key, or names a metadata service. The message
+            never repeats what stands before an @.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:  # its text may hold a part of the URL that is a key
+        raise UserError(f"{source}: not a URL that we read; write http://host:port/v1.") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise UserError(f"{source}: an endpoint is an http or https URL; write https://host/v1.")
+    if "@" in parts.netloc:
+        raise UserError(f"{source}: a URL with a user or key in it; name the key's variable in key_env.")
+    if parts.query or parts.fragment:
+        raise UserError(f"{source}: an endpoint's URL ends before '?' and '#'; write https://host/v1.")
+    host = _in_ascii(host.rstrip(".").lower(), source)
+    if not parts.path.isascii() or not parts.path.isprintable():
+        raise UserError(f"{source}: the path of an endpoint's URL is ASCII; write https://host/v1.")
+    if host in _METADATA_NAMES or (literal(host) is not None and is_metadata(host)):
+        raise UserError(f"{source}: {host} is a cloud's metadata service, which is never asked.")
+    return Address(
+        parts.scheme, host, port or (443 if parts.scheme == "https" else 80), parts.path.rstrip("/")
+    )
+
+
+def _in_ascii(host: str, source: str) -> str:
+    """A host as it is looked up; full-width digits and the like become what they stand for."""
+    try:
+        ascii_host = host if ":" in host else host.encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        raise UserError(f"{source}: the URL's host is no name; write https://host/v1.") from None
+    if not ascii_host or not all(one.isalnum() or one in "-._:%" for one in ascii_host):
+        raise UserError(f"{source}: the URL's host is no name; write https://host/v1.")
+    return ascii_host
+
+
+def literal(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a text spells, any spelling that the system's resolver takes; None for a name."""
+    try:
+        return ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        return IPv4Address(socket.inet_aton(host))  # "2852039166", "0xa9fea9fe", "0251.0376.0251.0376"
+    except OSError:
+        return None
+
+
+def is_metadata(host: str) -> bool:
+    """Whether an address is a metadata service's, also when it is wrapped in IPv6."""
+    found = literal(host)
+    return found is not None and any(
+        one in network
+        for one in (found, *_inside(found))
+        for network in _METADATA
+        if one.version == network.version
+    )
+
+
+class Resolver:
+    """Looks names up, refuses metadata addresses and names that turn private."""
+
+    def __init__(self) -> None:
+        self._public: set[str] = set()
+
+    def resolve(self, host: str, port: int) -> list[str]:
+        """The addresses of a host, in the resolver's order. Blocks.
+
+        Raises:
+            EndpointError: unknown, a metadata service, or private where it was public before.
+        """
+        try:
+            with exempt():  # the person named this host; the agent's own code stays guarded
+                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise EndpointError("connection", f"{host} has no address ({why})", retryable=True) from None
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        if any(is_metadata(address) for address in addresses):
+            raise EndpointError(
+                "refused_address", f"{host} leads to a cloud's metadata service; it was not asked"
+            )
+        public = all(_is_public(address) for address in addresses)
+        if not public and host in self._public:
+            raise EndpointError(
+                "refused_address",
+                f"{host} led to a public address and now to a private one; it was not asked",
+            )
+        if public:
+            self._public.add(host)
+        return addresses
+
+
+def _inside(found: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    """The IPv4 addresses that an IPv6 address carries."""
+    if isinstance(found, IPv4Address):
+        return []
+    carried = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+    if found in _NAT64 or 0xFFFF < int(found) < 2**32:  # ::a.b.c.d, the old compatible form
+        carried.append(IPv4Address(int(found) & 0xFFFFFFFF))
+    return [one for one in carried if one is not None]
+
+
+def _is_public(address: str) -> bool:
+    found = literal(address)
+    return found is not None and all(one.is_global for one in (found, *_inside(found)))

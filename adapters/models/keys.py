@@ -1,0 +1,57 @@
+"""A key that is named by its environment variable, sent in one header, and masked everywhere else."""
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from urllib.parse import quote, quote_plus
+
+from dreamgym_kit.errors import UserError
+
+MASK = "***"
+
+
+class Key:
+    """Holds a key without showing it: no repr, no str, no pickle of it has the text."""
+
+    __slots__ = ("_forms", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        raw = text.encode("utf-8", "replace")
+        # base64 of the key inside a longer text is shifted by what stands before it
+        coded = [base64.b64encode(b"\0" * shift + raw)[2 * shift : -4].decode() for shift in range(3)]
+        forms = {text, quote(text, safe=""), quote_plus(text), json.dumps(text)[1:-1], *coded}
+        self._forms = sorted((form for form in forms if len(form) >= 6), key=len, reverse=True)
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The header that carries the key; none for no key."""
+        return [(b"authorization", b"Bearer " + self._text.encode("ascii"))] if self._text else []
+
+    def mask(self, text: str) -> str:
+        """`text` without the key, however it is spelled in it (plain, URL, base64, JSON)."""
+        for form in self._forms:
+            text = text.replace(form, MASK)
+        return text
+
+    def __repr__(self) -> str:
+        return f"Key({MASK})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a key is not pickled")
+
+
+def read_key(variable: str | None, *, source: str, environ: Mapping[str, str] | None = None) -> Key:
+    """Read the key that an environment variable holds; no variable, no key.
+
+    Raises:
+        UserError: the variable is not set, or holds what no header can carry.
+    """
+    if variable is None:
+        return Key("")
+    text = (os.environ if environ is None else environ).get(variable, "").strip()
+    if not text:
+        raise UserError(f"{source}: the environment variable {variable} is not set; it has to hold the key.")
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise UserError(f"{source}: the environment variable {variable} holds no key: a key is one word.")
+    return Key(text)

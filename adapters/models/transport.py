@@ -1,0 +1,212 @@
+"""One bounded HTTP POST to one endpoint: no redirects, no proxies, no retries, no decompression.
+
+Requests run on a loop and thread of the client's own, so that every event loop and every tool's worker
+thread shares the same connections. The second wall lets pass exactly what is opened here, and nothing
+that the agent's code opens to the same host. The body is read up to a bound, within one time limit for
+all of it: a server that drips a byte a second is as late as one that hangs.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpcore
+
+from dreamgym_kit.adapters.models.addresses import Address, Resolver
+from dreamgym_kit.errors import EndpointError
+from dreamgym_kit.gate.egress import exempt
+
+T = TypeVar("T")
+Headers = list[tuple[bytes, bytes]]
+
+MAX_BODY = 4 * 2**20  # bytes of an answer: far above any message, far below what hurts
+_CONNECT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer of a server."""
+
+    status: int
+    headers: dict[str, str]  # names in small letters
+    body: bytes
+
+
+class Transport:
+    """Sends requests; closed once, after which nothing is sent."""
+
+    def __init__(self, *, timeout_s: float, max_body: int = MAX_BODY, connections: int = 256) -> None:
+        self._timeout_s = timeout_s
+        self._max_body = max_body
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pool: httpcore.AsyncConnectionPool | None = None
+        self._closed = False
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the client's own loop and wait for it here, on the caller's."""
+        try:
+            loop = self._own_loop()
+        except BaseException:
+            work.close()
+            raise
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    async def post(self, address: Address, path: str, body: bytes, headers: Headers) -> Response:
+        """Send one request; to be called inside of `run`.
+
+        Raises:
+            EndpointError: timeout, connection, too_large or malformed; its text names the address only.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._post(address, path, body, headers)
+        except (TimeoutError, httpcore.TimeoutException):
+            why = f"{address} gave no whole answer within {self._timeout_s:g} s"
+            raise EndpointError("timeout", why, retryable=True) from None
+        except httpcore.UnsupportedProtocol as error:
+            raise EndpointError("rejected", f"{address}: {error}") from None
+        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+            why = f"{address} did not answer ({_cause(error)})"
+            raise EndpointError("connection", why, retryable=True) from None
+
+    def close(self) -> None:
+        """Close connections, loop and thread; calling it twice does no harm."""
+        with self._lock:
+            self._closed = True
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._end(), loop).result(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)
+
+    async def _post(self, address: Address, path: str, body: bytes, headers: Headers) -> Response:
+        if self._pool is None:
+            self._pool = httpcore.AsyncConnectionPool(
+                max_connections=self._connections,
+                keepalive_expiry=30.0,
+                retries=0,
+                network_backend=_NamedHostsOnly(),
+            )
+        url = httpcore.URL(
+            scheme=address.scheme.encode(),
+            host=address.host.encode("ascii"),
+            port=address.port,
+            target=(address.path + path).encode("ascii", "strict"),
+        )
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        sent = [
+            (b"host", f"{host}:{address.port}".encode("ascii")),
+            *headers,
+            (b"content-type", b"application/json"),
+            (b"accept", b"application/json"),
+            (b"accept-encoding", b"identity"),  # nothing to inflate: no bomb
+        ]
+        limits = {"timeout": {"connect": _CONNECT_S, "pool": None, "read": None, "write": None}}
+        async with self._pool.stream("POST", url, headers=sent, content=body, extensions=limits) as answer:
+            named = {
+                name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers
+            }
+            return Response(answer.status, named, await self._bounded(address, answer, named))
+
+    async def _bounded(self, address: Address, answer: httpcore.Response, named: dict[str, str]) -> bytes:
+        too_large = EndpointError(
+            "too_large", f"{address} sent more than {self._max_body} bytes; not read on"
+        )
+        if named.get("content-encoding", "identity").lower() not in ("identity", ""):
+            raise EndpointError("malformed", f"{address} sent a compressed answer that was not asked for")
+        length = named.get("content-length", "")
+        if length.isdigit() and (len(length) > 12 or int(length) > self._max_body):
+            raise too_large
+        read = bytearray()
+        async for chunk in answer.aiter_stream():
+            read += chunk
+            if len(read) > self._max_body:
+                raise too_large
+        return bytes(read)
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise EndpointError("connection", "the endpoint's client was closed")
+            if self._loop is None:
+                # not whatever loop a policy makes: the guard cannot see into uvloop
+                self._loop = asyncio.SelectorEventLoop()
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._loop,), name="dreamgym-endpoint", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    async def _end(self) -> None:
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._pool is not None:
+            await self._pool.aclose()
+            self._pool = None
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+
+class _NamedHostsOnly(httpcore.AsyncNetworkBackend):
+    """Connects to the addresses that were looked at, and lets exactly that past the second wall."""
+
+    def __init__(self) -> None:
+        self._resolver = Resolver()
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  the library's own signature
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        loop = asyncio.get_running_loop()
+        failure: Exception | None = None
+        for address in await loop.run_in_executor(None, self._resolver.resolve, host, port):
+            try:
+                with exempt():
+                    return await self._inner.connect_tcp(
+                        address, port, timeout, local_address, socket_options
+                    )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure or httpcore.ConnectError(f"{host} has no address")
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,  # noqa: ARG002, ASYNC109
+        socket_options: Iterable[Any] | None = None,  # noqa: ARG002
+    ) -> httpcore.AsyncNetworkStream:
+        raise httpcore.UnsupportedProtocol(f"{path}: an endpoint is a host")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost word on it: httpcore wraps what the socket said, sometimes without any text."""
+    while error.__context__ is not None and not str(error):
+        error = error.__context__
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,156 @@
+"""Chat completions on the wire: a request as JSON, and a server's bytes as a reply or a named error.
+
+Servers spell errors in at least three ways, leave fields out that the form asks for and refuse fields
+that others want; what a refusal says about a field is read here, what is then sent is `Dialect`.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dreamgym_kit.adapters.models.transport import Response
+from dreamgym_kit.errors import EndpointError, NotJson
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import ChatReply, ChatRequest
+
+_RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_KINDS = {401: "unauthorized", 403: "unauthorized", 404: "not_found", 408: "timeout", 429: "rate_limit"}
+_ADVICE = {
+    401: "check the key in the variable that endpoint.key_env names",
+    403: "check the key in the variable that endpoint.key_env names",
+    404: "check endpoint.urls and endpoint.model",
+}
+_MAX_SAID = 200  # characters of a server's own words in a message
+_SAMPLING = ("temperature", "top_p", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a server takes, as far as its refusals have told."""
+
+    form: str = "json_schema"  # then "json_object", then "" (only told in the prompt)
+    length_field: str = "max_tokens"
+    left_out: frozenset[str] = frozenset()  # sampling fields that it refuses
+
+    def after(self, refusal: EndpointError, request: ChatRequest) -> "Dialect | None":
+        """What to try after a refused request; None where the refusal is about something else."""
+        if refusal.status not in (400, 422):
+            return None
+        said = str(refusal).lower()
+        if self.length_field == "max_tokens" and "max_completion_tokens" in said:
+            return replace(self, length_field="max_completion_tokens")
+        for field in _SAMPLING:
+            if field in said and field not in self.left_out:
+                return replace(self, left_out=self.left_out | {field})
+        about_form = any(word in said for word in ("response_format", "json_schema", "schema", "json_object"))
+        if request.schema is not None and self.form and about_form:
+            return replace(self, form="json_object" if self.form == "json_schema" else "")
+        return None
+
+
+def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
+    """Spell a request. What comes first in it is the same for siblings: servers cache prefixes."""
+    body: dict[str, JsonValue] = {
+        "model": model,
+        "messages": [{"role": one.role, "content": one.content} for one in request.messages],
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "seed": request.seed,
+        dialect.length_field: request.max_tokens,
+        "n": 1,
+        "stream": False,
+    }
+    for field in dialect.left_out:
+        body.pop(field)
+    if request.seed is None:
+        body.pop("seed", None)
+    if request.schema is not None and dialect.form == "json_schema":
+        form = {"name": request.schema_name, "schema": dict(request.schema), "strict": True}
+        body["response_format"] = {"type": "json_schema", "json_schema": form}
+    elif request.schema is not None and dialect.form:
+        body["response_format"] = {"type": dialect.form}
+    return json.dumps(body, ensure_ascii=True).encode("ascii")
+
+
+def read_reply(response: Response, where: str) -> ChatReply:
+    """What a server's answer says.
+
+    Raises:
+        EndpointError: a status that is no success, or a body that is no chat completion.
+    """
+    if response.status != 200:
+        raise _refusal(response, where)
+    try:
+        body = read_json(response.body)
+    except NotJson as error:
+        raise EndpointError(
+            "malformed", f"{where} sent what is not JSON ({error})", status=200, retryable=True
+        ) from None
+    choice = _first(body)
+    message = choice.get("message") if choice else None
+    if not isinstance(message, dict):
+        raise EndpointError("malformed", f"{where} sent no chat completion", status=200, retryable=True)
+    if choice is not None and choice.get("finish_reason") == "abort":  # paused for new weights, or shut down
+        raise EndpointError("server", f"{where} stopped before its answer ended", status=200, retryable=True)
+    content = message.get("content")
+    usage = body.get("usage") if isinstance(body.get("usage"), dict) else {}
+    details = usage.get("prompt_tokens_details")
+    return ChatReply(
+        content=content if isinstance(content, str) else "",
+        finish_reason=str((choice or {}).get("finish_reason") or "")[:40],
+        model=str(body.get("model") or "")[:200],
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else 0,
+    )
+
+
+def _refusal(response: Response, where: str) -> EndpointError:
+    status = response.status
+    if 300 <= status < 400:
+        return EndpointError("rejected", f"{where} redirects, which is not followed", status=status)
+    advice = f"; {_ADVICE[status]}" if status in _ADVICE else ""
+    return EndpointError(
+        _KINDS.get(status, "server" if status >= 500 else "rejected"),
+        f"{where} answered {status}: {_said(response.body)}{advice}",
+        status=status,
+        retryable=status in _RETRYABLE,
+        retry_after_s=_seconds(response.headers.get("retry-after", "")),
+    )
+
+
+def _said(body: bytes) -> str:
+    """A server's own words, one printable line: {"error": {"message"}}, {"error": "..."} or {"detail"}."""
+    try:
+        said: Any = read_json(body[:100_000])
+    except NotJson:
+        said = body[: 4 * _MAX_SAID].decode("utf-8", "replace")
+    if isinstance(said, dict):
+        said = said.get("error", said.get("detail", said.get("message", said)))
+    if isinstance(said, dict):
+        parameter = f" (param {said['param']})" if isinstance(said.get("param"), str) else ""
+        said = f"{said.get('message', '')}{parameter}"
+    text = said if isinstance(said, str) else json.dumps(said)
+    line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return line[:_MAX_SAID] or "nothing"
+
+
+def _first(body: Any) -> dict[str, Any] | None:
+    choices = body.get("choices") if isinstance(body, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, dict) else None
+
+
+def _count(value: Any) -> int:
+    ok = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+    return value if ok else 0
+
+
+def _seconds(text: str) -> float | None:
+    """Retry-After in seconds; its date form is read as nothing, and the client's own backoff holds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < 10**6 else None

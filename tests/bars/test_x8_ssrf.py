@@ -1,0 +1,148 @@
+"""Bar X8: the endpoint's client asks hosts that a person put in settings, and never a metadata service."""
+
+import socket
+from typing import Any
+
+import pytest
+from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+
+from dreamgym_kit.adapters.models.addresses import Resolver, is_metadata, read_address
+from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
+from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.errors import EndpointError, UserError
+from dreamgym_kit.gate import egress
+from dreamgym_kit.ports import ChatMessage, ChatRequest
+from dreamgym_kit.settings.model import EndpointSettings
+
+ASK = ChatRequest([ChatMessage("user", "hello")])
+REFUSED = [
+    "file:///etc/passwd",
+    "ftp://host/v1",
+    "gopher://169.254.169.254/",
+    "host/v1",
+    "http://",
+    "http://user@host/v1",
+    "http://sk-canary:pass@host/v1",
+    "http://host/v1?key=sk-canary",
+    "http://169.254.169.254/v1",
+    "http://169.254.170.2/v1",
+    "http://[::ffff:169.254.169.254]/v1",
+    "http://[::ffff:a9fe:a9fe]/v1",
+    "http://[64:ff9b::a9fe:a9fe]/v1",
+    "http://[2002:a9fe:a9fe::]/v1",
+    "http://[::a9fe:a9fe]/v1",
+    "http://[fd00:ec2::254]/v1",
+    "http://[fe80::1%25eth0]/v1",
+    "http://2852039166/v1",
+    "http://0xa9fea9fe/v1",
+    "http://0251.0376.0251.0376/v1",
+    "http://169.254.43518/v1",
+    "http://metadata.google.internal/v1",
+    "http://METADATA.google.internal./v1",
+    "http://100.100.100.200/v1",
+    "http://168.63.129.16/v1",
+    "http://①⑥⑨.254.169.254/v1",
+    "http://169。254。169。254/v1",
+    "http://host:99999/v1",
+    "http://0.0.0.0/v1",
+    "http://ho st/v1",
+    "http://host\r\nx: y/v1",
+]
+
+
+@pytest.mark.parametrize("url", REFUSED)
+def test_a_url_that_no_endpoint_has_is_refused_without_repeating_a_key(url: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read_address(url, source="dreamgym.toml:3")
+    assert str(refused.value).startswith("dreamgym.toml:3: ")
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.4:8000/v1", "https://api.example.com/v1", "http://[::1]:8000"]
+)
+def test_what_a_person_may_mean_passes(url: str) -> None:
+    assert str(read_address(url, source="x")).startswith(url.rpartition(":")[0][:10])
+
+
+def names(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
+    """Let the next look-ups give these addresses, one each."""
+    left = list(answers)
+
+    def lookup(host: Any, port: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (left.pop(0), port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "100.100.100.200"])
+def test_a_name_that_leads_to_metadata_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    names(monkeypatch, address)
+    with pytest.raises(EndpointError, match="metadata service") as refused:
+        Resolver().resolve("models.example.com", 443)
+    assert refused.value.retryable is False
+
+
+def test_a_name_that_turns_private_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    names(monkeypatch, "93.184.216.34", "127.0.0.1")
+    resolver = Resolver()
+    assert resolver.resolve("models.example.com", 443) == ["93.184.216.34"]
+    with pytest.raises(EndpointError, match="now to a private one"):
+        resolver.resolve("models.example.com", 443)
+
+
+async def test_what_was_looked_at_is_what_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(FaultyEndpointDouble()) as server:
+        port = int(server.url.rpartition(":")[2].partition("/")[0])
+        names(monkeypatch, "127.0.0.1")  # a second look-up would find nothing left
+        endpoint = client(f"http://models.example.com:{port}/v1")
+        assert (await endpoint.chat(ASK)).content == "ready"
+        endpoint.close()
+        assert f"host: models.example.com:{port}".encode() in server.heads[0].lower()
+
+
+async def test_a_redirect_to_metadata_is_not_followed() -> None:
+    with serving(FaultyEndpointDouble(way=lambda number: "redirect")) as server:
+        endpoint = client(server.url)
+        with pytest.raises(EndpointError, match="redirects, which is not followed"):
+            await endpoint.chat(ASK)
+        endpoint.close()
+        assert len(server.requests) == 1
+
+
+async def test_the_guard_lets_the_client_pass_and_nobody_else() -> None:
+    trips: list[egress.Trip] = []
+    with serving(FaultyEndpointDouble()) as server:
+        port = int(server.url.rpartition(":")[2].partition("/")[0])
+        endpoint = client(server.url.replace("127.0.0.1", "localhost"))
+        egress.arm(egress.Allowance(), trips.append)
+        try:
+            assert (await endpoint.chat(ASK)).content == "ready"
+            assert trips == []
+            with socket.socket() as other, pytest.raises(BaseException, match="refused to"):
+                other.connect(("127.0.0.1", port))
+        finally:
+            egress.disarm()
+            endpoint.close()
+    assert len(trips) == 1
+
+
+def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with serving(FaultyEndpointDouble()) as server:
+        endpoint = client(server.url)
+        assert asyncio.run(endpoint.chat(ASK)).content == "ready"
+        endpoint.close()
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "10.0.0.1", "127.0.0.1", "::1", "2001:4860:4860::8888"])
+def test_other_addresses_are_no_metadata(address: str) -> None:
+    assert not is_metadata(address)
+
+
+def client(url: str) -> OpenAIEndpoint:
+    settings = EndpointSettings(urls=(url,), model="m", timeout_s=5.0)
+    return OpenAIEndpoint((read_address(url, source="x"),), settings, Key(""), wait_unit_s=0.001)
