@@ -17,7 +17,7 @@ DIMENSION = 256  # 384 and 1024 found no more (measured on paraphrases)
 MAX_TEXT = 4_000  # characters of one text
 _WORD, _PAIR, _LETTERS = 1.0, 0.5, 0.3
 _GAP = 4  # separating bytes between two texts, so that no group of letters reaches over
-_BATCH = 64  # texts hashed at once: the arrays stay in the cache
+_BATCH = 16  # texts hashed at once: the arrays stay in the cache
 _MAX_WORD = 64
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -58,18 +58,20 @@ def _hashed(texts: list[bytes]) -> NDArray[np.float32]:
     lengths = np.array([len(text) + _GAP for text in texts])
     of_text = np.repeat(np.arange(len(texts)), lengths)
     signs = signs[: len(of_text) + _GAP]
-    sums = np.zeros(len(texts) * DIMENSION)
     words, text_of_word = _words(signs[: len(of_text)], of_text)
-    _add(sums, words, text_of_word, _WORD)
     pairs = text_of_word[1:] == text_of_word[:-1]
-    _add(sums, (words[:-1] * _ODD + words[1:])[pairs], text_of_word[1:][pairs], _PAIR)
+    features = [words, (words[:-1] * _ODD + words[1:])[pairs]]
+    owners = [text_of_word, text_of_word[1:][pairs]]
     wide = signs.astype(np.uint64)
     group = (wide[:-2] << np.uint64(16)) | (wide[1:-1] << np.uint64(8)) | wide[2:]
+    at = np.flatnonzero((signs[: len(of_text)] != 0) & (signs[1 : len(of_text) + 1] != 0))
     for size in (3, 4):
         if size == 4:
             group = (group[:-1] << np.uint64(8)) | wide[3:]
-        at = np.flatnonzero((signs[: len(of_text)] != 0) & (signs[1 : len(of_text) + 1] != 0))
-        _add(sums, group[at] * _powers[size], of_text[at], _LETTERS)
+        features.append(group[at] * _powers[size])
+        owners.append(of_text[at])
+    weights = np.repeat([_WORD, _PAIR, _LETTERS, _LETTERS], [len(some) for some in features])
+    sums = _sums(np.concatenate(features), np.concatenate(owners), weights, len(texts))
     vectors = sums.reshape(len(texts), DIMENSION)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
@@ -94,10 +96,14 @@ def _places(starts: NDArray[Any], size: int) -> NDArray[Any]:
     return np.arange(size) - np.maximum.accumulate(started)
 
 
-def _add(sums: NDArray[np.float64], features: NDArray[np.uint64], texts: NDArray[Any], weight: float) -> None:
+def _sums(
+    features: NDArray[np.uint64], owners: NDArray[Any], weights: NDArray[np.float64], texts: int
+) -> NDArray[np.float64]:
+    """Add each feature's weight, or take it away, at the place of its text that its hash names."""
     mixed = features * _ODD
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    at = texts * DIMENSION + (mixed >> np.uint64(56)).astype(np.int64)
-    signed = np.where((mixed >> np.uint64(40)) & np.uint64(1), weight, -weight)
-    sums += np.bincount(at, weights=signed, minlength=len(sums))
+    at = owners * DIMENSION + (mixed >> np.uint64(56)).astype(np.int64)
+    taken = (mixed >> np.uint64(40)) & np.uint64(1) == 0
+    signed = np.where(taken, -weights, weights)
+    return np.bincount(at, weights=signed, minlength=texts * DIMENSION).astype(np.float64)

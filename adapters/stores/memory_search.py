@@ -29,7 +29,7 @@ def search_all(rows: Mapping[int, Transition], query: HybridQuery, embedder: Emb
             rankings["vectors"] = _by_vectors(query.text, texts, allowed, embedder, depth)
         return rankings
 
-    return retrieve(query, rank, lambda number: sameness(known[number]))
+    return retrieve(query, rank, lambda numbers: [sameness(known[number]) for number in numbers])
 
 
 def _fits(row: Transition, query: HybridQuery, provenances: frozenset[Provenance]) -> bool:

@@ -122,9 +122,10 @@ class RowIndex:
         self._terms -= int(self._columns["terms"].used[positions].sum())
         self._alive.used[positions] = False
 
-    def same(self, seq: int) -> int:
-        """See `retrieval.sameness`."""
-        return int(self._columns["same"].used[self._positions(np.array([seq]))][0])
+    def same(self, seqs: Sequence[int]) -> list[int]:
+        """See `retrieval.sameness`; of rows that are there."""
+        positions = self._positions(np.array(seqs, dtype=np.int64))
+        return [int(mark) for mark in self._columns["same"].used[positions]]
 
     def fitting(self, seqs: Numbers, wanted: Wanted) -> tuple[NDArray[np.bool_], Numbers]:
         """Which of these rows a query may find, and how many terms each of those has."""

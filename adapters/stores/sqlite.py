@@ -26,6 +26,7 @@ from dreamgym_kit.adapters.stores.sqlite_places import (
     Searchable,
     Vectors,
     add,
+    checksum,
     drop,
     embedder_of,
     fill_in,
@@ -46,6 +47,8 @@ LOCK_WAIT_S = 5.0
 _PAGE = 256  # rows read at a time by `scan`: bounds memory and holds no snapshot between pages
 
 _SELECT = "select seq, id, tenant, world, tool, key, payload from transitions"
+_CHECKED = """select t.seq, t.payload, p.checksum from json_each(?) asked
+    join transitions t on t.seq = asked.value join places p on p.seq = t.seq"""
 _INSERT = """insert into transitions (id, tenant, world, tool, key, payload) values (?, ?, ?, ?, ?, ?)
     on conflict (id) do nothing"""
 
@@ -123,7 +126,9 @@ class SqliteStore:
             StoreError: also where the vectors are those of an embedder that was not given, and a
                 read-only buffer of an older version.
         """
-        search = self._opened_search(words_only=query.words_only)
+        search = self._search
+        if search is None or not (search.has_vectors or query.words_only):
+            search = self._opened_search(words_only=query.words_only)
         found = search.best(query)
         rows = self._transitions([one.row for one in found])
         hits = [Hit(rows[one.row], one.score, one.places) for one in found if one.row in rows]
@@ -142,11 +147,10 @@ class SqliteStore:
             return drop(writer, self._leaving(writer, leaving))
 
     @property
-    def embedder(self) -> tuple[str, int] | None:
-        """Name and dimension of the embedder whose vectors the file keeps; None where there are none yet."""
-        if self._version() < 2:
-            return None
-        return embedder_of(self._select("select name, value from facts", ()))
+    def foreign_embedder(self) -> str | None:
+        """Names the embedder of the file's vectors where it was not given: then search goes by words only."""
+        kept = self._kept_embedder()
+        return None if kept is None or self._embedder() is not None else kept[0]
 
     def count(self) -> int:
         """See `TransitionStore.count`."""
@@ -193,8 +197,11 @@ class SqliteStore:
         with self._transaction(deadline) as writer:
             (last,) = writer.execute("select coalesce(max(seq), 0) from transitions").fetchone()
             new = writer.executemany(_INSERT, rows).rowcount
-            added = writer.execute("select seq, id from transitions where seq > ? order by seq", (last,))
-            add(writer, [(seq, name, searched[name]) for seq, name in added if name in searched], vectors)
+            added = writer.execute(
+                "select seq, id, payload from transitions where seq > ? order by seq", (last,)
+            ).fetchall()
+            known = [(seq, name, searched[name], text) for seq, name, text in added if name in searched]
+            add(writer, known, vectors)
         return new
 
     def _keep_vectors(self, vectors: Sequence[tuple[int, NDArray[np.float32]]]) -> None:
@@ -294,7 +301,7 @@ class SqliteStore:
                 self._open_writer()
         embedder = self._embedder()
         if embedder is None and not words_only:
-            name, dimension = self.embedder or ("", 0)
+            name, dimension = self._kept_embedder() or ("", 0)
             raise StoreError(
                 f"{self._path}: its vectors are of embedder '{name}' ({dimension} numbers), which was not "
                 "given; open it with that one, or search by words only"
@@ -311,12 +318,12 @@ class SqliteStore:
             from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
 
             hashed = HashedEmbedder()
-            if self.embedder in (None, (hashed.name, hashed.dimension)):
+            if self._kept_embedder() in (None, (hashed.name, hashed.dimension)):
                 self._chosen = hashed
         return self._chosen
 
     def _check_embedder(self, embedder: Embedder) -> None:
-        kept = self.embedder
+        kept = self._kept_embedder()
         if kept is not None and kept != (embedder.name, embedder.dimension):
             raise StoreError(
                 f"{self._path}: its vectors are of embedder '{kept[0]}' ({kept[1]} numbers), not "
@@ -324,13 +331,25 @@ class SqliteStore:
                 "the rows into a new buffer"
             )
 
+    def _kept_embedder(self) -> tuple[str, int] | None:
+        if self._version() < 2:
+            return None
+        return embedder_of(self._select("select name, value from facts", ()))
+
     def _version(self) -> int:
         return int(self._select("pragma user_version", ())[0][0])
 
     def _transitions(self, seqs: Sequence[int]) -> dict[int, Transition]:
-        query = f"{_SELECT} where seq in (select value from json_each(?))"  # noqa: S608  # our own words
-        rows = self._select(query, (json.dumps(list(seqs)),))
-        return {seq: self._read(seq, columns) for seq, *columns in rows}
+        rows = self._select(_CHECKED, (json.dumps(list(seqs)),))
+        found = {}
+        for seq, payload, wanted in rows:
+            if not isinstance(payload, str) or checksum(payload) != wanted:
+                raise damaged(self._path, f"row {seq}: its content is not what was written")
+            try:
+                found[seq] = transition_from_record(read_json(payload), checked=True)
+            except NotJson as error:
+                raise damaged(self._path, f"row {seq}: {error}") from error
+        return found
 
     def _check_hit(self, found: Transition, query: HybridQuery) -> None:
         """What the index says of a row is compared with the row itself."""

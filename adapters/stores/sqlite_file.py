@@ -17,6 +17,7 @@ from dreamgym_kit.errors import StoreError
 
 APPLICATION_ID = 0x44524D47  # "DRMG", in the file header at byte 68
 SCHEMA = 2  # `user_version`, in the file header at byte 60
+_CACHE_KIB = 64 * 1024  # of pages read; no memory map, whose reader dies when another cuts the file short
 _MAGIC = b"SQLite format 3\x00"
 
 # seq is never used twice, so that its order stays the order recorded even where rows get deleted.
@@ -89,6 +90,7 @@ def connect_to_read(path: Path, *, read_only: bool, lock_wait_s: float) -> sqlit
         else:
             connection = connect(path, "rw", lock_wait_s=lock_wait_s)
             connection.execute("pragma query_only = on")
+        connection.execute(f"pragma cache_size = {-_CACHE_KIB}")
     try:
         with named(path):
             marks = [

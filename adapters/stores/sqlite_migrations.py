@@ -49,7 +49,7 @@ def add_search(writer: sqlite3.Connection, path: Path) -> None:
             seq = number
             try:
                 transition = load_transition(payload)
-                rows.append((number, transition.id, searchable(transition)))
+                rows.append((number, transition.id, searchable(transition), payload))
             except (NotJson, TypeError) as error:
                 raise damaged(path, f"row {number}: {error}") from error
         add(writer, rows, None)

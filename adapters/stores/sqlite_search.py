@@ -60,6 +60,11 @@ class SqliteSearch:
         self._rows_with: dict[str, int] = {}
         self._counted_at = -1  # how many rows there were when words were counted
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether an embedder is at hand; without one it can be asked by words only."""
+        return self._embedder is not None
+
     def best(self, query: HybridQuery) -> list[Fused]:
         """The best rows for a query; `Fused.row` is their number in the file."""
         by_vector = self._embedder is not None and not query.words_only

@@ -19,13 +19,17 @@ Rank = Callable[[frozenset[Provenance], int], Mapping[str, Sequence[int]]]
 """Gives the best rows of these provenances by ranking name, at most so many of each."""
 
 
-def retrieve(query: HybridQuery, rank: Rank, same: Callable[[int], int]) -> list[Fused]:
+Same = Callable[[Sequence[int]], Sequence[int]]
+"""Gives a number for each row that is equal for rows that say the same (see `sameness`)."""
+
+
+def retrieve(query: HybridQuery, rank: Rank, same: Same) -> list[Fused]:
     """The best rows for a query, at most `query.k`.
 
     Args:
         query: what is looked for.
         rank: rows that may be found, best first.
-        same: a number that is equal for rows that say the same (see `sameness`).
+        same: tells which rows say the same.
     """
     found: list[Fused] = []
     said: set[int] = set()
@@ -34,7 +38,7 @@ def retrieve(query: HybridQuery, rank: Rank, same: Callable[[int], int]) -> list
         if provenances and len(found) < query.k:
             more = _distinct(query.k - len(found), provenances, rank, same, said)
             found += more
-            said.update(same(one.row) for one in more)
+            said.update(same([one.row for one in more]))
     return found
 
 
@@ -51,14 +55,14 @@ def may_be_found(transition: Transition) -> bool:
 
 
 def _distinct(
-    k: int, provenances: frozenset[Provenance], rank: Rank, same: Callable[[int], int], said: set[int]
+    k: int, provenances: frozenset[Provenance], rank: Rank, same: Same, said: set[int]
 ) -> list[Fused]:
     depth = max(DEPTH, 3 * k)
     while True:
         rankings = rank(provenances, depth)
         first: dict[int, Fused] = {}
-        for one in fuse(rankings):
-            mark = same(one.row)
+        fused = fuse(rankings)
+        for one, mark in zip(fused, same([one.row for one in fused]), strict=True):
             if mark not in said:
                 first.setdefault(mark, one)
         whole = all(len(rows) < depth for rows in rankings.values())

@@ -1,0 +1,279 @@
+"""The buffer at size: 100,000 transitions in one SQLite file, on one core.
+
+`hybrid_p50_ms`, `hybrid_p99_ms`: CPU time of the asking thread for the best 8 by words and vectors of one
+tool, without the asking episode's own rows, while another process appends 50 rows a second. `exact_ms`: the
+median for one recorded call. `appends_per_s`: puts of 500, by the clock. `lancedb_ratio`: LanceDB's hybrid
+search with a filter by tool on the same rows and vectors, wall time against wall time, in the same run; the
+row is left out, with the reason on stderr, where LanceDB cannot be installed into an environment of its own.
+
+Run as a program this file is one of its own other processes: the appender, or LanceDB's side.
+"""
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+ROWS = 100_000
+QUERIES = 400
+BATCH = 500
+TOOLS = 64
+WORDS = 20_000
+K = 8
+LANCEDB = "lancedb==0.40.0"
+ONE_CORE = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "LANCE_CPU_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+}
+
+
+def measure(seed: int) -> list[tuple[str, float, str]]:
+    """Figures for the bench runner, in a process of its own: its arithmetic must stay on one core."""
+    done = subprocess.run(
+        [sys.executable, __file__, "figures", str(seed), str(ROWS)],
+        env=os.environ | ONE_CORE,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return [(name, value, unit) for name, value, unit in json.loads(done.stdout.splitlines()[-1])]
+
+
+def figures(seed: int, rows: int) -> list[tuple[str, float, str]]:
+    """Fill a buffer, ask it, and ask LanceDB the same."""
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "buffer.db"
+        with closing(SqliteStore(path)) as store:
+            seconds = _fill(store, seed, rows)
+            asked = list(_transitions(seed + 1, QUERIES, rows))
+            _hybrid(store, asked[:5])
+            exact = [_timed(lambda one=one: _exact(store, one)) for one in _transitions(seed, QUERIES, rows)]
+            idle = [_timed(lambda one=one: _hybrid(store, [one])) for one in asked]
+            with _appender(path, seed):
+                busy = [_paced(lambda one=one: _hybrid(store, [one])) for one in asked]
+        found: list[tuple[str, float, str]] = [
+            ("hybrid_p50_ms", _quantile([cpu for cpu, _ in busy], 0.5), "ms"),
+            ("hybrid_p99_ms", _quantile([cpu for cpu, _ in busy], 0.99), "ms"),
+            ("exact_ms", _quantile([cpu for cpu, _ in exact], 0.5), "ms"),
+            ("appends_per_s", rows / seconds, "rows/s"),
+        ]
+        wall = [
+            _quantile([wall for _, wall in times], part) for times in (idle, busy) for part in (0.5, 0.99)
+        ]
+        print("wall ms, idle p50 p99, appending p50 p99:", [round(ms, 2) for ms in wall], file=sys.stderr)
+        other = _lancedb_ms(Path(folder), seed, rows)
+        if other is not None:
+            found.append(("lancedb_ratio", other / wall[0], "x"))
+    return found
+
+
+def _fill(store: "object", seed: int, rows: int) -> float:
+    seconds, batch = 0.0, []
+    for number, row in enumerate(_transitions(seed, rows, rows), 1):
+        batch.append(row)
+        if len(batch) == BATCH or number == rows:
+            started = time.perf_counter()
+            store.put(batch)
+            seconds += time.perf_counter() - started
+            batch = []
+    return seconds
+
+
+def _transitions(seed: int, count: int, rows: int) -> Iterator["object"]:
+    """Made-up recordings: words and tools as rare as in speech (Zipf), made-up order numbers and users."""
+    from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+
+    chance = random.Random(seed)
+    words = [_word(number) for number in range(WORDS)]
+    tools = [f"{words[1000 + number]}_{words[2000 + number]}" for number in range(TOOLS)]
+    of_words = [1 / (place + 1) for place in range(WORDS)]
+    of_tools = [(place + 1) ** -0.8 for place in range(TOOLS)]
+    sums, tool_sums = _running(of_words), _running(of_tools)
+    for number in range(count):
+        text = chance.choices(words, cum_weights=sums, k=chance.randrange(40, 90))
+        order = chance.randrange(rows // 3)
+        args = {
+            "order_id": f"ORD-{order:06d}",
+            "user": f"u{chance.randrange(rows)}@{text[0]}.com",
+            "note": " ".join(text[:4]),
+        }
+        (tool,) = chance.choices(tools, cum_weights=tool_sums)
+        answer = Answer({"status": "ok", "result": " ".join(text[4:])})
+        world = World(f"w{chance.randrange(8)}")
+        yield Transition(
+            Call(tool, args), answer, Effect.READ, f"s{seed}.{number // 8}", number % 8 + 1, world=world
+        )
+
+
+def _running(weights: Sequence[float]) -> list[float]:
+    total, sums = 0.0, []
+    for weight in weights:
+        total += weight
+        sums.append(total)
+    return sums
+
+
+def _word(number: int) -> str:
+    chance = random.Random(number)
+    return "".join(
+        chance.choice("bcdfghklmnprstvz") + chance.choice("aeiou")
+        for _ in range(chance.choice([2, 2, 3, 3, 4]))
+    )
+
+
+def _hybrid(store: "object", asked: "Sequence[object]") -> None:
+    from dreamgym_kit.ports import HybridQuery
+    from dreamgym_kit.replay.terms import search_text
+
+    for one in asked:
+        hits = store.search(HybridQuery(search_text(one), tool=one.call.tool, not_episode=one.episode, k=K))
+        assert len(hits) == K
+
+
+def _exact(store: "object", one: "object") -> None:
+    assert store.exact(one.call.tool, one.call.key, one.world)
+
+
+def _timed(act: Callable[[], None]) -> tuple[float, float]:
+    """CPU time of this thread and wall time, in milliseconds."""
+    wall, cpu = time.perf_counter(), time.thread_time()
+    act()
+    return (time.thread_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3
+
+
+def _paced(act: Callable[[], None]) -> tuple[float, float]:
+    time.sleep(0.01)  # so that rows are appended between most questions
+    return _timed(act)
+
+
+def _quantile(values: Sequence[float], part: float) -> float:
+    if part == 0.5:
+        return statistics.median(values)
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
+@contextmanager
+def _appender(path: Path, seed: int) -> Iterator[None]:
+    process = subprocess.Popen(
+        [sys.executable, __file__, "append", str(path), str(seed + 2)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _append(path: Path, seed: int) -> None:
+    """Put 5 rows each tenth of a second until killed."""
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+
+    rows = _transitions(seed, 10**9, ROWS)
+    store = SqliteStore(path)
+    while True:
+        store.put([next(rows) for _ in range(5)])
+        print("put", flush=True)
+        time.sleep(0.1)
+
+
+def _lancedb_ms(folder: Path, seed: int, rows: int) -> float | None:
+    """Median wall time of LanceDB's hybrid search; None where it cannot be had."""
+    python = _lancedb_python(folder)
+    if python is None:
+        return None
+    _export(folder / "rows.jsonl", seed, rows)
+    done = subprocess.run(
+        [str(python), __file__, "lancedb", str(folder)],
+        capture_output=True,
+        text=True,
+        env=os.environ | ONE_CORE,
+    )
+    if done.returncode:
+        print(f"lancedb_ratio is left out: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return None
+    return float(done.stdout.split()[-1])
+
+
+def _lancedb_python(folder: Path) -> Path | None:
+    given = os.environ.get("LANCEDB_PYTHON")
+    if given:
+        return Path(given)
+    python = folder / "lancedb" / "bin" / "python"
+    try:
+        subprocess.run([sys.executable, "-m", "venv", folder / "lancedb"], check=True, capture_output=True)
+        subprocess.run(
+            [python, "-m", "pip", "install", "-q", LANCEDB], check=True, capture_output=True, timeout=600
+        )
+    except (subprocess.SubprocessError, OSError) as error:
+        print(f"lancedb_ratio is left out: {LANCEDB} cannot be installed ({error})", file=sys.stderr)
+        return None
+    return python
+
+
+def _export(path: Path, seed: int, rows: int) -> None:
+    """The same rows, questions and vectors, for a Python that has no dreamgym-kit."""
+    from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+    from dreamgym_kit.replay.terms import search_text
+
+    embedder = HashedEmbedder()
+    with path.open("w") as file:
+        for source, count in ((seed, rows), (seed + 1, QUERIES // 4)):
+            batch = []
+            for one in _transitions(source, count, rows):
+                batch.append((one, search_text(one)))
+            vectors = embedder.embed([text for _, text in batch])
+            vectors.tofile(path.with_suffix(f".{source - seed}.f32"))
+            for one, text in batch:
+                file.write(json.dumps({"tool": one.call.tool, "episode": one.episode, "text": text}) + "\n")
+
+
+def _ask_lancedb(folder: Path) -> None:
+    """Runs where LanceDB is installed: build its table and indexes, print the median of its hybrid search."""
+    import lancedb
+    import numpy as np
+    import pyarrow as pa
+
+    lines = [json.loads(line) for line in (folder / "rows.jsonl").open()]
+    stored, asked = lines[: -QUERIES // 4], lines[-QUERIES // 4 :]
+    vectors, questions = (np.fromfile(folder / f"rows.{n}.f32", dtype="f4").reshape(-1, 256) for n in (0, 1))
+    data = {name: [line[name] for line in stored] for name in ("tool", "episode", "text")}
+    values = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 256)
+    table = lancedb.connect(str(folder / "lance")).create_table("rows", pa.table({**data, "vector": values}))
+    from lancedb.index import FTS, Bitmap
+
+    table.create_index("tool", config=Bitmap())
+    table.create_index("text", config=FTS())
+    times = []
+    for line, vector in zip(asked, questions, strict=True):
+        words = "".join(sign if sign.isalnum() else " " for sign in line["text"])
+        started = time.perf_counter()
+        query = table.search(query_type="hybrid").vector(vector).text(words)
+        query.where(f"tool = '{line['tool']}' and episode != '{line['episode']}'", prefilter=True).limit(
+            K
+        ).to_list()
+        times.append((time.perf_counter() - started) * 1e3)
+    print(statistics.median(times[5:]))
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["figures", seed, rows]:
+            print(json.dumps(figures(int(seed), int(rows))))
+        case ["append", path, seed]:
+            _append(Path(path), int(seed))
+        case ["lancedb", folder]:
+            _ask_lancedb(Path(folder))

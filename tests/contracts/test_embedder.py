@@ -1,0 +1,161 @@
+"""What every `Embedder` promises, whatever makes its vectors."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
+from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+from dreamgym_kit.adapters.embedders.sentences import SentenceEmbedder
+from dreamgym_kit.errors import MissingExtra, UserError
+from dreamgym_kit.ports import Embedder
+
+
+class EmbeddingServerDouble(ThreadingHTTPServer):
+    """Speaks `/v1/embeddings`; can be told how to fail."""
+
+    def __init__(self) -> None:
+        self.failing: list[int | bytes] = []  # statuses, or whole bodies, of the next answers
+        self.seen: list[tuple[str, str | None, int]] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: EmbeddingServerDouble
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.seen.append((self.path, self.headers["Authorization"], len(asked["input"])))
+        failing = self.server.failing.pop(0) if self.server.failing else 200
+        rows = [
+            {"index": place, "embedding": [len(text), text.count("a"), 2.5]}
+            for place, text in enumerate(asked["input"])
+        ]
+        body = failing if isinstance(failing, bytes) else json.dumps({"data": rows[::-1]}).encode()
+        self.send_response(200 if isinstance(failing, bytes) else failing)
+        self.send_header("Location", "http://169.254.169.254/")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddingServerDouble]:
+    server = EmbeddingServerDouble()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def of_endpoint(server: EmbeddingServerDouble) -> EndpointEmbedder:
+    return EndpointEmbedder(server.url, "small", dimension=3, api_key="sk-secret", wait_s=0.01, timeout_s=5)
+
+
+@pytest.fixture(params=["hashed", "endpoint"])
+def embedder(request: pytest.FixtureRequest, server: EmbeddingServerDouble) -> Embedder:
+    return HashedEmbedder() if request.param == "hashed" else of_endpoint(server)
+
+
+PINNED = [-0.4039, 0.4039, -0.4039, 0.2827]  # a change makes every stored vector wrong: it needs a new name
+TEXTS = [
+    "refund order ORD-7",
+    "",
+    "refund order ORD-7",
+    "weather in Paris",
+    "é \ud800 \x00",
+    "x" * 9000,
+    "  ",
+]
+
+
+def test_each_text_gets_a_row_of_length_one_and_nothing_for_nothing(embedder: Embedder) -> None:
+    vectors = embedder.embed(TEXTS)
+    assert vectors.shape == (len(TEXTS), embedder.dimension)
+    assert vectors.dtype == np.float32
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 0, 1, 1, 1, 1, 0], abs=1e-5)
+
+
+def test_equal_texts_get_equal_rows_whatever_stands_beside_them(embedder: Embedder) -> None:
+    together = embedder.embed(TEXTS)
+    alone = np.concatenate([embedder.embed([text]) for text in TEXTS])
+    assert (together == alone).all()
+
+
+def test_no_text_gives_no_row(embedder: Embedder) -> None:
+    assert embedder.embed([]).shape == (0, embedder.dimension)
+
+
+def test_many_texts_come_back_in_their_order(embedder: Embedder) -> None:
+    texts = [f"order {number} {'a' * (number % 9)}" for number in range(150)]
+    assert (embedder.embed(texts)[[3, 70, 149]] == embedder.embed([texts[3], texts[70], texts[149]])).all()
+
+
+def test_hashed_vectors_are_the_same_on_every_machine() -> None:
+    vector = HashedEmbedder().embed(["Refund order ORD-7"])[0]
+    assert [round(float(vector[place]), 4) for place in (48, 198, 206, 208)] == PINNED
+    assert (vector == HashedEmbedder().embed(["refund ORDER ord-7"])[0]).all()
+
+
+def test_hashed_likeness_follows_shared_words_and_letters() -> None:
+    asked, near, typo, far = HashedEmbedder().embed(
+        ["refund the damaged lamp", "the damaged lamp: refund", "refnd the damagd lamp", "weather in Paris"]
+    )
+    assert asked @ near > asked @ typo > 0.3 > abs(asked @ far)
+
+
+def test_an_endpoint_that_is_busy_is_asked_again(server: EmbeddingServerDouble) -> None:
+    server.failing = [503, 429]
+    assert of_endpoint(server).embed(["a"]).shape == (1, 3)
+    assert server.seen == [("/v1/embeddings", "Bearer sk-secret", 1)] * 3
+
+
+@pytest.mark.parametrize(
+    ("failing", "said"),
+    [
+        ([401], "answered HTTP 401"),
+        ([302], "answered HTTP 302"),
+        ([500, 500, 500], "answered HTTP 500"),
+        ([b"{oops"], "answered no JSON"),
+        ([b"[]"], "answered no embeddings (TypeError)"),
+        ([b'{"data": []}'], "gave vectors of shape"),
+        ([b'{"data": [{"index": 0, "embedding": [1, 2]}]}'], "gave vectors of shape (1, 2), not (1, 3)"),
+    ],
+)
+def test_an_endpoint_that_fails_is_named_without_its_key(
+    server: EmbeddingServerDouble, failing: list[int | bytes], said: str
+) -> None:
+    server.failing = failing
+    with pytest.raises(UserError) as caught:
+        of_endpoint(server).embed(["a"])
+    assert str(caught.value).startswith(f"{server.url}/embeddings: {said}")
+    assert "sk-secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/", "http://", "https://me:key@host/v1"])
+def test_only_plain_web_addresses_are_endpoints(url: str) -> None:
+    with pytest.raises(UserError, match="the endpoint must be http"):
+        EndpointEmbedder(url, "small", dimension=3)
+
+
+def test_a_model_folder_is_asked_for_and_its_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="is no folder with a sentence-transformers model"):
+        SentenceEmbedder(tmp_path / "no")
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'dreamgym-kit\[embeddings\]'"):
+        SentenceEmbedder(tmp_path)
