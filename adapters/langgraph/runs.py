@@ -22,6 +22,7 @@ from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compi
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import load_object, open_graph
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
+from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
 from dreamgym_kit.gate import egress
@@ -153,6 +154,7 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         "n": settings.simulate.n,
         "seed": settings.simulate.seed,
         "abstain": settings.simulate.abstain,
+        "threshold": settings.simulate.threshold,
         "steps": settings.limits.steps,
         "recursion": settings.limits.recursion,
         "tenant": settings.tenant,
@@ -260,7 +262,7 @@ def _count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> 
 def _experience(request: RunRequest) -> ExperienceModel | None:
     if request.experience is not None or request.store is None:
         return request.experience
-    return recorded_experience(request.store)
+    return chained_experience(request.store, threshold=request.settings.simulate.threshold)
 
 
 def recorded_experience(store: TransitionStore) -> RecordedExperience:
@@ -271,6 +273,16 @@ def recorded_experience(store: TransitionStore) -> RecordedExperience:
             return list(store.scan(world=world, tenant=tenant))
 
     return RecordedExperience(recordings)
+
+
+def chained_experience(store: TransitionStore, *, threshold: float) -> ExperienceModel:
+    """The dream that repeats what a store holds, and where it cannot, goes by what can be mined from it."""
+
+    def all_recordings(tenant: str) -> list[Transition]:
+        with egress.exempt():  # the buffer is the kit's own file
+            return list(store.scan(tenant=tenant))
+
+    return ChainedExperience(recorded_experience(store), all_recordings, threshold=threshold)
 
 
 def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:

@@ -24,6 +24,7 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("simulate", "n"): 1,
     ("simulate", "concurrency"): 1,
     ("simulate", "seed"): 0,
+    ("simulate", "threshold"): 0,
     ("limits", "steps"): 1,
     ("limits", "recursion"): 1,
     ("limits", "seconds"): 0.001,

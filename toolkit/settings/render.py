@@ -36,6 +36,7 @@ _WORDS: Mapping[tuple[str, ...], str] = {
         "simulate",
         "abstain",
     ): '"stop" the episode when the dream cannot tell, or answer the tool with an "error"',
+    ("simulate", "threshold"): "0..1: how well supported an answer must be; 0.7 is stricter",
     ("limits",): "Where one episode ends at the latest.",
     ("limits", "steps"): "tool calls",
     ("limits", "seconds"): "wall time",
@@ -50,7 +51,7 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("model",): "What the agent's chat model costs.",
     ("model", "usd_per_million_input"): "tokens read",
     ("model", "usd_per_million_output"): "tokens written",
-    ("endpoint",): "The dream's own model, asked where recordings cannot answer; any OpenAI-compatible server.",
+    ("endpoint",): "The dream's own model, asked where recordings do not answer; OpenAI-compatible.",
     ("endpoint", "urls"): '["http://localhost:8000/v1"]; several are replicas',
     ("endpoint", "model"): "as the server names it",
     ("endpoint", "key_env"): "the environment variable that holds the key",
@@ -126,7 +127,8 @@ def _keys(record: Any, above: tuple[str, ...], default: Any) -> list[str]:
     lines = []
     for known in fields(record):
         key = (*above, known.name)
-        if known.name not in keys_of(type(record)) or key not in _WORDS or (key[0] in sections() and not above):
+        section = not above and known.name in sections()
+        if known.name not in keys_of(type(record)) or key not in _WORDS or section:
             continue
         value, usual = getattr(record, known.name), getattr(default, known.name)
         if value != usual:
