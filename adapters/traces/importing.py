@@ -1,0 +1,293 @@
+"""A file of traces into a store: read, joined, redacted, put in order, stored; what could not be is told.
+
+Spans of one trace may lie anywhere in a file, so the calls of the whole file (not its spans) are held until
+it is read. A span that was exported twice counts once. Episodes are named by trace, so importing again adds
+nothing.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dreamgym_kit.adapters.traces import langfuse, openai_messages, spans, trl
+from dreamgym_kit.adapters.traces.assemble import Belonging, Effects, guessed, transitions_of
+from dreamgym_kit.adapters.traces.detect import Format, format_of
+from dreamgym_kit.adapters.traces.langsmith import Runs
+from dreamgym_kit.adapters.traces.reading import read_records
+from dreamgym_kit.adapters.traces.seen import Item, Record, SeenCall, SeenTurn, Unread
+from dreamgym_kit.errors import StoreError, UserError
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import TransitionStore
+from dreamgym_kit.replay.jsonl import Row, read_lines
+from dreamgym_kit.replay.redaction import RedactionRules, Redactor, redact_episode
+from dreamgym_kit.vocabulary import Transition
+
+__all__ = ["TraceReport", "import_traces", "looks_like"]
+
+MAX_PROBLEMS = 1_000
+_BATCH = 500
+_ASKED = 200  # records that are looked at to tell a file's format
+NOWHERE = Belonging()
+_CONVERSATIONS = (Format.MESSAGES, Format.TRL)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReport:
+    """What became of a file."""
+
+    read: int  # calls with their answers
+    new: int  # of these, how many the store did not have yet
+    duplicates: int
+    unread: int = 0  # records that could not be read, all of them
+    unanswered: int = 0  # calls without an answer in the trace: not stored
+    passed: Mapping[str, int] = field(default_factory=dict)  # what holds no call, by kind
+    formats: Mapping[str, int] = field(default_factory=dict)  # records by format
+    redacted: Mapping[str, int] = field(default_factory=dict)  # replacements by rule or field
+    problems: tuple[str, ...] = ()  # "file:line: why", the first 1,000
+    notes: tuple[str, ...] = ()  # the same of unanswered calls
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The same as JSON data, stable for machines."""
+        return {
+            "read": self.read,
+            "new": self.new,
+            "duplicates": self.duplicates,
+            "unread": self.unread,
+            "unanswered": self.unanswered,
+            "passed": dict(self.passed),
+            "formats": dict(self.formats),
+            "redacted": dict(self.redacted),
+            "problems": list(self.problems),
+            "notes": list(self.notes),
+        }
+
+
+class _Told:
+    """What is to be told: all of it counted, the first of each kind kept."""
+
+    def __init__(self) -> None:
+        self.kept: list[Unread] = []
+        self.counts: Counter[bool] = Counter()  # by whether it is an unanswered call
+
+    def add(self, item: Unread) -> None:
+        self.counts[item.unanswered] += 1
+        if self.counts[item.unanswered] <= MAX_PROBLEMS:
+            self.kept.append(item)
+
+    def lines(self, path: Path, *, unanswered: bool) -> tuple[str, ...]:
+        of_kind = [one for one in self.kept if one.unanswered is unanswered]
+        return tuple(f"{path}:{one.line}: {one.why}" for one in sorted(of_kind, key=lambda one: one.line))
+
+
+@dataclass(slots=True)
+class _Read:
+    """A file's calls, and what else was in it."""
+
+    calls: list[SeenCall] = field(default_factory=list)
+    turns: list[SeenTurn] = field(default_factory=list)
+    told: _Told = field(default_factory=_Told)
+    recorded: list[Transition] = field(default_factory=list)  # by the kit itself
+    passed: Counter[str] = field(default_factory=Counter)
+    formats: Counter[str] = field(default_factory=Counter)
+    met: set[tuple[str, str, str | None]] = field(default_factory=set)  # spans of the calls
+
+    def take(self, items: Iterable[Item]) -> None:
+        for item in items:
+            if isinstance(item, SeenCall):
+                self._call(item)
+            elif isinstance(item, SeenTurn):
+                self.turns.append(item)
+            elif isinstance(item, Unread):
+                self.told.add(item)
+            else:
+                self.passed[item.kind] += 1
+
+    def _call(self, call: SeenCall) -> None:
+        name = (call.episode, call.span, call.call_id)
+        if call.span and name in self.met:
+            self.passed["span exported again"] += 1
+            return
+        self.met.add(name)
+        self.calls.append(call)
+
+
+def looks_like(path: Path) -> Format | None:
+    """The format of a file: that of the first record that has one; None where none has.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    for number, item in enumerate(read_records(path)):
+        if isinstance(item, Record) and (found := format_of(item.value)) is not None:
+            return found
+        if number >= _ASKED:
+            break
+    return None
+
+
+def import_traces(
+    path: Path,
+    store: TransitionStore,
+    *,
+    form: Format = Format.AUTO,
+    belonging: Belonging = NOWHERE,
+    effects: Effects = guessed,
+    redaction: RedactionRules | None = None,
+) -> TraceReport:
+    """Put the calls of a file of traces into a store.
+
+    Args:
+        path: the file.
+        store: where to.
+        form: its format; `auto` asks each record.
+        belonging: world and tenant, where they are told.
+        effects: what a tool does, by name and description.
+        redaction: what to take out before anything is stored.
+
+    Raises:
+        UserError: the file cannot be read.
+        StoreError: the store failed; says how many rows were kept before.
+    """
+    read = _everything(path, form)
+    redactor = Redactor(redaction, key=_file_digest(path)) if redaction is not None else None
+    if redactor is not None:
+        _redact(read, redactor)
+    rows = [_belongs(one, belonging) for one in read.recorded]
+    for item in transitions_of(read.calls, read.turns, belonging, effects):
+        if isinstance(item, Unread):
+            read.told.add(item)
+        else:
+            rows.append(item)
+    new = _put(path, store, rows)
+    return TraceReport(
+        read=len(rows),
+        new=new,
+        duplicates=len(rows) - new,
+        unread=read.told.counts[False],
+        unanswered=read.told.counts[True],
+        passed=dict(read.passed),
+        formats=dict(read.formats),
+        redacted=dict(redactor.counts) if redactor is not None else {},
+        problems=read.told.lines(path, unanswered=False),
+        notes=read.told.lines(path, unanswered=True),
+    )
+
+
+def _everything(path: Path, form: Format) -> _Read:
+    if form is Format.TRANSITIONS:
+        return _own(path)
+    read, runs, met = _Read(), Runs(), Counter[str]()
+    for item in read_records(path):
+        if isinstance(item, Unread):
+            read.told.add(item)
+            continue
+        kind = format_of(item.value)
+        if kind is None or kind is Format.TRANSITIONS or form not in (Format.AUTO, kind):
+            read.told.add(Unread(item.line, _unknown(item, kind, form)))
+            continue
+        read.formats[kind] += 1
+        items = list(_items(item, kind, runs))
+        read.take(_told_apart(items, met) if kind in _CONVERSATIONS else items)
+    read.take(runs.calls())
+    read.calls, missing = spans.completed(read.calls, read.turns)
+    for one in missing:
+        read.told.add(one)
+    return read
+
+
+def _own(path: Path) -> _Read:
+    read = _Read()
+    try:
+        with path.open("rb") as stream:
+            for item in read_lines(stream):
+                if isinstance(item, Row):
+                    read.recorded.append(item.transition)
+                    read.formats[Format.TRANSITIONS] += 1
+                else:
+                    read.told.add(Unread(item.line, item.why))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot be read ({reason}); nothing was imported") from error
+    return read
+
+
+def _items(record: Record, kind: Format, runs: Runs) -> Iterator[Item]:
+    if kind is Format.LANGSMITH:
+        return runs.read(record)
+    if kind is Format.LANGFUSE:
+        return langfuse.read_observation(record)
+    if kind is Format.SPANS:
+        return spans.read_record(record)
+    if kind is Format.MESSAGES:
+        return openai_messages.read_conversation(record)
+    return trl.read_row(record)
+
+
+def _told_apart(items: list[Item], met: Counter[str]) -> list[Item]:
+    """Give the second conversation of one id a name of its own: siblings of a group share it."""
+    names = {item.episode for item in items if isinstance(item, SeenCall)}
+    met.update(names)
+    return [
+        replace(item, episode=f"{item.episode}#{met[item.episode]}")
+        if isinstance(item, SeenCall) and met[item.episode] > 1
+        else item
+        for item in items
+    ]
+
+
+def _redact(read: _Read, redactor: Redactor) -> None:
+    """Replace everything that will be stored; first hear all of it."""
+    for call in read.calls:
+        redactor.learn(dict(call.args))
+        if call.answer is not None:
+            redactor.learn_answer(call.answer)
+    for row in read.recorded:
+        redactor.learn(dict(row.call.args))
+        redactor.learn_answer(row.answer)
+    read.turns = [replace(turn, episode=redactor.text(turn.episode)) for turn in read.turns]
+    read.told.kept = [replace(item, why=redactor.text(item.why)) for item in read.told.kept]
+    read.calls = [
+        replace(
+            call,
+            episode=redactor.text(call.episode),
+            args=redactor.value(dict(call.args)),
+            answer=None if call.answer is None else redactor.answer(call.answer),
+            call_id=None if call.call_id is None else redactor.text(call.call_id),
+        )
+        for call in read.calls
+    ]
+    episodes: dict[tuple[str, str, str], list[Transition]] = {}
+    for row in read.recorded:
+        episodes.setdefault((row.tenant, str(row.world), row.episode), []).append(row)
+    read.recorded = [row for rows in episodes.values() for row in redact_episode(rows, redactor)]
+
+
+def _belongs(row: Transition, belonging: Belonging) -> Transition:
+    return replace(row, world=belonging.world or row.world, tenant=belonging.tenant or row.tenant)
+
+
+def _unknown(record: Record, kind: Format | None, form: Format) -> str:
+    if kind is Format.TRANSITIONS:
+        return "a recording of the kit among other traces; import such files by themselves"
+    if kind is not None:
+        return f"not of format {form}, but of {kind}"
+    keys = ", ".join(list(record.value)[:6])
+    return f"no known trace format (an object of {keys or 'nothing'})"
+
+
+def _put(path: Path, store: TransitionStore, rows: list[Transition]) -> int:
+    new = 0
+    for start in range(0, len(rows), _BATCH):
+        try:
+            new += store.put(rows[start : start + _BATCH])
+        except StoreError as error:
+            kept = f"{start} transitions of {path} are in it; import again for the rest"
+            raise StoreError(f"{error} ({kept})") from error
+    return new
+
+
+def _file_digest(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()

@@ -1,0 +1,148 @@
+"""Spans in every form in which people have them, as one: OTLP JSON, Tempo and Jaeger exports, flat lists.
+
+Decides names, times, attributes, events and failures of a span; what a tool span says is decided by the
+conventions (`otel_genai`, `openinference`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dreamgym_kit.adapters.traces.seen import Record
+from dreamgym_kit.adapters.traces.values import decoded, seconds, text_of
+from dreamgym_kit.plain import JsonValue
+
+_IDS = ("spanId", "span_id", "spanID")
+_ERRORS = frozenset({2, "2", "ERROR", "STATUS_CODE_ERROR", "StatusCode.ERROR", "Error"})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a span."""
+
+    name: str
+    attributes: Mapping[str, JsonValue]
+    body: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span, whoever exported it."""
+
+    line: int
+    trace: str
+    id: str
+    name: str
+    start_s: float
+    end_s: float
+    attributes: Mapping[str, JsonValue]
+    events: tuple[Event, ...]
+    error: str | None  # the message, when it failed; "" when none was told
+    error_type: str | None
+
+    def text(self, *keys: str) -> str | None:
+        """The first of these attributes that is a text."""
+        return next((found for key in keys if (found := text_of(self.attributes.get(key)))), None)
+
+    def first(self, *keys: str) -> JsonValue:
+        """The first of these attributes that is there."""
+        return next((self.attributes[key] for key in keys if key in self.attributes), None)
+
+    def event(self, name: str) -> Mapping[str, JsonValue] | None:
+        """The attributes of the first event of this name."""
+        return next((event.attributes for event in self.events if event.name == name), None)
+
+
+def is_span(value: Mapping[str, JsonValue]) -> bool:
+    """Whether a record is a span."""
+    context = value.get("context")
+    return any(key in value for key in _IDS) or (isinstance(context, dict) and "span_id" in context)
+
+
+def read_span(record: Record) -> Span:
+    """Read one span; what is missing in it is empty."""
+    value = record.value
+    context = value.get("context")
+    ids = {**value, **context} if isinstance(context, dict) else value
+    attributes = _attributes(_first(value, "attributes", "tags"))
+    listed = _first(value, "events", "span_events", "logs")
+    events = tuple(
+        _event(one) for one in (listed if isinstance(listed, list) else []) if isinstance(one, dict)
+    )
+    start = seconds(_first(value, "startTimeUnixNano", "start_time_unix_nano", "startTime", "start_time"))
+    end = seconds(_first(value, "endTimeUnixNano", "end_time_unix_nano", "endTime", "end_time"))
+    duration = value.get("duration")
+    if not end and isinstance(duration, (int, float)):  # Jaeger: microseconds, as its startTime
+        end = start + duration / 1e6
+    error, error_type = _failure(value.get("status"), attributes, events)
+    return Span(
+        line=record.line,
+        trace=str(_first(ids, "traceId", "trace_id", "traceID") or ""),
+        id=str(_first(ids, *_IDS) or ""),
+        name=str(_first(value, "name", "operationName") or ""),
+        start_s=start,
+        end_s=max(start, end),
+        attributes=attributes,
+        events=events,
+        error=error,
+        error_type=error_type,
+    )
+
+
+def _first(value: Mapping[str, JsonValue], *keys: str) -> JsonValue:
+    return next((value[key] for key in keys if value.get(key) is not None), None)
+
+
+def _attributes(found: JsonValue) -> dict[str, JsonValue]:
+    """Attributes by name: key and value (typed in OTLP, plain in Jaeger), an object, or its text."""
+    found = decoded(found)
+    if isinstance(found, dict):
+        return found
+    pairs = [pair for pair in found if isinstance(pair, dict)] if isinstance(found, list) else []
+    return {str(pair["key"]): _value(pair.get("value")) for pair in pairs if "key" in pair}
+
+
+def _value(found: JsonValue) -> JsonValue:
+    """An OTLP AnyValue as plain data."""
+    if not isinstance(found, dict) or len(found) != 1:
+        return found
+    kind, value = next(iter(found.items()))
+    if kind == "intValue":
+        return int(value) if isinstance(value, (int, str)) and str(value).lstrip("-").isdigit() else value
+    if kind in ("stringValue", "boolValue", "doubleValue", "bytesValue"):
+        return value
+    if kind == "arrayValue" and isinstance(value, dict):
+        values = value.get("values")
+        return [_value(item) for item in values] if isinstance(values, list) else []
+    if kind == "kvlistValue" and isinstance(value, dict):
+        return _attributes(value.get("values"))
+    return found
+
+
+def _event(value: Mapping[str, JsonValue]) -> Event:
+    attributes = _attributes(_first(value, "attributes", "fields"))
+    name = (
+        _first(value, "name", "event_name") or attributes.get("event") or attributes.get("event.name") or ""
+    )
+    body = decoded(value.get("body"))
+    return Event(str(name), attributes, body if isinstance(body, dict) else {})
+
+
+def _failure(
+    status: JsonValue, attributes: Mapping[str, JsonValue], events: tuple[Event, ...]
+) -> tuple[str | None, str | None]:
+    status = decoded(status)
+    code = _first(status, "code", "status_code") if isinstance(status, dict) else None
+    failed = code in _ERRORS or attributes.get("error") in (True, "true")
+    if not failed and code is None:
+        failed = attributes.get("otel.status_code") == "ERROR"
+    if not failed:
+        return None, None
+    thrown = next((event.attributes for event in events if event.name == "exception"), {})
+    described = _first(status, "message", "description") if isinstance(status, dict) else None
+    message = (
+        text_of(thrown.get("exception.message"))
+        or text_of(described)
+        or text_of(attributes.get("otel.status_description"))
+    )
+    kind = text_of(thrown.get("exception.type")) or text_of(attributes.get("error.type"))
+    return message or "", kind

@@ -1,0 +1,224 @@
+"""A file of traces as JSON objects, whatever its outer form, never more than one line or document held.
+
+Decides what is one record: a line of JSON lines; an element of a top-level list; an element of the lists in
+which span formats nest (`resourceSpans`, `scopeSpans`, `batches`, `spans`, `data`, `observations`, ...). Each
+record is parsed by itself, so that one that is damaged, too deep or cut off takes no other with it.
+"""
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from dreamgym_kit.adapters.traces.seen import Record, Unread
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import MAX_BYTES, read_json
+
+MAX_DOCUMENT_BYTES = 96 * 2**20  # of a file that is no JSON lines; its records are parsed one by one
+MAX_RECORDS = 500_000  # of one JSON text: 12 MB of `{},` are a minute's work otherwise
+RECORD_LISTS = frozenset(
+    {
+        b'"resourceSpans"',
+        b'"scopeSpans"',
+        b'"instrumentationLibrarySpans"',
+        b'"batches"',
+        b'"spans"',
+        b'"data"',
+        b'"observations"',
+        b'"runs"',
+        b'"traces"',
+    }
+)
+_LINES = frozenset({".jsonl", ".ndjson"})
+_NOT_SPACE = re.compile(rb"\S")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# Possessive: a string of a million escapes must not leave a million ways back. An open string ends the text.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[\]{},:]', re.DOTALL)
+
+
+def read_records(path: Path) -> Iterator[Record | Unread]:
+    """Read a file record by record.
+
+    Raises:
+        UserError: the file cannot be opened or read.
+    """
+    try:
+        with path.open("rb") as stream:
+            yield from _records(stream, lines=path.suffix.lower() in _LINES)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot be read ({reason})") from error
+
+
+def _records(stream: BinaryIO, *, lines: bool) -> Iterator[Record | Unread]:
+    first = _first_line(stream)
+    if first.startswith(_UTF16):
+        yield Unread(1, "UTF-16 text; save the file as UTF-8")
+    elif lines or _balanced(first):
+        yield from _lines(stream)
+    else:
+        data = stream.read(MAX_DOCUMENT_BYTES + 1).removeprefix(codecs.BOM_UTF8)
+        if len(data) > MAX_DOCUMENT_BYTES:
+            yield Unread(
+                1, f"one JSON document of more than {MAX_DOCUMENT_BYTES} bytes; export as JSON lines"
+            )
+        else:
+            yield from split(data)
+
+
+def _first_line(stream: BinaryIO) -> bytes:
+    line = b""
+    while not line.strip() and (line := stream.readline(MAX_BYTES + 1)):
+        pass
+    stream.seek(0)
+    return line
+
+
+def _balanced(line: bytes) -> bool:
+    """Whether a line is JSON of its own (or too long to hold), as in JSON lines."""
+    depth = 0
+    for token in _TOKEN.finditer(line):
+        depth += (token[0] in (b"[", b"{")) - (token[0] in (b"]", b"}"))
+    return depth == 0 or len(line) > MAX_BYTES
+
+
+def _lines(stream: BinaryIO) -> Iterator[Record | Unread]:
+    number = 0
+    while raw := stream.readline(MAX_BYTES + 1):
+        number += 1
+        if number == 1:
+            raw = raw.removeprefix(codecs.BOM_UTF8)
+        if len(raw) > MAX_BYTES:
+            while (part := stream.readline(2**20)) and not part.endswith(b"\n"):
+                pass
+            yield Unread(number, f"longer than {MAX_BYTES} bytes")
+        elif line := raw.strip():
+            yield from split(line, line=number)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A container that is looked into: the root, a list of records, or a record that may hold such lists."""
+
+    is_list: bool
+    start: int
+    since: int = 0  # of a list: where its present element may begin
+    filled: bool = False  # of a list: its present element was an object. Of an object: it holds records
+
+
+def split(data: bytes, *, line: int = 1) -> Iterator[Record | Unread]:
+    """Cut one JSON text into its records; what is damaged is told with its line."""
+    yield from _Splitter(data, line).run()
+
+
+class _Splitter:
+    """Follows brackets and keys; builds nothing but the records themselves."""
+
+    def __init__(self, data: bytes, line: int) -> None:
+        self._data = data
+        self._line, self._counted = line, 0
+        self._outline: list[_Open] = []
+        self._deep = 0  # brackets open inside a value that is not looked into
+        self._key = self._last = b""
+        self._told = 0  # records given, whole or not
+
+    def run(self) -> Iterator[Record | Unread]:
+        for token in _TOKEN.finditer(self._data):
+            mark, at = token[0], token.start()
+            if mark in b"[{":
+                self._open(mark == b"[", at)
+            elif mark in b"]}":
+                yield from self._close(at)
+                if self._told > MAX_RECORDS:
+                    yield self._unread(
+                        at, f"more than {MAX_RECORDS} records in one JSON text, this is the last"
+                    )
+                    return
+            elif not self._deep:
+                yield from self._between(mark, at)
+        yield from self._end()
+
+    def _open(self, is_list: bool, at: int) -> None:
+        if self._deep or not self._looked_into(is_list):
+            self._deep += 1
+            return
+        if self._outline and not is_list:
+            self._outline[-1].filled = True
+            if len(self._outline) > 1:
+                self._outline[-2].filled = True
+        self._outline.append(_Open(is_list, at, at + 1))
+
+    def _looked_into(self, is_list: bool) -> bool:
+        if not self._outline:
+            return True
+        if self._outline[-1].is_list:
+            return not is_list
+        return is_list and self._key in RECORD_LISTS
+
+    def _close(self, at: int) -> Iterator[Record | Unread]:
+        if self._deep:
+            self._deep -= 1
+            return
+        if not self._outline:
+            yield self._unread(at, "a closing bracket without its opening one")
+            return
+        closed = self._outline.pop()
+        if closed.is_list:
+            yield from self._element(closed, at)
+        elif not closed.filled:
+            yield self._record(closed.start, at + 1)
+        self._key = b""
+
+    def _between(self, mark: bytes, at: int) -> Iterator[Record | Unread]:
+        top = self._outline[-1] if self._outline else None
+        if mark == b":":
+            self._key = self._last
+        elif mark != b",":
+            self._last = mark
+        elif top is not None and top.is_list:
+            yield from self._element(top, at)
+        else:
+            self._key = b""
+
+    def _element(self, holder: _Open, at: int) -> Iterator[Unread]:
+        """Tell of an element that is no object; those that are were given when they closed."""
+        if not holder.filled and (found := _NOT_SPACE.search(self._data, holder.since, at)) is not None:
+            yield self._unread(found.start(), "an object was expected here")
+        holder.filled, holder.since = False, at + 1
+
+    def _end(self) -> Iterator[Unread]:
+        if self._outline or self._deep:
+            start = self._outline[-1].start if self._outline else 0
+            yield self._unread(start, "the text ends in the middle of this record")
+        elif not self._told and self._data.strip():
+            yield self._unread(0, _why(self._data))
+
+    def _record(self, start: int, end: int) -> Record | Unread:
+        line = self._line_at(start)
+        self._told += 1
+        try:
+            value = read_json(self._data[start:end])
+        except NotJson as error:
+            return Unread(line, str(error))
+        return Record(line, value)
+
+    def _unread(self, at: int, why: str) -> Unread:
+        self._told += 1
+        return Unread(self._line_at(at), why)
+
+    def _line_at(self, at: int) -> int:
+        if at < self._counted:  # only the end of a cut text looks back
+            return self._line - self._data.count(b"\n", at, self._counted)
+        self._line += self._data.count(b"\n", self._counted, at)
+        self._counted = at
+        return self._line
+
+
+def _why(data: bytes) -> str:
+    try:
+        read_json(data)
+    except NotJson as error:
+        return str(error)
+    return "no object in it"

@@ -1,0 +1,220 @@
+"""Arguments and answers as traces write them, made what the tool was called with and what the agent saw.
+
+Traces wrap both: JSON as text, Python's spelling of a dict, LangChain's ToolMessage (flat or a constructor),
+an MCP result, `{"input": {...}}`. Text stays text unless its format says that it is JSON.
+"""
+
+import ast
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue, to_plain
+from dreamgym_kit.vocabulary import Answer
+
+_MAX_LITERAL = 200_000  # characters of a Python dict in text
+_MAX_BRACKETS = 2_000
+_MAX_DEEP = 50
+_KIND = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Interrupt))\(")
+
+
+def decoded(text: JsonValue) -> JsonValue:
+    """A list or object that is written as JSON text, or as Python would print it; else the value itself."""
+    if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return read_json(text)
+    except NotJson:
+        return _literal(text)
+
+
+def _literal(text: str) -> JsonValue:
+    """Python's spelling of a list or dict, read without running it; the text itself if it is none."""
+    if len(text) > _MAX_LITERAL or not _shallow(text):
+        return text
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an odd escape in somebody else's text
+            return to_plain(ast.literal_eval(text.strip()))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+
+
+def _shallow(text: str) -> bool:
+    """Whether Python's parser can be given this text: it has no bounds of its own."""
+    deep = most = count = 0
+    for mark in re.findall(r"[\[\]{}()]|[-+~]{2,}", text):
+        if mark[0] in "-+~":
+            continue
+        count += 1
+        deep += 1 if mark in "[{(" else -1
+        most = max(most, deep)
+    return count <= _MAX_BRACKETS and most <= _MAX_DEEP and re.search(r"(?:[-+~]\s*){20}", text) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a tool was called with; `bare` when it was one value whose name the trace does not tell."""
+
+    args: Mapping[str, JsonValue]
+    bare: bool = False
+
+
+def arguments(value: JsonValue, *, names: Sequence[str] = ()) -> Arguments:
+    """Read arguments.
+
+    Args:
+        value: an object, JSON or Python text of one, or one bare value.
+        names: the tool's parameters in order, where the trace tells them: names for positional values.
+    """
+    found = decoded(value)
+    if found is None or found == "":
+        return Arguments({})
+    if not isinstance(found, dict):
+        return Arguments({names[0] if len(names) == 1 else "input": to_plain(found)}, bare=len(names) != 1)
+    if "input_str" in found:  # OpenLLMetry over LangChain
+        inner = found.get("inputs")
+        return arguments(inner if isinstance(inner, dict) else found["input_str"], names=names)
+    if isinstance(found.get("args"), list) and isinstance(found.get("kwargs"), dict):  # smolagents
+        positional = {
+            names[place] if place < len(names) else f"arg{place}": item
+            for place, item in enumerate(found["args"])
+        }
+        return Arguments(to_plain({**positional, **found["kwargs"]}), bare=len(names) < len(positional))
+    if list(found) == ["input"] and isinstance(inner := decoded(found["input"]), dict):  # LangSmith
+        return Arguments(to_plain(inner))
+    return Arguments(to_plain(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as the agent saw it, and what its wrapping told besides."""
+
+    content: JsonValue
+    error: str | None = None
+    call_id: str | None = None
+    tool: str | None = None
+    artifact: JsonValue = None
+
+
+def reply(value: JsonValue, *, is_json: bool = False) -> Reply:
+    """Unwrap an answer.
+
+    Args:
+        value: what the trace holds.
+        is_json: the trace says that text in it is JSON; else only a wrapping is undone, and text stays text.
+    """
+    found = decoded(value)
+    if isinstance(found, dict):
+        if (message := tool_message(found)) is not None:
+            return _from_message(message)
+        if _is_mcp(found):
+            text = _blocks(found["content"])
+            failed = found.get("isError") is True or found.get("is_error") is True
+            return Reply(text, error=_as_text(text) if failed else None)
+    if is_json or not isinstance(value, str):
+        return Reply(to_plain(_blocks(found)))
+    return Reply(to_plain(value))
+
+
+def tool_message(found: JsonValue) -> Mapping[str, JsonValue] | None:
+    """The fields of a ToolMessage in any of its spellings, or None."""
+    for _ in range(4):
+        if not isinstance(found, dict):
+            return None
+        if "tool_call_id" in found and "content" in found:
+            return found
+        if found.get("type") == "constructor" and isinstance(found.get("kwargs"), dict):
+            found = found["kwargs"]
+        elif isinstance(found.get("data"), dict) and found.get("type") == "tool":
+            found = found["data"]
+        elif "output" in found and set(found) <= {"output", "kwargs"}:
+            found = decoded(found["output"])
+        else:
+            return None
+    return None
+
+
+def _from_message(message: Mapping[str, JsonValue]) -> Reply:
+    content = to_plain(_blocks(message["content"]))
+    failed = message.get("status") == "error"
+    call_id, name = message.get("tool_call_id"), message.get("name")
+    return Reply(
+        content,
+        error=_as_text(content) if failed else None,
+        call_id=call_id if isinstance(call_id, str) else None,
+        tool=name if isinstance(name, str) else None,
+        artifact=to_plain(message.get("artifact")),
+    )
+
+
+def _is_mcp(found: Mapping[str, JsonValue]) -> bool:
+    content = found.get("content")
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(block, dict) and "type" in block for block in content)
+        and set(found) <= {"content", "isError", "is_error", "structuredContent", "_meta", "meta"}
+    )
+
+
+def _blocks(content: JsonValue) -> JsonValue:
+    """The text of content that is one block of text; else the content as it is."""
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        block = content[0]
+        text = block.get("text")
+        if isinstance(text, str) and (set(block) == {"text"} or block.get("type") == "text"):
+            return text
+    return content
+
+
+def _as_text(content: JsonValue) -> str:
+    return content if isinstance(content, str) and content else "the tool failed"
+
+
+def answer(found: Reply, *, error: str | None = None, error_type: str | None = None) -> Answer:
+    """An answer with what the trace tells of its failure, beside the answer or in its wrapping."""
+    said = error if error is not None else found.error
+    return Answer(
+        found.content,
+        artifact=found.artifact,
+        error=None if said is None else said[:10_000],
+        error_type=None if said is None else (error_type or "ToolException"),
+    )
+
+
+def failure(text: str) -> tuple[str, str | None]:
+    """A message and its class out of an exception's text: "ValueError('too much')Traceback ..."."""
+    head = text.split("Traceback (most recent call last)", 1)[0].strip() or text.strip()
+    kind = _KIND.match(head)
+    if kind is None or not head.endswith(")"):
+        return head, None
+    inner = decoded(f"[{head[kind.end() : -1]}]")
+    only = inner[0] if isinstance(inner, list) and len(inner) == 1 else None
+    return (only if isinstance(only, str) else head), kind[1].rpartition(".")[2]
+
+
+def seconds(stamp: JsonValue) -> float:
+    """Unix time in seconds of a time stamp in any usual unit, or of an ISO text; 0.0 where there is none."""
+    if isinstance(stamp, str):
+        if stamp.isdigit() and len(stamp) < 30:
+            return seconds(int(stamp))
+        try:
+            return datetime.fromisoformat(stamp).timestamp()
+        except (ValueError, OverflowError):
+            return 0.0
+    if isinstance(stamp, bool) or not isinstance(stamp, (int, float)) or not 0 < stamp < 1e22:
+        return 0.0
+    for least, unit in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)):
+        if stamp > least:
+            return stamp / unit
+    return float(stamp)
+
+
+def text_of(value: JsonValue) -> str | None:
+    """A text that is there and not empty, else None."""
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,163 @@
+"""`buffer import` of what is not the kit's own form, or is to be changed on the way in."""
+
+import shlex
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamgym_kit.cli.output import say, say_json, tell
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.traces.importing import TraceReport
+    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.vocabulary import Effect, World
+
+_LISTED = 20
+
+
+class FormName(StrEnum):
+    """The names of `adapters.traces.detect.Format`, here without its imports: `--help` must be quick."""
+
+    AUTO = "auto"
+    TRANSITIONS = "transitions"
+    MESSAGES = "messages"
+    TRL = "trl"
+    LANGSMITH = "langsmith"
+    SPANS = "spans"
+    LANGFUSE = "langfuse"
+
+
+Form = Annotated[FormName, typer.Option("--format", help="What FILE is; auto asks each record.")]
+Redact = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--redact",
+        metavar="RULE",
+        help="Take out before storing: email, key, card, all, field:NAME or regex:PATTERN. Can be repeated.",
+        show_default=False,
+    ),
+]
+WorldOption = Annotated[
+    str | None,
+    typer.Option(
+        "--world", metavar="NAME[:SEED]", help="In which world it was recorded.", show_default=False
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line says about an import."""
+
+    form: FormName
+    redact: tuple[str, ...]
+    tenant: str | None
+    world: str | None
+
+
+def is_trace(file: Path, wanted: Wanted) -> bool:
+    """Whether FILE takes the way of traces: another format, or something to change on the way in."""
+    from dreamgym_kit.adapters.traces.importing import Format, looks_like
+
+    if wanted.redact or wanted.tenant is not None or wanted.world is not None:
+        return True
+    if wanted.form is FormName.AUTO and not file.is_file():  # a pipe can be read only once
+        return False
+    if wanted.form is FormName.AUTO:
+        return looks_like(file) not in (None, Format.TRANSITIONS)
+    return wanted.form is not FormName.TRANSITIONS
+
+
+def import_trace(file: Path, buffer: Path, settings: "Settings", wanted: Wanted, *, as_json: bool) -> None:
+    """Import, and say what became of the file; exit code 2 when something could not be read."""
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.traces.assemble import Belonging
+    from dreamgym_kit.adapters.traces.importing import Format, import_traces, looks_like
+    from dreamgym_kit.replay.redaction import parse_rules
+
+    form = Format(wanted.form)
+    if form is Format.AUTO and looks_like(file) is Format.TRANSITIONS:
+        form = Format.TRANSITIONS
+    rules = parse_rules(wanted.redact) if wanted.redact else None
+    own = form is Format.TRANSITIONS  # their rows say where they belong
+    belonging = Belonging(_world(wanted.world), wanted.tenant if own else settings.tenant)
+    with closing(SqliteStore(buffer)) as store:
+        report = import_traces(
+            file, store, form=form, belonging=belonging, effects=_Effects(settings), redaction=rules
+        )
+    _list(report)
+    if as_json:
+        say_json(report.to_json())
+    else:
+        _show(report, file, buffer)
+    if report.unread:
+        raise typer.Exit(2)
+
+
+class _Effects:
+    """What a person said a tool does; else what its name suggests."""
+
+    def __init__(self, settings: "Settings") -> None:
+        named = {name: tool.effect for name, tool in settings.tools.items()}
+        functions = {
+            function.name or place.rpartition(":")[2]: function.effect
+            for place, function in settings.functions.items()
+        }
+        self._known: Mapping[str, Effect] = {**functions, **named}
+
+    def __call__(self, name: str, description: str) -> "Effect":
+        from dreamgym_kit.adapters.traces.assemble import guessed
+
+        return self._known.get(name) or guessed(name, description)
+
+
+def _world(text: str | None) -> "World | None":
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.vocabulary import World
+
+    if text is None:
+        return None
+    name, seed = text.rsplit(":", 1) if ":" in text else (text, "0")
+    if not name or not (seed.isascii() and seed.isdigit() and len(seed) < 16):
+        raise UserError(f"--world {text}: expected NAME or NAME:SEED, the seed a whole number")
+    return World(name, int(seed))
+
+
+def _list(report: "TraceReport") -> None:
+    for kind, lines, count in (
+        ("error", report.problems, report.unread),
+        ("note", report.notes, report.unanswered),
+    ):
+        for line in lines[:_LISTED]:
+            tell(f"{kind}: {_one_line(line)}")
+        if count > _LISTED:
+            tell(f"{kind}: {count - _LISTED} more lines like these; --json lists them")
+
+
+def _show(report: "TraceReport", file: Path, buffer: Path) -> None:
+    say(f"{report.new} transitions were added to {buffer}; {report.duplicates} were there already.")
+    say(f" read as   {_counted(report.formats)}")
+    if report.passed:
+        say(f" no calls  {_counted(report.passed)}")
+    if report.redacted:
+        say(f" redacted  {_counted(report.redacted)}")
+    if report.unanswered:
+        tell(f"{report.unanswered} calls have no answer in the trace; they were not stored.")
+    if report.unread:
+        tell(f"{report.unread} records could not be read; mend them and import {file} again.")
+    say(f" Look  dreamgym-kit buffer stats --buffer {shlex.quote(str(buffer))}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{_one_line(name)} {count}" for name, count in counts.items()) or "nothing"
+
+
+def _one_line(text: str) -> str:
+    from dreamgym_kit.report.clean import one_line
+
+    return one_line(text)
