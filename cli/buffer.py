@@ -1,5 +1,6 @@
-"""`dreamgym-kit buffer`: recordings into the buffer, out of it, and what it holds."""
+"""`dreamgym-kit buffer`: recordings into the buffer, out of it, what it holds, what is like a question."""
 
+import json
 import shlex
 from contextlib import closing
 from pathlib import Path
@@ -7,29 +8,43 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import importing, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from dreamgym_kit.ports import Hit
     from dreamgym_kit.replay.stats import StoreStats
+    from dreamgym_kit.vocabulary import World
 
 EXAMPLES = (
     "dreamgym-kit buffer import recordings.jsonl",
+    "dreamgym-kit buffer import langsmith_runs.jsonl --redact email --redact field:customer_name",
     "dreamgym-kit buffer export backup.jsonl --overwrite",
     "dreamgym-kit buffer stats --json",
+    "dreamgym-kit buffer search 'refund of a damaged order' --tool refund_payment",
 )
 _LISTED = 20
+_WIDE = 100  # characters of an answer that are shown
 
-Source = Annotated[Path, typer.Argument(metavar="FILE", help="Transitions, one JSON object a line.")]
+Source = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The kit's recordings, or traces of other tools (docs/traces.md)."),
+]
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="The JSON lines file to write.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace FILE where it exists.", show_default=False)
 ]
+Words = Annotated[str, typer.Argument(metavar="QUERY", help="Words, numbers, names: what to look for.")]
+Tool = Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.", show_default=False)]
+InWorld = Annotated[
+    str | None, typer.Option("--world", metavar="NAME[:SEED]", help="Only this world.", show_default=False)
+]
+Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Most hits.")]
 
 app = typer.Typer(
-    help="Recordings: import them, export them, see what there is.",
+    help="Recordings: import them, export them, search them, see what there is.",
     epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -40,6 +55,10 @@ app = typer.Typer(
 def import_command(
     file: Source,
     buffer: options.Buffer = None,
+    form: importing.Form = importing.FormName.AUTO,
+    redact: importing.Redact = None,
+    tenant: options.Tenant = None,
+    world: importing.WorldOption = None,
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -51,6 +70,11 @@ def import_command(
     path = _path(buffer, settings_file)
     if not file.exists():
         raise UserError(f"{file}: does not exist; nothing was imported")
+    settings = options.settings_for(None, settings_file, {"tenant": tenant})
+    wanted = importing.Wanted(form, tuple(redact or ()), tenant, world)
+    if importing.is_trace(file, wanted):
+        importing.import_trace(file, path, settings, wanted, as_json=as_json)
+        return
     with closing(SqliteStore(path)) as store:
         report = import_jsonl(file, store)
     for problem in report.problems:
@@ -107,6 +131,80 @@ def stats_command(
         say_json(stats.to_json())
     else:
         _show(stats, path)
+
+
+@app.command("search")
+def search_command(
+    query: Words,
+    tool: Tool = None,
+    world: InWorld = None,
+    k: Most = 8,
+    tenant: options.Tenant = None,
+    buffer: options.Buffer = None,
+    settings_file: options.SettingsFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Find the transitions most like QUERY, as a dream would; those held out are never shown."""
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.ports import HybridQuery
+    from dreamgym_kit.replay.records import transition_to_record
+
+    settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
+    path = settings.resolve(settings.buffer)
+    place = None if world is None else _world(world)
+    with closing(SqliteStore(path, read_only=True)) as store:
+        foreign = store.foreign_embedder
+        asked = HybridQuery(
+            query, tool=tool, world=place, tenant=settings.tenant, k=k, words_only=foreign is not None
+        )
+        hits = store.search(asked)
+    if foreign is not None:
+        tell(f"By words only: the vectors of {path} are of embedder {_one_line(foreign)}.")
+    if as_json:
+        found = [
+            {
+                "score": hit.score,
+                "places": dict(hit.places),
+                "transition": transition_to_record(hit.transition),
+            }
+            for hit in hits
+        ]
+        say_json({"query": query, "hits": found})
+    else:
+        _show_hits(hits, query)
+
+
+def _show_hits(hits: "Sequence[Hit]", query: str) -> None:
+    if not hits:
+        say(f" Nothing is like {_one_line(query)!r}; what there is: dreamgym-kit buffer stats")
+        return
+    for number, hit in enumerate(hits, 1):
+        row = hit.transition
+        places = ", ".join(f"{name} {place}" for name, place in sorted(hit.places.items()))
+        said = row.answer.content if row.answer.error is None else f"error: {row.answer.error}"
+        say(f" {number}  {_short(row.call.tool)} {_short(dict(row.call.args))}")
+        say(f"    {_short(said)}")
+        say(
+            f"    {row.answer.provenance}, world {_short(str(row.world))}, episode {_short(row.episode)}; by {places}"
+        )
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _one_line(text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}...")
+
+
+def _world(text: str) -> "World":
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.vocabulary import World
+
+    name, colon, seed = text.rpartition(":")
+    if not colon:
+        return World(text)
+    try:
+        return World(name, int(seed))
+    except ValueError:
+        raise UserError(f"--world {text!r}: expected NAME or NAME:SEED, such as shop:2") from None
 
 
 def _path(buffer: Path | None, file: Path | None) -> Path:
