@@ -1,0 +1,53 @@
+"""Bar R4: a bad endpoint ends episodes as undetermined at worst; none hangs, none is lost."""
+
+import time
+
+import pytest
+from bench.endpoint_faults import DECISION, measure
+from bench.faulty_endpoint_double import WAYS, FaultyEndpointDouble, serving
+
+from dreamgym_kit.adapters.models.addresses import read_address
+from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
+from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.errors import DreamAbstained
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.settings.model import EndpointSettings
+from dreamgym_kit.vocabulary import Call, Effect, Provenance, ToolSpec
+
+SPECS = {"look": ToolSpec("look", Effect.READ)}
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_each_way_of_failing_is_undetermined_with_its_reason(way: str, sync: bool) -> None:
+    with serving(FaultyEndpointDouble(content=lambda body: DECISION, way=lambda number: way)) as double:
+        settings = EndpointSettings(urls=(double.url,), model="m", timeout_s=0.3, attempts=2)
+        address = read_address(double.url, source="test")
+        endpoint = OpenAIEndpoint((address,), settings, Key(""), wait_unit_s=0.001)
+        session = Session(GatePolicy(Mode.DREAM, SPECS), experience=ReasonedExperience(endpoint))
+        call = Call("look", {})
+        _, place = session.admit(call)
+        started = time.perf_counter()
+        try:
+            with pytest.raises(DreamAbstained, match=r"gave no answer|could not be used"):
+                session.ask(call, place) if sync else await session.ask_async(call, place)
+        finally:
+            endpoint.close()
+    assert time.perf_counter() - started < 3
+    (kept,) = session.ledger.transitions()
+    assert kept.answer.provenance is Provenance.ABSTAINED
+
+
+def test_episodes_at_a_fifth_of_faults_all_end() -> None:
+    told = measure(seed=1, episodes=100)
+    print(told)
+    assert (told["hung"], told["lost"]) == (0, 0)
+    assert told["finished"] + told["undetermined"] == 100
+    assert told["failed_requests"] > 50
+
+
+def test_without_another_try_many_more_are_undetermined() -> None:
+    """The mutant of this bar: the figure moves when retries are taken out."""
+    assert measure(1, episodes=60, attempts=1)["undetermined"] > measure(1, episodes=60)["undetermined"]

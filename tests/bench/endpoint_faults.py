@@ -1,0 +1,90 @@
+"""What becomes of 1,000 episodes when a fifth of the model's requests fails in every way of bar R4.
+
+`measure(seed)` gives `hung` (episodes that outlived their limit) and `lost` (episodes that are neither
+finished nor undetermined). Episodes are driven as the engine drives them: a session, five calls, a limit.
+"""
+
+import asyncio
+import json
+import time
+
+from bench.faulty_endpoint_double import WAYS, FaultyEndpointDouble, failing_share, serving
+
+from dreamgym_kit.adapters.models.addresses import read_address
+from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
+from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.errors import DreamAbstained
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.settings.model import EndpointSettings
+from dreamgym_kit.vocabulary import Call, Effect, ToolSpec
+
+CALLS = 5
+LIMIT_S = 20.0
+SPECS = {"look": ToolSpec("look", Effect.READ)}
+DECISION = json.dumps(
+    {"reasoning": "", "outcome": "ok", "like": None, "leaves": [], "answer": "fine", "error": "", "set": []}
+    | {"confidence": 1.0}
+)
+
+
+def measure(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: int = 3) -> dict[str, float]:
+    """Run the episodes; see the module."""
+    double = FaultyEndpointDouble(content=lambda body: DECISION, way=failing_share(share, seed, WAYS))
+    with serving(double):
+        settings = EndpointSettings(urls=(double.url,), model="m", timeout_s=0.5, attempts=attempts)
+        address = read_address(double.url, source="bench")
+        endpoint = OpenAIEndpoint((address,), settings, Key(""), wait_unit_s=0.005, max_body=2**20)
+        try:
+            return asyncio.run(_measure(endpoint, episodes))
+        finally:
+            endpoint.close()
+
+
+async def _measure(endpoint: OpenAIEndpoint, episodes: int) -> dict[str, float]:
+    dream = ReasonedExperience(endpoint)
+    slots = asyncio.Semaphore(64)
+    started = time.perf_counter()
+
+    async def one(number: int) -> str:
+        async with slots:
+            try:
+                async with asyncio.timeout(LIMIT_S):
+                    return await _episode(dream, number)
+            except TimeoutError:
+                return "hung"
+            except Exception as error:
+                return f"lost: {error!r}"
+
+    ends = await asyncio.gather(*(one(number) for number in range(episodes)))
+    counts = endpoint.counts
+    return {
+        "hung": float(ends.count("hung")),
+        "lost": float(sum(end.startswith("lost") for end in ends)),
+        "finished": float(ends.count("finished")),
+        "undetermined": float(ends.count("undetermined")),
+        "requests": float(counts.requests),
+        "failed_requests": float(sum(counts.failures.values())),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+async def _episode(dream: ReasonedExperience, number: int) -> str:
+    session = Session(
+        GatePolicy(Mode.DREAM, SPECS), experience=dream, task=f"t{number}", episode=f"t{number}.1"
+    )
+    try:
+        for step in range(CALLS):
+            call = Call("look", {"item": f"{number}-{step}"})
+            _, place = session.admit(call)
+            await session.ask_async(call, place)
+    except DreamAbstained:
+        return "undetermined"
+    finally:
+        session.close()
+    return "finished"
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(0)))

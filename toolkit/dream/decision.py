@@ -1,0 +1,244 @@
+"""What a model may say about a call, and the answer that code makes of it.
+
+A model decides, points and changes; it writes whole answers only where no form is known. The decision is a
+closed object: reasoning, outcome, a cited example as template, changed facts, open leaves, confidence.
+There is no field for a reward, for being done or for another call, so no text can set one. Everything is
+validated here, whatever the server promised.
+"""
+
+import copy
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jsonschema import Draft202012Validator
+
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition
+
+MAX_CHANGES = 2
+"""Changed facts of one call; models get more than that wrong nearly always (arXiv 2605.07247)."""
+_MAX_ANSWER = 20_000  # characters of what a decision may hold
+_CEILING = {"template": 0.8, "whole": 0.5}
+"""Most support that an answer can claim by its form; a calibration over recordings may map it further."""
+_LEAF_TYPES = ["string", "number", "boolean", "null"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A validated decision."""
+
+    reasoning: str
+    outcome: str  # ok, error or unknown
+    like: int | None  # which example, 1-based, gives the form
+    leaves: Mapping[str, JsonValue]  # path in the form -> value
+    answer: JsonValue  # whole content, where there is no example to be like
+    error: str
+    changes: tuple[Mapping[str, JsonValue], ...]
+    confidence: float
+
+
+SCHEMA: Mapping[str, JsonValue] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["reasoning", "outcome", "like", "leaves", "answer", "error", "set", "confidence"],
+    "properties": {
+        "reasoning": {"type": "string"},
+        "outcome": {"enum": ["ok", "error", "unknown"]},
+        "like": {"type": ["integer", "null"]},
+        "leaves": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["path", "value"],
+                "properties": {"path": {"type": "string"}, "value": {"type": _LEAF_TYPES}},
+            },
+        },
+        "answer": {"type": ["string", "null"]},
+        "error": {"type": "string"},
+        "set": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["entity", "field", "value"],
+                "properties": {
+                    "entity": {"type": "string"},
+                    "field": {"type": "string"},
+                    "value": {"type": _LEAF_TYPES},
+                },
+            },
+        },
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+    },
+}
+_VALIDATOR = Draft202012Validator(dict(SCHEMA))
+_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n```\s*\Z", re.DOTALL)
+
+
+def read_decision(text: str) -> Decision:
+    """Read a model's words.
+
+    Raises:
+        NotJson: not one JSON object of the schema; says what is wrong, for one repair.
+    """
+    fenced = _FENCE.match(text)
+    said = read_json(fenced[1] if fenced else text.strip(), max_bytes=_MAX_ANSWER)
+    wrong = next(
+        iter(sorted(_VALIDATOR.iter_errors(said), key=lambda error: list(map(str, error.path)))), None
+    )
+    if wrong is not None:
+        place = ".".join(str(part) for part in wrong.absolute_path) or "the object"
+        raise NotJson(f"{place}: {wrong.message[:200]}")
+    return Decision(
+        reasoning=said["reasoning"],
+        outcome=said["outcome"],
+        like=said["like"],
+        leaves={leaf["path"]: leaf["value"] for leaf in said["leaves"]},
+        answer=said["answer"],
+        error=said["error"],
+        changes=tuple(said["set"]),
+        confidence=float(said["confidence"]),
+    )
+
+
+def render(decision: Decision, call: Call, tool: ToolSpec, examples: Sequence[Transition]) -> Answer:
+    """Make the answer that a decision means.
+
+    Raises:
+        NotJson: it points at what is not there or changes what this tool cannot; for one repair.
+    """
+    if decision.outcome == "unknown":
+        return Answer(provenance=Provenance.ABSTAINED, support=0.0, why="the model cannot tell either")
+    if decision.changes and not tool.effect.changes_world:
+        raise NotJson(f"set: {call.tool} only reads; it changes nothing")
+    if len(decision.changes) > MAX_CHANGES:
+        raise NotJson(f"set: at most {MAX_CHANGES} changes; a call that changes more is outcome 'unknown'")
+    example = _example(decision.like, call, examples)
+    if decision.outcome == "error":
+        return _failure(decision, tool, example)
+    changes = tuple({**change, "value": _argument(change["value"], call)} for change in decision.changes)
+    if example is None:
+        if decision.answer is None:
+            raise NotJson("answer: without an example to be like, the whole answer has to stand here")
+        content: JsonValue = _parsed(decision.answer, examples)
+        support = _CEILING["whole"] * decision.confidence
+    elif example.answer.error is not None or example.answer.update is not None:
+        raise NotJson(f"like: example {decision.like} is no plain successful answer")
+    else:
+        content = _filled(example.answer.content, decision.leaves, call)
+        support = _CEILING["template"] * decision.confidence
+    return Answer(
+        content=content,
+        provenance=Provenance.REASONED,
+        support=support,
+        cites=(example.id,) if example is not None else (),
+        changes=changes,
+    )
+
+
+def _failure(decision: Decision, tool: ToolSpec, example: Transition | None) -> Answer:
+    """A failure: the example's own words where one is cited."""
+    if decision.changes:
+        raise NotJson("set: a call that failed changes nothing")
+    if example is not None and example.answer.error is None:
+        raise NotJson(f"like: example {decision.like} is no failure")
+    text = decision.error.strip() or (example.answer.error if example is not None else "") or ""
+    if not text:
+        raise NotJson("error: the tool's message is missing")
+    form = "template" if example is not None else "whole"
+    return Answer(
+        error=text[:1000],
+        error_type=(example.answer.error_type if example is not None else None) or "ToolException",
+        provenance=Provenance.REASONED,
+        support=_CEILING[form] * decision.confidence,
+        cites=(example.id,) if example is not None else (),
+        why=f"reasoned for a {Effect(tool.effect)} tool",
+    )
+
+
+def _example(like: int | None, call: Call, examples: Sequence[Transition]) -> Transition | None:
+    if like is None:
+        return None
+    if not 1 <= like <= len(examples):
+        raise NotJson(f"like: there is no example {like}; there are {len(examples)}")
+    found = examples[like - 1]
+    if found.call.tool != call.tool:
+        raise NotJson(f"like: example {like} is of {found.call.tool}, not of {call.tool}")
+    return found
+
+
+def _filled(form: JsonValue, leaves: Mapping[str, JsonValue], call: Call) -> JsonValue:
+    """The example's content with some of its leaves replaced; text that holds JSON is filled as JSON."""
+    if isinstance(form, str):
+        inner = _as_object(form)
+        if inner is None:
+            if not leaves:
+                return form
+            if set(leaves) == {""} and isinstance(leaves[""], str):
+                return leaves[""]
+            raise NotJson('leaves: the example is plain text; its only path is ""')
+        return json.dumps(_filled(inner, leaves, call), ensure_ascii=False)
+    filled = copy.deepcopy(form)
+    for path, value in leaves.items():
+        _put(filled, path, _argument(value, call))
+    return filled
+
+
+def _put(content: JsonValue, path: str, value: JsonValue) -> None:
+    """Replace one leaf that exists and keeps its kind; forms do not grow by it."""
+    here, parts = content, path.split(".")
+    for number, part in enumerate(parts):
+        key: str | int = int(part) if isinstance(here, list) and part.isdecimal() else part
+        known = key in here if isinstance(here, dict) else isinstance(key, int) and _within(here, key)
+        if not known:
+            raise NotJson(f"leaves: the example has no '{path}'")
+        if number == len(parts) - 1:
+            if isinstance(here[key], (dict, list)) or not _same_kind(here[key], value):
+                raise NotJson(f"leaves: '{path}' is a {type(here[key]).__name__} in the example")
+            here[key] = value
+        else:
+            here = here[key]
+
+
+def _within(here: JsonValue, index: int) -> bool:
+    return isinstance(here, list) and index < len(here)
+
+
+def _same_kind(before: JsonValue, after: JsonValue) -> bool:
+    if before is None or after is None:
+        return True
+    if isinstance(before, bool) or isinstance(after, bool):
+        return isinstance(before, bool) and isinstance(after, bool)
+    if isinstance(before, str) or isinstance(after, str):
+        return isinstance(before, str) and isinstance(after, str)
+    return True
+
+
+def _argument(value: JsonValue, call: Call) -> JsonValue:
+    """`arg:name` points at an argument: copying is code's work."""
+    if isinstance(value, str) and value.startswith("arg:"):
+        name = value.removeprefix("arg:")
+        if name not in call.args:
+            raise NotJson(f"arg:{name}: {call.tool} was called without it")
+        return call.args[name]
+    return value
+
+
+def _parsed(text: str, examples: Sequence[Transition]) -> JsonValue:
+    """A whole answer as the tool gives its answers: an object where its examples are objects."""
+    if any(isinstance(one.answer.content, (dict, list)) for one in examples if one.answer.error is None):
+        return read_json(text)
+    return text
+
+
+def _as_object(text: str) -> JsonValue | None:
+    try:
+        found = read_json(text)
+    except NotJson:
+        return None
+    return found if isinstance(found, (dict, list)) else None

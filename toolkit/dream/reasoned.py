@@ -1,0 +1,128 @@
+"""Experience model that asks a chat model to decide; code makes the answer of the decision.
+
+Asked last, where recordings and rules cannot tell. One repair, then it abstains; it abstains as well when
+the endpoint fails or the support is below the threshold. Equal calls in equal situations get equal
+answers: the decision is kept by world, seed, state and call, which siblings share.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.decision import SCHEMA, read_decision, render
+from dreamgym_kit.dream.prompt import messages_for, repair
+from dreamgym_kit.errors import EndpointError, NotJson
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest, Situation
+from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition
+
+Retrieve = Callable[[Call, Situation], Sequence[Transition]]
+"""Gives like transitions, the best first; never of the episode itself or of a held-out split."""
+Facts = Callable[[Call, Situation], Mapping[str, JsonValue]]
+"""Gives what code knows of the world where this call stands."""
+_KEPT = 20_000  # decisions
+
+
+class ReasonedExperience:
+    """Implements `ports.ExperienceModel` over a chat endpoint.
+
+    Args:
+        endpoint: where the model answers.
+        retrieve: examples for a call; none by default, and then the model writes whole answers.
+        facts: known state; none by default.
+        threshold: support below which it abstains, 0..1.
+        max_tokens: of one decision.
+        seed: sent along, and part of the memo's key.
+    """
+
+    waits = True
+
+    def __init__(
+        self,
+        endpoint: ChatEndpoint,
+        *,
+        retrieve: Retrieve | None = None,
+        facts: Facts | None = None,
+        threshold: float = 0.0,
+        max_tokens: int = 1024,
+        seed: int = 0,
+    ) -> None:
+        self._endpoint = endpoint
+        self._retrieve = retrieve
+        self._facts = facts
+        self._threshold = threshold
+        self._max_tokens = max_tokens
+        self._seed = seed
+        self._memo: OrderedDict[str, Answer] = OrderedDict()
+        self._lock = threading.Lock()
+        self.asked = 0  # calls that were put to the model
+        self.repaired = 0
+        self.unusable = 0  # decisions that were of no use after the repair
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        """See `ExperienceModel.answer`."""
+        key = _key(call, situation, self._seed)
+        with self._lock:
+            known = self._memo.get(key)
+        if known is not None:
+            return known
+        try:
+            answer = await self._decide(call, situation)
+        except EndpointError as error:  # not kept: a later call may be luckier
+            return _abstain(f"the dream's model gave no answer: {error}")
+        if answer is None:
+            return _abstain("the model's decision could not be used, and neither could its correction")
+        with self._lock:
+            # a sibling may have been told something else meanwhile: the first answer holds for all
+            kept = self._memo.setdefault(key, answer)
+            if len(self._memo) > _KEPT:
+                self._memo.popitem(last=False)
+        return kept
+
+    async def _decide(self, call: Call, situation: Situation) -> Answer | None:
+        examples = self._retrieve(call, situation) if self._retrieve is not None else ()
+        facts = self._facts(call, situation) if self._facts is not None else {}
+        messages = messages_for(call, situation, examples, facts)
+        self.asked += 1
+        for attempt in range(2):
+            said, cut = await self._ask(messages, situation)
+            try:
+                if cut:
+                    raise NotJson("it was cut off at its largest length; be brief")
+                return self._settled(render(read_decision(said), call, situation.tool, examples))
+            except NotJson as error:
+                self.repaired += attempt == 0
+                messages = [*messages, *repair(said, str(error))]
+        self.unusable += 1
+        return None
+
+    async def _ask(self, messages: Sequence[ChatMessage], situation: Situation) -> tuple[str, bool]:
+        request = ChatRequest(
+            messages,
+            schema=SCHEMA,
+            schema_name="decision",
+            max_tokens=self._max_tokens,
+            seed=self._seed,
+            affinity=f"{situation.world} {situation.task}",
+        )
+        reply = await self._endpoint.chat(request)
+        return reply.content, reply.finish_reason == "length"
+
+    def _settled(self, answer: Answer) -> Answer:
+        if not answer.abstained and answer.support < self._threshold:
+            return _abstain(
+                f"the model is not sure enough (support {answer.support:.2f} of {self._threshold:.2f})"
+            )
+        return answer
+
+
+def _abstain(why: str) -> Answer:
+    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+
+
+def _key(call: Call, situation: Situation, seed: int) -> str:
+    """Names what an answer may depend on: siblings with equal histories share it."""
+    told = [[one.call.key, one.answer.content, one.answer.error] for one in situation.history]
+    world = [situation.tenant, situation.world.name, situation.world.seed, situation.task]
+    return digest([seed, *world, situation.after, situation.seen, told, call.key])
