@@ -16,6 +16,7 @@ from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.plain import JsonValue
 
 TOLD = 0.97  # a view that was just told
+_ELSEWHERE = 0.9  # prior that a write which selects one view leaves the others alone
 _DOUBTFUL = 0.5  # a view that is likelier wrong than right is not kept
 
 
@@ -111,20 +112,28 @@ def _after(models: ToolModels, write: str, rule: Rule | None, view: View, names:
     """One view after a write; None when nobody can tell any more."""
     prior = models.keeps(write, view.tool)
     if rule is None or not rule.tells(prior):
-        support = prior
-    elif not rule.selects(view.args, view.observation, names):
-        support = rule.support_elsewhere(prior)
-    elif rule.keeps:
+        return view.believed(prior, f"{write} -> ?") if prior > _DOUBTFUL else None
+    if not rule.selects(view.args, view.observation, names):
+        support = rule.support_elsewhere(max(prior, _ELSEWHERE))
+        return view.believed(support, f"{write} -> elsewhere") if support > _DOUBTFUL else None
+    if rule.keeps:
         support = rule.support(prior)
-    else:
-        made = rule.apply(view.observation, with_keys(names, view.args))
-        if made is MISSING:
-            return None
-        support = view.confidence * rule.support(prior)
-        if spell(made) == spell(view.observation):
-            return view.believed(support)
-        return View(view.tool, view.spelled, made, confidence=support, source="rule", step=view.step + 1)
-    return view.believed(view.confidence * support) if support > _DOUBTFUL else None
+        return view.believed(support, f"{write} keeps") if support > _DOUBTFUL else None
+    made = rule.apply(view.observation, with_keys(names, view.args))
+    if made is MISSING:
+        return None
+    held = view.believed(rule.support(prior), f"{write} changes")
+    if spell(made) == spell(view.observation):
+        return held
+    return View(
+        view.tool,
+        view.spelled,
+        made,
+        confidence=held.confidence,
+        source="rule",
+        step=view.step,
+        through=held.through,
+    )
 
 
 def _whole(models: ToolModels, write: str, read: str, rule: Rule, names: Names, writes: int) -> View | None:

@@ -20,6 +20,7 @@ from dreamgym_kit.vocabulary import Provenance
 
 _PRESUMED = 0.35  # what an error that names an argument is worth when nothing known says so
 _AFTER_WRITES = 0.8  # what another world's answer is worth once this world was written to
+_HELD = 0.5  # confidence from which a view is taken for what the read answers
 _ANYWHERE = 0.97  # agreement from which an answer counts as the same in all worlds
 
 
@@ -59,7 +60,8 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
             view.confidence * min(1.0, state.sure + 0.02),
             f"known: {view.source}",
         )
-    yield from _by_rules(models, pool, state, asked)
+    if view is None or asked.writes or view.confidence < _HELD:  # what is known is not guessed anew
+        yield from _by_rules(models, pool, state, asked)
     yield from _analogous(models, state, asked)
 
 

@@ -15,6 +15,7 @@ Facts = Mapping[Feature, Hashable]
 
 _DEPTH = 6
 _MOST_VALUES = 60
+_AGAIN = 0.25  # that a call went so before may be the way it was recorded, so it must tell much more
 _LEAST_WORLDS = 5  # to hold a third of them out
 
 
@@ -116,7 +117,7 @@ def _best_test(cases: Sequence[Case], counts: Counter[str]) -> tuple[Feature, Ha
             if forms.total() < 2:
                 continue
             gain = whole - without - _entropy(forms) - _entropy(known - forms)
-            worth = gain - _penalty(feature)
+            worth = gain - _penalty(feature) - (_AGAIN * whole if feature[0] == "before" else 0.0)
             if gain > 0.5 and gain > 0.03 * whole and (best is None or worth > best[0] + 1e-9):
                 best = (worth, feature, value)
     return None if best is None else best[1:]

@@ -36,6 +36,7 @@ class View:
         confidence: 0..1, that it would still answer so.
         source: "recorded" (in this world, before the episode), "told" (the agent saw it) or "rule".
         step: how many writes the episode had seen when it was said.
+        through: the rules that it went through. A rule is right or wrong as a whole, so its doubt counts once.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class View:
         confidence: float,
         source: str,
         step: int = 0,
+        through: frozenset[str] = frozenset(),
         like: "View | None" = None,
     ) -> None:
         self.tool, self.spelled, self.observation = tool, spelled, observation
-        self.confidence, self.source, self.step = confidence, source, step
+        self.confidence, self.source, self.step, self.through = confidence, source, step, through
         if like is not None:  # the same words: what was found in them is found again
             for name in ("index", "named"):
                 if name in like.__dict__:
@@ -61,15 +63,18 @@ class View:
         """The read's arguments."""
         return args_of(self.spelled)
 
-    def believed(self, confidence: float) -> "View":
-        """The same view, held with another confidence."""
+    def believed(self, support: float, rule: str) -> "View":
+        """The same view after one more rule of this support."""
+        if rule in self.through:
+            return self
         return View(
             self.tool,
             self.spelled,
             self.observation,
-            confidence=confidence,
+            confidence=self.confidence * support,
             source=self.source,
             step=self.step,
+            through=self.through | {rule},
             like=self,
         )
 

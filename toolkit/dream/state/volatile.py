@@ -4,6 +4,7 @@ The k-th such value of a tool's field in an episode is the symbol `§tool.field#
 Two episodes that differ only in made-up ids are then the same, and "the next new id" is a plain template.
 """
 
+import os.path
 import random
 import re
 from collections import Counter, defaultdict
@@ -128,7 +129,8 @@ def mint(symbol: str, fresh: Fresh, seed: str) -> JsonValue:
             return int(number) if prefixes == {""} else next(iter(prefixes)) + number
     drawn = random.Random(f"{seed} {symbol}")  # noqa: S311  the same dream tells the same id
     like = drawn.choice(samples)
-    text = "".join(_similar(sign, drawn) for sign in like)
+    same = len(os.path.commonprefix(samples)) if len(set(samples)) > 1 else 0
+    text = like[:same] + "".join(_similar(sign, drawn) for sign in like[same:])
     return int(text) if like.isdigit() and like[0] != "0" else text
 
 
