@@ -82,6 +82,13 @@ def messages_for(
     return [ChatMessage("system", _RULES), ChatMessage("user", f"{fenced}\n{told}")]
 
 
+def fenced(parts: Sequence[tuple[str, JsonValue]]) -> str:
+    """Named data between lines of one mark drawn for it, and the mark named after them."""
+    spelled = [(name, _spell(value)) for name, value in parts]
+    mark = _mark([text for _, text in spelled], lambda: secrets.token_hex(8))
+    return "\n".join([*(_fence(mark, *part) for part in spelled), f"Fence lines bear the mark {mark}."])
+
+
 def repair(said: str, wrong: str) -> list[ChatMessage]:
     """What follows a decision that could not be used."""
     return [

@@ -1,0 +1,121 @@
+"""The chain in a dream: recorded first, then rules over state, then an honest abstention."""
+
+import asyncio
+
+from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Provenance,
+    ToolSpec,
+    Transition,
+    World,
+    history_digest,
+)
+
+EFFECTS = {"get_card": Effect.READ, "freeze": Effect.WRITE, "open_card": Effect.WRITE}
+
+
+def episode(name, world, said):
+    """Transitions of one episode from (tool, args, content)."""
+    rows, writes = [], []
+    for number, (tool, args, content) in enumerate(said, start=1):
+        call, after = Call(tool, args), history_digest(writes)
+        answer = content if isinstance(content, Answer) else Answer(content)
+        rows.append(Transition(call, answer, EFFECTS[tool], name, number, World("bank", world), after=after))
+        if EFFECTS[tool].changes_world:
+            writes.append(call.key)
+    return rows
+
+
+def bank():
+    rows = []
+    for world in range(8):
+        card = f"C{world}"
+        read = ("get_card", {"card_id": card}, {"card_id": card, "status": "active", "limit": world * 3})
+        frozen = ("get_card", {"card_id": card}, {"card_id": card, "status": "frozen", "limit": world * 3})
+        freeze = ("freeze", {"card_id": card}, {"card_id": card, "done": True})
+        opened = (
+            "open_card",
+            {"owner": f"o{world}"},
+            {"card_id": f"N{world}{world + 2}7", "owner": f"o{world}"},
+        )
+        rows += episode(f"a{world}", world, [read, freeze, frozen])
+        rows += episode(f"b{world}", world, [read, opened, read])
+        rows += episode(f"n{world}", world, [("get_card", {"card_id": "X"}, Answer(error="no card X"))])
+    return rows
+
+
+def chain(threshold=0.5, rows=None):
+    recorded = bank() if rows is None else rows
+    return ChainedExperience(
+        RecordedExperience(lambda world, tenant: [row for row in recorded if row.world == world]),
+        lambda tenant: recorded,
+        threshold=threshold,
+    )
+
+
+def ask(experience, tool, args, history=(), world=99):
+    writes = [row.call.key for row in history if row.effect.changes_world]
+    situation = Situation(
+        World("bank", world), "t", "e", history, history_digest(writes), ToolSpec(tool, EFFECTS[tool])
+    )
+    return asyncio.run(experience.answer(Call(tool, args), situation))
+
+
+def test_a_recording_of_this_very_state_comes_first() -> None:
+    answer = ask(chain(), "get_card", {"card_id": "C3"}, world=3)
+    assert (answer.provenance, answer.support) == (Provenance.RECORDED, 1.0)
+
+
+def test_a_read_after_a_write_of_another_order_is_composed() -> None:
+    said = [
+        ("open_card", {"owner": "new"}, {"card_id": "N999", "owner": "new"}),
+        ("freeze", {"card_id": "C3"}, {"card_id": "C3", "done": True}),
+    ]
+    answer = ask(chain(), "get_card", {"card_id": "C3"}, episode("e", 3, said), world=3)
+    assert answer.content == {"card_id": "C3", "status": "frozen", "limit": 9}
+    assert answer.provenance is Provenance.COMPOSED
+    assert 0.5 <= answer.support < 1
+
+
+def test_a_card_that_nobody_has_seen_is_neither_made_up_nor_called_absent() -> None:
+    answer = ask(chain(), "get_card", {"card_id": "C77"})
+    assert answer.abstained
+    assert "nothing was recorded in world bank:99" in answer.why
+
+
+def test_a_threshold_above_one_leaves_recordings_only() -> None:
+    said = [("freeze", {"card_id": "C3"}, {"card_id": "C3", "done": True})]
+    strict = chain(threshold=1.1)
+    assert ask(strict, "freeze", {"card_id": "C9"}).abstained
+    assert (
+        ask(strict, "get_card", {"card_id": "C3"}, episode("e", 3, said), world=3).content["status"]
+        == "frozen"
+    )
+
+
+def test_equal_histories_get_equal_answers_and_made_up_ids_are_told_as_values() -> None:
+    one, other = (ask(chain(), "open_card", {"owner": "Eva"}) for _ in range(2))
+    assert one == other
+    assert one.content["owner"] == "Eva"
+    assert "\u00a7" not in one.content["card_id"]
+
+
+def test_a_made_up_id_is_known_by_the_calls_that_follow() -> None:
+    experience = chain()
+    made = ask(experience, "open_card", {"owner": "Eva"})
+    history = episode("e", 99, [("open_card", {"owner": "Eva"}, made)])
+    done = ask(experience, "freeze", {"card_id": made.content["card_id"]}, history)
+    assert done.content == {"card_id": made.content["card_id"], "done": True}
+
+
+def test_a_history_that_does_not_go_on_from_the_last_one_is_followed_anew() -> None:
+    experience = chain()
+    frozen = episode("e", 3, [("freeze", {"card_id": "C3"}, {"card_id": "C3", "done": True})])
+    other = episode("e", 3, [("open_card", {"owner": "x"}, {"card_id": "N1", "owner": "x"})])
+    assert ask(experience, "get_card", {"card_id": "C3"}, frozen, world=3).content["status"] == "frozen"
+    assert ask(experience, "get_card", {"card_id": "C3"}, other, world=3).content["status"] == "active"

@@ -1,0 +1,113 @@
+"""Tool models in words and as JSON: each rule with its evidence, for a person who reads and corrects them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dreamgym_kit.dream.state.effects import Rule
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.templates import Template
+from dreamgym_kit.dream.state.trees import Node
+from dreamgym_kit.plain import JsonValue
+
+_WAYS = ("is", "is not", "is unknown")
+_MOST_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLine:
+    """One mined rule.
+
+    Attributes:
+        kind: answers, changes or keeps.
+        says: the rule as a sentence.
+        right, wrong: held out by world; for `keeps`, pairs that stayed and pairs that did not.
+        worlds: how many worlds it was seen in.
+    """
+
+    tool: str
+    kind: str
+    says: str
+    right: int
+    wrong: int
+    worlds: int
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The fields by name."""
+        return {name: getattr(self, name) for name in ("tool", "kind", "says", "right", "wrong", "worlds")}
+
+
+def rule_lines(models: ToolModels) -> list[RuleLine]:
+    """Every rule: what each tool answers, what each write changes, what it leaves alone."""
+    lines = [
+        RuleLine(tool, "answers", _short(form), one.right, one.wrong, one.worlds)
+        for (tool, form), one in models.answers.items()
+    ]
+    for (tool, form), rules in models.rules.items():
+        for read, rule in rules.items():
+            lines.append(_effect(tool, form, read, rule))
+    kinds = ("answers", "changes", "keeps")
+    return sorted(lines, key=lambda line: (line.tool, kinds.index(line.kind), -line.right, line.says))
+
+
+def explain(models: ToolModels, tool: str) -> Iterator[str]:
+    """All that is known of one tool: when which answer, how it is made, what it does."""
+    if tool in models.trees:
+        yield "when it answers what (calls recorded):"
+        yield from list(_branches(models.trees[tool], "  "))[:_MOST_LINES]
+    for (name, form), answer in models.answers.items():
+        if name == tool:
+            yield f"answer {_short(form)}: held out {answer.right} right, {answer.wrong} wrong, {answer.worlds} worlds"
+            yield from (f"  {line}" for line in _leaves(answer.template))
+    for line in rule_lines(models):
+        if line.tool == tool and line.kind != "answers":
+            yield f"{line.kind} {line.says} ({line.right} right, {line.wrong} wrong)"
+    for (name, argument), breadth in models.absences.items():
+        if name == tool:
+            yield f"a {argument} that occurs nowhere is absent, in worlds of which {breadth} reads are known"
+    for path in models.fresh.get(tool, ()):
+        yield f"makes up {path}"
+
+
+def _effect(tool: str, form: str, read: str, rule: Rule) -> RuleLine:
+    bound = " and ".join(f"{of} = {name}" for of, name in rule.bind)
+    where = f"{read}({bound})" if bound else read
+    after = f" after {_short(form)}"
+    if rule.keeps:
+        same = rule.same + rule.other_same
+        return RuleLine(
+            tool, "keeps", where + after, same, rule.changed + rule.other - rule.other_same, rule.worlds
+        )
+    if rule.program is None:
+        made = "; ".join(_leaves(rule.whole)[:3])
+        return RuleLine(
+            tool, "changes", f"{where}: whole answer {made}{after}", rule.right, rule.wrong, rule.worlds
+        )
+    done = []
+    for path, kind in rule.program:
+        place = ".".join(map(str, path)) or "it"
+        template = rule.operations.get((path, kind))
+        to = ", ".join(_leaves(template)[:3]) if template is not None else ""
+        done.append(f"{kind} {place} {to}".rstrip())
+    return RuleLine(
+        tool, "changes", f"{where}: {'; '.join(done)}{after}", rule.right, rule.wrong, rule.worlds
+    )
+
+
+def _leaves(template: Template) -> list[str]:
+    return [
+        f"{path} = {expression}" if path else str(expression) for path, expression, _, _ in template.leaves()
+    ]
+
+
+def _branches(node: Node, indent: str) -> Iterator[str]:
+    if node.feature is None:
+        yield indent + ", ".join(f"{_short(form)} {count}" for form, count in node.counts.most_common(3))
+        return
+    for way, branch in zip(_WAYS, node.branches, strict=True):
+        if branch is not None:
+            yield f"{indent}if {' '.join(node.feature)} {way}{'' if way == _WAYS[2] else f' {node.value}'}:"
+            yield from _branches(branch, indent + "  ")
+
+
+def _short(form: str) -> str:
+    return form if len(form) <= 80 else form[:77] + "..."
