@@ -66,11 +66,7 @@ class RowIndex:
         self._number: dict[tuple[str, str], int] = {}  # (tenant, tool) -> block
         self._names: dict[str, int] = {}  # of episodes and worlds
         self._terms = 0
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are, dropped ones left out."""
-        return int(np.count_nonzero(self._alive.used))
+        self.rows = 0  # dropped ones left out
 
     @property
     def average_terms(self) -> float:
@@ -108,6 +104,7 @@ class RowIndex:
         self._alive.extend(np.ones(len(places), dtype=np.bool_))
         self._embedded.extend(np.array([vector is not None for vector in vectors]))
         self._terms += sum(values["terms"])
+        self.rows += len(places)
 
     def embed(self, seq: int, vector: NDArray[np.float32]) -> None:
         """Give a row the vector that it did not have."""
@@ -121,6 +118,7 @@ class RowIndex:
         positions = self._positions(np.array(seqs, dtype=np.int64))
         self._terms -= int(self._columns["terms"].used[positions].sum())
         self._alive.used[positions] = False
+        self.rows -= len(positions)
 
     def same(self, seqs: Sequence[int]) -> list[int]:
         """See `retrieval.sameness`; of rows that are there."""
@@ -134,16 +132,16 @@ class RowIndex:
             return np.zeros(len(seqs), dtype=np.bool_), np.empty(0, dtype=np.int64)
         place = np.minimum(np.searchsorted(known, seqs), len(known) - 1)
         fits: NDArray[np.bool_] = (known[place] == seqs) & self._fits(place, wanted)
+        fits &= np.isin(self._columns["block"].used[place], self._blocks_of(wanted))
         return fits, self._columns["terms"].used[place[fits]]
 
     def nearest(self, asked: NDArray[np.float32], wanted: Wanted, depth: int) -> list[int]:
         """The rows whose vectors are most like `asked`, best first."""
         seqs, scores = [], []
-        for (tenant, tool), number in self._number.items():
-            if tenant == wanted.tenant and wanted.tool in (None, tool):
-                found, score = self._nearest_of(self._blocks[number], asked, wanted, depth)
-                seqs.append(found)
-                scores.append(score)
+        for number in self._blocks_of(wanted):
+            found, score = self._nearest_of(self._blocks[number], asked, wanted, depth)
+            seqs.append(found)
+            scores.append(score)
         if not seqs:
             return []
         return best(np.concatenate(seqs), np.concatenate(scores), depth)
@@ -168,7 +166,7 @@ class RowIndex:
             few *= 8
 
     def _fits(self, positions: Numbers, wanted: Wanted) -> NDArray[np.bool_]:
-        """The filters that neither a block nor a word of the index answers."""
+        """The filters that a block does not answer."""
         allowed = np.array([provenance in wanted.provenances for provenance in _PROVENANCES])
         fits: NDArray[np.bool_] = self._alive.used[positions] & allowed[self._provenance.used[positions]]
         if wanted.not_episode is not None:
@@ -185,6 +183,12 @@ class RowIndex:
         place = np.minimum(np.searchsorted(known, seqs), len(known) - 1)
         positions: Numbers = place[known[place] == seqs]
         return positions
+
+    def _blocks_of(self, wanted: Wanted) -> list[int]:
+        if wanted.tool is not None:
+            number = self._number.get((wanted.tenant, wanted.tool))
+            return [] if number is None else [number]
+        return [number for (tenant, _), number in self._number.items() if tenant == wanted.tenant]
 
     def _block(self, place: Place) -> int:
         number = self._number.setdefault((place.tenant, place.tool), len(self._blocks))

@@ -334,7 +334,9 @@ class SqliteStore:
     def _kept_embedder(self) -> tuple[str, int] | None:
         if self._version() < 2:
             return None
-        return embedder_of(self._select("select name, value from facts", ()))
+        facts = self._select("select name, value from facts", ())
+        with named(self._path):
+            return embedder_of(facts)
 
     def _version(self) -> int:
         return int(self._select("pragma user_version", ())[0][0])

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.ports import Embedder
 from dreamgym_kit.replay.retrieval import may_be_found, sameness
 from dreamgym_kit.replay.terms import search_text, terms_of
@@ -122,11 +124,18 @@ def _add_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, ND
 
 
 def embedder_of(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:
-    """Name and dimension of the embedder whose vectors a file keeps, from its facts; None: none yet."""
+    """Name and dimension of the embedder whose vectors a file keeps, from its facts; None: none yet.
+
+    Raises:
+        sqlite3.DatabaseError: the fact is damaged, as SQLite says of its own pages.
+    """
     for name, value in facts:
         if name == "embedder":
-            kept = json.loads(value)
-            return str(kept["name"]), int(kept["dimension"])
+            try:
+                kept = read_json(value)
+                return str(kept["name"]), int(kept["dimension"])
+            except (NotJson, TypeError, KeyError, ValueError) as error:
+                raise sqlite3.DatabaseError(f"the embedder's name: {type(error).__name__}") from error
     return None
 
 

@@ -26,6 +26,7 @@ from dreamgym_kit.vocabulary import Provenance, Transition
 
 _PAGE = 4096
 _EMBEDDED = 256  # rows embedded at a time
+_FEW = 1_000  # rows: so few are filtered in memory sooner than SQLite walks the rows of a tool
 _STALE = 0.25  # words are counted again when the rows have grown or shrunk by this share
 _PROVENANCES = frozenset(str(provenance) for provenance in Provenance)
 _SMALL = 2_000  # up to so many rows they are counted at every change
@@ -89,11 +90,15 @@ class SqliteSearch:
         if not asked:
             return []
         scopes = _scopes(wanted)
+        matches = [
+            f'"{term}"' if self._rows_with.get(term, 1) <= _FEW else f'{scopes} AND "{term}"'
+            for term in asked
+        ]
         parts = " union all ".join(
             f"select {number}, rowid from words where words match ?"  # noqa: S608  # a number of ours
             for number in range(len(asked))
         )
-        pairs = self._source.select(parts, [f'{scopes} AND "{term}"' for term in asked])
+        pairs = self._source.select(parts, matches)
         if not pairs:
             return []
         table = np.array(pairs, dtype=np.int64)

@@ -1,0 +1,131 @@
+"""Bar S2: whichever write to the disk fails, a buffer holds all of a put or nothing, and says which file.
+
+The fault is a limit on the size of files, moved up by a part of a page until nothing fails any more: the
+kernel first writes what still fits (a short write), then refuses, for the log, the table and its copy back.
+"""
+
+import os
+import resource
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.errors import StoreError
+from dreamgym_kit.ports import HybridQuery, Room
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+
+STEP = 1500  # bytes; a page has 4096
+
+
+def row(step: int) -> Transition:
+    call = Call("get", {"id": f"ORD-{step}"})
+    return Transition(call, Answer(f"lamp {step} " * 60), Effect.READ, f"t.{step}", step)
+
+
+OLD, NEW = [row(step) for step in range(1, 6)], [row(step) for step in range(6, 12)]
+
+
+class AcknowledgesAnywayDouble(SqliteStore):
+    """A planted bug: a failed put is called stored."""
+
+    def put(self, transitions: Sequence[Transition]) -> int:
+        try:
+            return super().put(transitions)
+        except StoreError:
+            return len(transitions)
+
+
+def put_new(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.put(NEW)
+
+
+def evict_old(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.evict(Room(rows=2))
+
+
+def lie(path: Path) -> None:
+    with closing(AcknowledgesAnywayDouble(path)) as store:
+        store.put(NEW)
+
+
+def with_files_of_at_most(size: int, act: Callable[[], None]) -> str:
+    """Run `act` in a process whose files cannot grow beyond `size`; gives "done" or the error's text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "done"
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+            act()
+        except StoreError as error:
+            said = f"refused: {error}"
+        except BaseException as error:
+            said = f"raised {error!r}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+def outcomes(folder: Path, act: Callable[[Path], None], before: list[int], after: list[int]) -> Counter[str]:
+    """Move the limit up until the act is done twice in a row; count how the buffer was found each time."""
+    counted: Counter[str] = Counter()
+    clean, size = 0, 0
+    while clean < 2:
+        path = folder / f"{act.__name__}-{size}.db"
+        with closing(SqliteStore(path)) as store:
+            store.put(OLD)
+        said = with_files_of_at_most(size, lambda path=path: act(path))
+        counted[judged(path, said, before, after)] += 1
+        clean = clean + 1 if said == "done" else 0
+        size += STEP
+    return counted
+
+
+def judged(path: Path, said: str, before: list[int], after: list[int]) -> str:
+    named = said == "done" or (said.startswith(f"refused: {path}: ") and "\n" not in said)
+    if not named:
+        return said
+    with closing(SqliteStore(path)) as store:
+        steps = [one.step for one in store.scan()]
+        found = sorted(hit.transition.step for hit in store.search(HybridQuery("lamp", k=20)))
+        if found != steps:
+            return f"found {found} of {steps}"
+        if steps not in (before, after) or (said == "done" and steps != after):
+            return f"wrong rows after {said[:7]}: {steps}"
+        store.put([row(99)])
+        if [one.step for one in store.scan()] != [*steps, 99]:
+            return "cannot be written any more"
+    return "done" if said == "done" else "refused"
+
+
+def test_a_put_is_all_there_or_not_at_all(tmp_path: Path) -> None:
+    counted = outcomes(tmp_path, put_new, list(range(1, 6)), list(range(1, 12)))
+    print(f"S2 put {dict(counted)}")
+    assert set(counted) == {"refused", "done"}
+    assert counted["refused"] > 10
+
+
+def test_an_eviction_is_all_done_or_not_at_all(tmp_path: Path) -> None:
+    counted = outcomes(tmp_path, evict_old, list(range(1, 6)), [4, 5])
+    print(f"S2 evict {dict(counted)}")
+    assert set(counted) == {"refused", "done"}
+    assert counted["refused"] > 10
+
+
+def test_a_store_that_acknowledges_what_failed_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    path = tmp_path / "b" / "b.db"
+    with closing(SqliteStore(path)) as store:
+        store.put(OLD)
+    said = with_files_of_at_most(40_000, lambda: lie(path))
+    assert judged(path, said, list(range(1, 6)), list(range(1, 12))).startswith("wrong rows after done")
