@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
 from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.dream.state.advance import TOLD, forget
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
-from dreamgym_kit.dream.state.advance import TOLD, forget
 from dreamgym_kit.dream.state.history import recordings, step_of
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.views import State

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
-from dreamgym_kit.dream.state.history import Recording
+from dreamgym_kit.dream.state.history import OFF_RECORD, Recording
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.support import Calibration, Trial, calibrate
+from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.worlds import start
 
 _HELD_OUT = 4  # one world of so many
@@ -26,7 +27,7 @@ def held_out_calibration(episodes: Sequence[Recording]) -> Calibration:
     """Replay episodes of worlds that the models were not mined from.
 
     What only read there, as a crawl does, is known beforehand, and a third of the rest; the other episodes
-    are replayed: between a world that is fully recorded and one that nobody has seen.
+    are replayed, once from there and once as in a world that nobody has seen.
     """
     worlds = sorted({episode.world for episode in episodes})
     if len(worlds) < _LEAST_WORLDS:
@@ -43,8 +44,8 @@ def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trial]:
     found: list[Trial] = []
     for number, episode in enumerate(in_symbols):
         if not _is_known(number, episode):
-            at_start = start(knowledge.pool, models, episode.world)
-            found += trials(episode, replay(knowledge, at_start, episode))
+            for state in (start(knowledge.pool, models, episode.world), State({}, OFF_RECORD)):
+                found += trials(episode, replay(knowledge, state, episode))
     return found
 
 

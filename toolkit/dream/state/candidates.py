@@ -42,6 +42,7 @@ class Candidate:
     seen: JsonValue
     provenance: Provenance
     support: float
+    basis: str  # what it rests on: "line", "view", "rule" or "worlds"; support is calibrated for each
     why: str = ""
 
 
@@ -49,7 +50,9 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
     """All answers that code knows, in no order."""
     found, seen = pool.exact(state.line, asked.tool, asked.spelled)
     if found:
-        yield Candidate(seen, Provenance.RECORDED, 0.99 * state.sure, "recorded after the same writes")
+        yield Candidate(
+            seen, Provenance.RECORDED, 0.99 * state.sure, "line", "recorded after the same writes"
+        )
     view = state.get(asked.tool, asked.spelled)
     if view is not None:
         recorded = view.source == "recorded"
@@ -90,7 +93,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     if presumed:
         support *= _PRESUMED
     why = f"by rule: {'presumed ' if presumed else ''}form seen {predicted.cases} times under these facts"
-    yield Candidate(filled.value, Provenance.COMPOSED, support, why)
+    yield Candidate(filled.value, Provenance.COMPOSED, support, "rule", why)
 
 
 def _surely_absent(models: ToolModels, state: State, asked: Asked, facts: Mapping[Feature, Hashable]) -> bool:
@@ -114,4 +117,6 @@ def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candi
     support = agreement * count / said.total()
     if state.writes and agreement <= _ANYWHERE:
         support *= _AFTER_WRITES
-    yield Candidate(seen, Provenance.ANALOGOUS, support, f"the same call in other worlds, {count} times")
+    yield Candidate(
+        seen, Provenance.ANALOGOUS, support, "worlds", f"the same call in other worlds, {count} times"
+    )

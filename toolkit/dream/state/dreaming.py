@@ -35,6 +35,7 @@ class Told:
     provenance: Provenance
     support: float
     raw: float
+    basis: str
     why: str
 
 
@@ -79,12 +80,12 @@ def replay(
 def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
     """What a replay got right."""
     return [
-        Trial(step.tool, one.provenance, one.raw, spell(one.seen) == spell(step.seen))
+        Trial(step.tool, one.basis, one.raw, spell(one.seen) == spell(step.seen))
         for step, one in zip(episode.steps, told, strict=True)
         if one is not None
     ]
 
 
 def _told(knowledge: Knowledge, tool: str, one: Candidate) -> Told:
-    support = knowledge.calibration.support(tool, one.provenance, one.support)
-    return Told(one.seen, one.provenance, support, one.support, one.why)
+    support = knowledge.calibration.support(tool, one.basis, one.support)
+    return Told(one.seen, one.provenance, support, one.support, one.basis, one.why)

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dreamgym_kit.dream.state.facts import Common
 from dreamgym_kit.dream.state.effects import Rule
+from dreamgym_kit.dream.state.facts import Common
 from dreamgym_kit.dream.state.forms import Enumerated, form_of
 from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.names import Names

@@ -1,7 +1,7 @@
 """Support that means what it says: raw support to the share that was right, learned from held-out recordings.
 
 Tool models are mined from part of the worlds, and the rest is replayed free-running: the dream keeps its
-own state and its own mistakes. What that shows by tool and provenance, and over all by raw support, is what
+own state and its own mistakes. What that shows by tool and by what an answer rests on, and over all by raw support, is what
 an answer's support is from then on.
 """
 
@@ -18,7 +18,7 @@ class Trial:
     """One answered call of a replay."""
 
     tool: str
-    provenance: str
+    basis: str
     support: float  # raw
     exact: bool
 
@@ -31,18 +31,20 @@ class Calibration:
     edges: tuple[float, ...] = ()  # ascending adjusted supports
     shares: tuple[float, ...] = ()  # right, from each edge on; never falls
 
-    def support(self, tool: str, provenance: str, raw: float) -> float:
+    def support(self, tool: str, basis: str, raw: float) -> float:
         """The calibrated support of an answer, 0..1."""
-        adjusted = self._adjusted(tool, provenance, raw)
+        adjusted = self._adjusted(tool, basis, raw)
         if not self.edges:
             return adjusted
         place = bisect_right(self.edges, adjusted) - 1
-        share = self.shares[max(place, 0)]
+        if place < 0:  # less than anything that was tried
+            return min(adjusted, self.shares[0])
+        share = self.shares[place]
         # the raw figure still orders answers within a step of the curve
         return min(1.0, max(0.0, share + 0.02 * (adjusted - 0.5)))
 
-    def _adjusted(self, tool: str, provenance: str, raw: float) -> float:
-        right, tried = self.tools.get((tool, provenance), (0.0, 0.0))
+    def _adjusted(self, tool: str, basis: str, raw: float) -> float:
+        right, tried = self.tools.get((tool, basis), (0.0, 0.0))
         if not self.tools:
             return raw
         share = (right + _PSEUDO * 0.8) / (tried + _PSEUDO)
@@ -53,11 +55,11 @@ def calibrate(trials: Sequence[Trial]) -> Calibration:
     """Learn both corrections from a replay."""
     counts: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for trial in trials:
-        count = counts[trial.tool, trial.provenance]
+        count = counts[trial.tool, trial.basis]
         count[0] += trial.exact
         count[1] += 1
     first = Calibration({key: (right, tried) for key, (right, tried) in counts.items()})
-    points = sorted((first.support(one.tool, one.provenance, one.support), one.exact) for one in trials)
+    points = sorted((first.support(one.tool, one.basis, one.support), one.exact) for one in trials)
     if len(points) < 50:  # too few to draw a curve through
         return first
     edges, shares = _rising(points)

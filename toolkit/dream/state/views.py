@@ -81,7 +81,8 @@ class View:
     @cached_property
     def index(self) -> dict[str, list[tuple[str, str | None, JsonValue]]]:
         """By text of a value: (pattern, field, record) of each record that has it, and the read's own
-        arguments as (argument, None, None)."""
+        arguments as (argument, None, None).
+        """
         found: dict[str, list[tuple[str, str | None, JsonValue]]] = {}
         for name, value in self.args.items():
             if is_key(value):

@@ -44,7 +44,8 @@ def rule_lines(models: ToolModels) -> list[RuleLine]:
     ]
     for (tool, form), rules in models.rules.items():
         for read, rule in rules.items():
-            lines.append(_effect(tool, form, read, rule))
+            if rule.program is not None or rule.right > rule.wrong:  # else nothing was found out
+                lines.append(_effect(tool, form, read, rule))
     kinds = ("answers", "changes", "keeps")
     return sorted(lines, key=lambda line: (line.tool, kinds.index(line.kind), -line.right, line.says))
 
