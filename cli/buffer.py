@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import importing, options
+from dreamgym_kit.cli import importing, options, rules
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ EXAMPLES = (
     "dreamgym-kit buffer export backup.jsonl --overwrite",
     "dreamgym-kit buffer stats --json",
     "dreamgym-kit buffer search 'refund of a damaged order' --tool refund_payment",
+    "dreamgym-kit buffer rules --explain refund_payment",
 )
 _LISTED = 20
 _WIDE = 100  # characters of an answer that are shown
@@ -131,6 +132,9 @@ def stats_command(
         say_json(stats.to_json())
     else:
         _show(stats, path)
+
+
+app.command("rules")(rules.command)
 
 
 @app.command("search")
