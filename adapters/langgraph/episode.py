@@ -23,7 +23,8 @@ from dreamgym_kit.adapters.langgraph.nested import hearing_nested_graphs
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.usage import UsageCounter
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
-from dreamgym_kit.dream.outcome import judge
+from dreamgym_kit.dream.judge import ModelJudge, judge_twice
+from dreamgym_kit.dream.user import SimulatedUser, UserFailed, user_of
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.findings.repeated_write import repeated_writes
 from dreamgym_kit.gate.policy import GatePolicy, Mode
@@ -31,7 +32,15 @@ from dreamgym_kit.gate.reconcile import reconcile
 from dreamgym_kit.gate.registry import CONFIG_KEY, entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.plain import to_plain
-from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, Judgement, Outcome, RealWorld
+from dreamgym_kit.ports import (
+    ChatEndpoint,
+    Checker,
+    EventSink,
+    ExperienceModel,
+    Judgement,
+    Outcome,
+    RealWorld,
+)
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
@@ -61,6 +70,8 @@ class LangGraphRunner:
         experience: answers in a dream; unused while recording.
         keep: hears every transition as it happens; recording stores it there before the agent goes on.
         prefix: put before episode ids in transitions, so that recordings of two runs stay apart.
+        second: a model that judges beside the checker; the checker wins.
+        chat: plays the users that tasks describe as personas.
     """
 
     graph: Pregel[Any]
@@ -73,6 +84,8 @@ class LangGraphRunner:
     checkers: Mapping[str, Checker] = field(default_factory=dict)
     keep: Callable[[Transition], None] | None = None
     prefix: str = ""
+    second: ModelJudge | None = None
+    chat: ChatEndpoint | None = None
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
@@ -89,14 +102,14 @@ class LangGraphRunner:
                 await world.reset(task.world, place)
             course = await self._drive(task, session, usage, configurable)
             self._reconcile(session, course)
-            judgement = await self._judge(task, session, course, configurable)
+            judgement, alarms = await self._judge(task, session, course, configurable)
         finally:
             session.close()
             if real and world is not None:
                 await world.close(place)
         transitions = session.ledger.transitions()
         judgement = _under_faults(judgement, transitions, session)
-        findings = tuple(repeated_writes(transitions))
+        findings = (*repeated_writes(transitions), *alarms)
         self._tell(episode, session, findings)
         return Episode(
             id=episode,
@@ -163,7 +176,8 @@ class LangGraphRunner:
     ) -> _Course:
         course = _Course(Transcript())
         course.transcript.start(task)
-        graph = own_graph(session, self.graph, needs_saver=bool(task.replies))
+        needs_saver = bool(task.replies or task.meta.get("user"))
+        graph = own_graph(session, self.graph, needs_saver=needs_saver)
         config: RunnableConfig = {
             "configurable": {**configurable, CONFIG_KEY: session.id, "thread_id": uuid.uuid4().hex},
             "recursion_limit": self.settings.limits.recursion,
@@ -172,7 +186,7 @@ class LangGraphRunner:
         try:
             with entered(session):
                 async with asyncio.timeout(self.settings.limits.seconds):
-                    await _follow(graph, task, config, course)
+                    await _follow(graph, task, config, course, user_of(task, self.chat))
         except asyncio.CancelledError:
             if session.stopped is None:
                 raise
@@ -204,12 +218,12 @@ class LangGraphRunner:
 
     async def _judge(
         self, task: Task, session: Session, course: _Course, configurable: Mapping[str, Any]
-    ) -> Judgement:
+    ) -> tuple[Judgement, Sequence[Finding]]:
         if course.stop == "crashed":
             course.stop = "error"
-            return Judgement(Verdict.FAILURE, course.reason, 0.0)
+            return Judgement(Verdict.FAILURE, course.reason, 0.0), ()
         if course.stop != "finished":
-            return Judgement(Verdict.UNDETERMINED, course.reason)
+            return Judgement(Verdict.UNDETERMINED, course.reason), ()
         outcome = Outcome(
             task=task,
             transitions=session.ledger.transitions(),
@@ -218,11 +232,17 @@ class LangGraphRunner:
             real=self.policy.mode is Mode.RECORD,
             configurable=configurable,
         )
-        return await judge(outcome, self.checkers.get(task.checker) if task.checker else None)
+        checker = self.checkers.get(task.checker) if task.checker else None
+        both = await judge_twice(outcome, checker, self.second)
+        if both.agree is not None:
+            session.count("judges_agree" if both.agree else "judges_disagree")
+        return both.settled, () if both.alarm is None else (both.alarm,)
 
 
-async def _follow(graph: Pregel[Any], task: Task, config: RunnableConfig, course: _Course) -> None:
-    """Stream the graph to its end, answering interrupts from the task's replies."""
+async def _follow(
+    graph: Pregel[Any], task: Task, config: RunnableConfig, course: _Course, user: SimulatedUser | None
+) -> None:
+    """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
     given: Any = dict(task.input)
     replies = list(task.replies)
     config["configurable"].update(hearing_nested_graphs(course.transcript.take))
@@ -237,7 +257,16 @@ async def _follow(graph: Pregel[Any], task: Task, config: RunnableConfig, course
             else:
                 course.values = part
         if not course.waiting:
-            return
+            said = await user.reply(course.transcript.records) if user is not None else None
+            if said is None:
+                return
+            course.transcript.records.append({"role": "user", "content": said})
+            given = {"messages": [{"role": "user", "content": said}]}
+            continue
+        if not replies and user is not None:
+            value = to_plain(getattr(course.waiting[0], "value", None))
+            given = Command(resume=await user.resume(value, course.transcript.records))
+            continue
         if not replies:
             asked = to_plain(getattr(course.waiting[0], "value", None))
             course.stop, course.reason = (
@@ -267,6 +296,8 @@ def _say_error(course: _Course, error: BaseException) -> None:
         course.stop, course.reason = "limit", "the graph's recursion limit was reached"
     elif isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
         course.stop, course.reason = "limit", "the episode's time limit was reached"
+    elif isinstance(first, UserFailed):
+        course.stop, course.reason = "error", f"the simulated user failed: {text}"
     elif isinstance(first, EpisodeStop):
         course.stop, course.reason = _stop_of(first)
     elif type(first).__module__.partition(".")[0] in _ENDPOINT_LIBRARIES or isinstance(

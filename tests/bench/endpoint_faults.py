@@ -21,7 +21,7 @@ from dreamgym_kit.settings.model import EndpointSettings
 from dreamgym_kit.vocabulary import Call, Effect, ToolSpec
 
 CALLS = 5
-LIMIT_S = 20.0
+LIMIT_S = 45.0  # more than five calls of three tries each can take
 SPECS = {"look": ToolSpec("look", Effect.READ)}
 DECISION = json.dumps(
     {"reasoning": "", "outcome": "ok", "like": None, "leaves": [], "answer": "fine", "error": "", "set": []}
@@ -33,7 +33,7 @@ def measure(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: in
     """Run the episodes; see the module."""
     double = FaultyEndpointDouble(content=lambda body: DECISION, way=failing_share(share, seed, WAYS))
     with serving(double):
-        settings = EndpointSettings(urls=(double.url,), model="m", timeout_s=0.5, attempts=attempts)
+        settings = EndpointSettings(urls=(double.url,), model="m", timeout_s=2.0, attempts=attempts)
         address = read_address(double.url, source="bench")
         endpoint = OpenAIEndpoint((address,), settings, Key(""), wait_unit_s=0.005, max_body=2**20)
         try:
@@ -44,7 +44,7 @@ def measure(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: in
 
 async def _measure(endpoint: OpenAIEndpoint, episodes: int) -> dict[str, float]:
     dream = ReasonedExperience(endpoint)
-    slots = asyncio.Semaphore(64)
+    slots = asyncio.Semaphore(32)
     started = time.perf_counter()
 
     async def one(number: int) -> str:
@@ -66,6 +66,7 @@ async def _measure(endpoint: OpenAIEndpoint, episodes: int) -> dict[str, float]:
         "undetermined": float(ends.count("undetermined")),
         "requests": float(counts.requests),
         "failed_requests": float(sum(counts.failures.values())),
+        "timeouts": float(counts.failures.get("timeout", 0)),
         "seconds": time.perf_counter() - started,
     }
 

@@ -1,0 +1,125 @@
+"""An episode with a simulated user: answers questions and interrupts; its errors are not the agent's."""
+
+import json
+
+import pytest
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
+
+from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
+from dreamgym_kit.dream.judge import ModelJudge
+from dreamgym_kit.dream.user import PersonaUser
+from dreamgym_kit.errors import EndpointError
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.ports import ChatReply, ChatRequest
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Task, Verdict
+
+
+class ScriptedChatDouble:
+    """Says its objects in order, the last one again and again."""
+
+    def __init__(self, *said: object) -> None:
+        self._said = list(said)
+        self.requests: list[ChatRequest] = []
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        self.requests.append(request)
+        said = self._said[min(len(self.requests), len(self._said)) - 1]
+        if isinstance(said, Exception):
+            raise said
+        return ChatReply(json.dumps(said))
+
+
+def says(action: str, text: str = "") -> dict[str, str]:
+    return {"reasoning": "", "action": action, "text": text}
+
+
+def asking(state: MessagesState) -> dict[str, object]:
+    """Ask for the order until it is told."""
+    said = str(state["messages"][-1].content)
+    return {"messages": [AIMessage(f"Done with {said}." if said.startswith("o") else "Which order?")]}
+
+
+def waiting(state: MessagesState) -> dict[str, object]:
+    return {"messages": [AIMessage(f"Heard: {interrupt('Really?')}")]}
+
+
+def graph(node):
+    return StateGraph(MessagesState).add_node("agent", node).add_edge(START, "agent").compile()
+
+
+async def episode(node, user, *, chat=None, second=None):
+    runner = LangGraphRunner(
+        graph=graph(node),
+        policy=GatePolicy(Mode.DREAM),
+        settings=Settings(),
+        budget=RunBudget(None, None),
+        events=NoEvents(),
+        checkers={"c": lambda outcome: "o7" in str(outcome.messages[-1]["content"])},
+        chat=chat,
+        second=second,
+    )
+    task = Task("t", {"messages": [{"role": "user", "content": "refund"}]}, checker="c", meta={"user": user})
+    return await runner.run(task, sibling=1, attempt=1)
+
+
+async def test_a_script_answers_questions_in_order() -> None:
+    told = await episode(asking, {"script": ["the last one", "o7"]})
+    assert [message["content"] for message in told.messages] == [
+        *("refund", "Which order?", "the last one", "Which order?", "o7", "Done with o7."),
+    ]
+    assert told.verdict is Verdict.SUCCESS
+
+
+async def test_a_script_answers_an_interrupt() -> None:
+    told = await episode(waiting, {"script": ["o7"]})
+    assert (told.messages[-1]["content"], told.verdict) == ("Heard: o7", Verdict.SUCCESS)
+
+
+async def test_a_persona_tells_what_it_knows_and_ends() -> None:
+    chat = ScriptedChatDouble(says("reply", "o7"), says("done"))
+    told = await episode(asking, {"goal": "a refund", "knows": {"order": "o7"}}, chat=chat)
+    assert (told.messages[-1]["content"], told.verdict) == ("Done with o7.", Verdict.SUCCESS)
+    assert '"knows": {"order": "o7"}' in chat.requests[0].messages[1].content
+
+
+@pytest.mark.parametrize(
+    ("user", "chat", "said"),
+    [
+        ({"script": []}, None, "the script has no line left for: 'Really?'"),
+        ({"goal": "g"}, None, "the user of task t is a persona, and no endpoint is set to play it"),
+        ({"gaol": "g"}, None, "meta.user of task t wants a script, or a goal, persona and knows"),
+        (
+            {"goal": "g"},
+            ScriptedChatDouble(EndpointError("server", "down")),
+            "the model that plays the user gave no answer: down",
+        ),
+    ],
+)
+async def test_a_user_that_fails_leaves_the_episode_undetermined(user, chat, said) -> None:
+    told = await episode(waiting, user, chat=chat)
+    assert (told.verdict, told.stop) == (Verdict.UNDETERMINED, "error")
+    assert told.reason == f"the simulated user failed: {said}"
+
+
+async def test_a_user_that_never_ends_is_ended() -> None:
+    told = await episode(asking, {"goal": "g"}, chat=ScriptedChatDouble(says("reply", "hm")))
+    assert told.reason.endswith("the conversation did not end within 12 turns of the user")
+
+
+async def test_an_approval_is_given_in_the_middlewares_form() -> None:
+    user = PersonaUser(ScriptedChatDouble(says("approve"), says("reject", "not that")), {"goal": "g"})
+    asked = {"action_requests": [{"name": "pay"}, {"name": "mail"}]}
+    assert await user.resume(asked, []) == {"decisions": [{"type": "approve"}] * 2}
+    assert (await user.resume(asked, []))["decisions"][0] == {"type": "reject", "message": "not that"}
+
+
+async def test_two_judges_that_differ_are_told_in_the_episode() -> None:
+    second = ModelJudge(ScriptedChatDouble({"reasoning": "no refund", "verdict": "failure"}))
+    told = await episode(waiting, {"script": ["o7"]}, second=second)
+    assert (told.verdict, told.counts["judges_disagree"]) == (Verdict.SUCCESS, 1)
+    assert [found.kind for found in told.findings] == ["judges_disagree"]
