@@ -180,7 +180,7 @@ def search_command(
 
 def _show_hits(hits: "Sequence[Hit]", query: str) -> None:
     if not hits:
-        say(f" Nothing is like {_one_line(query)!r}; what there is: dreamgym-kit buffer stats")
+        say(f" Nothing is like {_one_line(query)!r} there; what there is: dreamgym-kit buffer stats")
         return
     for number, hit in enumerate(hits, 1):
         row = hit.transition
@@ -188,9 +188,8 @@ def _show_hits(hits: "Sequence[Hit]", query: str) -> None:
         said = row.answer.content if row.answer.error is None else f"error: {row.answer.error}"
         say(f" {number}  {_short(row.call.tool)} {_short(dict(row.call.args))}")
         say(f"    {_short(said)}")
-        say(
-            f"    {row.answer.provenance}, world {_short(str(row.world))}, episode {_short(row.episode)}; by {places}"
-        )
+        stands = f"world {_short(str(row.world))}, episode {_short(row.episode)}"
+        say(f"    {row.answer.provenance}, {stands}; by {places}")
 
 
 def _short(value: object) -> str:

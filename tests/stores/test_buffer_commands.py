@@ -100,3 +100,24 @@ def test_an_export_keeps_what_is_there_unless_told(tmp_path: Path, rows: Path) -
     assert rows.read_text() == "mine"
     assert buffer(tmp_path, "export", "rows.jsonl", "--overwrite").returncode == 0
     assert rows.read_text().count("\n") == 3
+
+
+def test_search_shows_the_best_first_and_strips_what_steers_a_terminal(tmp_path: Path, rows: Path) -> None:
+    buffer(tmp_path, "import", "rows.jsonl")
+    done = buffer(tmp_path, "search", "refund 7 timed out", "--k", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:2] == [' 1  refund {"id": 7}', "    error: timed out"]
+    assert "real, world shop:2, episode t.1; by vectors 1, words 1" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_search_filters_and_is_json_when_asked(tmp_path: Path, rows: Path) -> None:
+    buffer(tmp_path, "import", "rows.jsonl")
+    found = json.loads(buffer(tmp_path, "search", "paid", "--tool", "get_order", "--json").stdout)
+    assert found["query"] == "paid"
+    assert {hit["transition"]["call"]["tool"] for hit in found["hits"]} == {"get_order"}
+    nothing = buffer(tmp_path, "search", "paid", "--world", "shop:3")
+    assert nothing.stdout == " Nothing is like 'paid' there; what there is: dreamgym-kit buffer stats\n"
+    refused = buffer(tmp_path, "search", "paid", "--world", "shop:x")
+    assert refused.returncode == 2
+    assert refused.stderr == "error: --world 'shop:x': expected NAME or NAME:SEED, such as shop:2\n"
