@@ -212,3 +212,11 @@ def test_calibration_never_says_more_of_less_support() -> None:
     told = [calibration.support("t", "composed", place / 50) for place in range(51)]
     assert told == sorted(told)
     assert told[0] < 0.2 < 0.7 < told[-1]
+
+
+def test_a_presumed_absence_is_never_raised_above_its_own_support(known) -> None:
+    """The worst error: "no item" of what was merely never seen. However well other answers went."""
+    sure = calibrate([Trial("get_item", "presumed", 0.3, exact=True)] * 100)
+    believing = Knowledge(known.models, known.pool, sure)
+    options, _ = consider(believing, State({}), "new", "get_item", {"item": "zz"})
+    assert all(one.support < 0.5 for one in options if failed(one.seen))

@@ -58,7 +58,7 @@ class ChainedExperience:
             args = followed.renaming.symbolic(dict(call.args))
             told, _ = consider(knowledge, followed.state, _world(situation), call.tool, args)
             if not told or told[0].support < self._threshold:
-                return _abstained(call, told, self._threshold, exact)
+                return _abstained(told, self._threshold, exact)
             return _answered(call, situation, told[0], followed)
 
     def _known(self, tenant: str) -> Knowledge:
@@ -128,7 +128,7 @@ def _answered(call: Call, situation: Situation, told: Told, followed: _Followed)
     return answer_of(followed.renaming.concrete(told.seen, seed), like)
 
 
-def _abstained(call: Call, told: Sequence[Told], threshold: float, exact: Answer) -> Answer:
+def _abstained(told: Sequence[Told], threshold: float, exact: Answer) -> Answer:
     why = exact.why
     if told:
         why = f"{why}; the best guess has support {told[0].support:.2f}, below {threshold:g}"

@@ -34,6 +34,8 @@ class ReasonedExperience:
         threshold: support below which it abstains, 0..1.
         max_tokens: of one decision.
         seed: sent along, and part of the memo's key.
+        temperature: 0 decides alike each time.
+        top_p: 1 leaves all tokens in.
     """
 
     waits = True
@@ -47,6 +49,8 @@ class ReasonedExperience:
         threshold: float = 0.0,
         max_tokens: int = 1024,
         seed: int = 0,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
     ) -> None:
         self._endpoint = endpoint
         self._retrieve = retrieve
@@ -54,6 +58,7 @@ class ReasonedExperience:
         self._threshold = threshold
         self._max_tokens = max_tokens
         self._seed = seed
+        self._temperature, self._top_p = temperature, top_p
         self._memo: OrderedDict[str, Answer] = OrderedDict()
         self._lock = threading.Lock()
         self.asked = 0  # calls that were put to the model
@@ -102,6 +107,8 @@ class ReasonedExperience:
             messages,
             schema=SCHEMA,
             schema_name="decision",
+            temperature=self._temperature,
+            top_p=self._top_p,
             max_tokens=self._max_tokens,
             seed=self._seed,
             affinity=f"{situation.world} {situation.task}",

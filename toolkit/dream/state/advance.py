@@ -25,10 +25,8 @@ def advance(
 ) -> State:
     """The state after a call was answered.
 
-    Args:
-        names: what could be named when the call was made (`names.around`).
-        line: the node of the recorded writes after it.
-        confidence: 0..1, that the answer is what the tool would have said.
+    `names` is what could be named when the call was made (`names.around`), `line` the node of the recorded
+    writes after it, `confidence` (0..1) how sure the answer is what the tool would have said.
     """
     views: dict[ViewKey, View] = dict(state.views)
     pseudo = {

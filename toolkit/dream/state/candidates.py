@@ -18,6 +18,9 @@ from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Provenance
 
+PRESUMED = "presumed"
+"""The basis of an absence that nothing known vouches for; calibration never raises it."""
+
 _PRESUMED = 0.35  # what an error that names an argument is worth when nothing known says so
 _AFTER_WRITES = 0.8  # what another world's answer is worth once this world was written to
 _HELD = 0.5  # confidence from which a view is taken for what the read answers
@@ -42,7 +45,7 @@ class Candidate:
     seen: JsonValue
     provenance: Provenance
     support: float
-    basis: str  # what it rests on: "line", "view", "rule" or "worlds"; support is calibrated for each
+    basis: str  # "line", "view ...", "rule", "worlds" or "presumed"; support is calibrated for each
     why: str = ""
 
 
@@ -57,12 +60,8 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
     if view is not None:
         recorded = view.source == "recorded"
         provenance = Provenance.RECORDED if recorded else Provenance.COMPOSED
-        yield Candidate(
-            view.observation,
-            provenance,
-            view.confidence * min(1.0, state.sure + 0.02),
-            f"known: {view.source}",
-        )
+        support = view.confidence * min(1.0, state.sure + 0.02)
+        yield Candidate(view.observation, provenance, support, f"view {view.source}", f"known: {view.source}")
     if view is None or asked.writes or view.confidence < _HELD:  # what is known is not guessed anew
         yield from _by_rules(models, pool, state, asked)
     yield from _analogous(models, state, asked)
@@ -93,7 +92,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     if presumed:
         support *= _PRESUMED
     why = f"by rule: {'presumed ' if presumed else ''}form seen {predicted.cases} times under these facts"
-    yield Candidate(filled.value, Provenance.COMPOSED, support, "rule", why)
+    yield Candidate(filled.value, Provenance.COMPOSED, support, PRESUMED if presumed else "rule", why)
 
 
 def _surely_absent(models: ToolModels, state: State, asked: Asked, facts: Mapping[Feature, Hashable]) -> bool:
@@ -112,11 +111,16 @@ def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candi
     spelled, count = said.most_common(1)[0]
     agreement = models.agreement.get(asked.tool, 0.3)
     seen = json.loads(spelled)
-    if failed(seen):
+    presumed = failed(seen)  # that another world lacks it says little of this one
+    if presumed:
         agreement *= _PRESUMED
     support = agreement * count / said.total()
     if state.writes and agreement <= _ANYWHERE:
         support *= _AFTER_WRITES
     yield Candidate(
-        seen, Provenance.ANALOGOUS, support, "worlds", f"the same call in other worlds, {count} times"
+        seen,
+        Provenance.ANALOGOUS,
+        support,
+        PRESUMED if presumed else "worlds",
+        f"the same call in other worlds, {count} times",
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.state.advance import TOLD, advance, forget
-from dreamgym_kit.dream.state.candidates import Asked, Candidate, candidates
+from dreamgym_kit.dream.state.candidates import PRESUMED, Asked, Candidate, candidates
 from dreamgym_kit.dream.state.history import Pool, Recording, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
@@ -82,10 +82,12 @@ def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
     return [
         Trial(step.tool, one.basis, one.raw, spell(one.seen) == spell(step.seen))
         for step, one in zip(episode.steps, told, strict=True)
-        if one is not None
+        if one is not None and one.basis != PRESUMED
     ]
 
 
 def _told(knowledge: Knowledge, tool: str, one: Candidate) -> Told:
     support = knowledge.calibration.support(tool, one.basis, one.support)
+    if one.basis == PRESUMED:
+        support = min(support, one.support)
     return Told(one.seen, one.provenance, support, one.support, one.basis, one.why)

@@ -65,7 +65,7 @@ class Rule:
         return self.same + self.changed + self.other > 0 or (self.right >= 2 and self.support(prior) > prior)
 
     def support(self, prior: float) -> float:
-        """0..1, that the view is right after the rule; `prior` is the share of reads that writes leave alone."""
+        """0..1, that the view is right after the rule; `prior`: share of reads that writes leave alone."""
         if self.keeps:
             return (self.same + 4 * prior) / (self.same + self.changed + 4)
         tried = self.right + self.wrong

@@ -4,6 +4,7 @@ A small closed vocabulary (a constant, a name, a text with holes, a sum, a defau
 is ever executed as code.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -152,18 +153,22 @@ def _sums(value: JsonValue, names: Names) -> Iterator[Expression]:
             yield Expression("next", (name,))
         if isinstance(value, float) and isinstance(operand, int) and float(operand) == value:
             yield Expression("float", (name,))
-    for right, other in operands:
-        if not right.startswith("args."):
-            continue
-        for left, one in operands:
-            if left == right or not left.startswith(("args.", "view.", "row.")):
-                continue
-            if _same(add(one, other), value):
-                yield Expression("plus", (left, right))
-            if _same(add(one, other, -1), value):
-                yield Expression("minus", (left, right))
-            if left < right and _same(one * other, value):
-                yield Expression("times", (left, right))
+    arguments = [operand for operand in operands if operand[0].startswith("args.")]
+    others = [operand for operand in operands if operand[0].startswith(("args.", "view.", "row."))]
+    for (right, other), (left, one) in itertools.product(arguments, others):
+        if left != right:
+            yield from _of_two(value, left, one, right, other)
+
+
+def _of_two(
+    value: JsonValue, left: str, one: JsonValue, right: str, other: JsonValue
+) -> Iterator[Expression]:
+    if _same(add(one, other), value):
+        yield Expression("plus", (left, right))
+    if _same(add(one, other, -1), value):
+        yield Expression("minus", (left, right))
+    if left < right and _same(one * other, value):
+        yield Expression("times", (left, right))
 
 
 def _changes(value: JsonValue, names: Names, old: JsonValue) -> Iterator[Expression]:

@@ -28,8 +28,7 @@ def facts_around(
 ) -> dict[Feature, Hashable]:
     """All facts around a call.
 
-    Args:
-        before: the form that the same call was answered with in this world, after whatever writes.
+    `before` is the form that the same call was answered with in this world, after whatever writes.
     """
     facts: dict[Feature, Hashable] = {}
     values = names.values

@@ -1,4 +1,4 @@
-"""Hidden state that no read shows, made visible: failures without arguments, and fields that only writes tell.
+"""Hidden state that no read shows: failures without arguments, and fields that only writes tell.
 
 "Not logged in" says something about the world, whatever the call; the next ticket number is told by a
 create alone. Both become pseudo-reads, and what moves them is mined like any effect.
@@ -40,7 +40,7 @@ def probes(pool: Pool, models: ToolModels) -> frozenset[tuple[str, str]]:
 def hidden_fields(
     episodes: Sequence[Recording], pool: Pool, models: ToolModels
 ) -> frozenset[tuple[str, str]]:
-    """(tool, field) of write answers that arguments do not explain and that a node tells whatever the call."""
+    """(tool, field) of write answers that arguments do not explain and that all calls at a node share."""
     totals: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     values: dict[tuple[str, str], set[str]] = defaultdict(set)
     for episode in episodes:

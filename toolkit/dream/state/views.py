@@ -4,6 +4,7 @@ A state is a value: a call makes a new one from it and leaves the old one alone,
 have in common. Open world: a read that nobody told is unknown, not absent.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ class View:
         confidence: 0..1, that it would still answer so.
         source: "recorded" (in this world, before the episode), "told" (the agent saw it) or "rule".
         step: how many writes the episode had seen when it was said.
-        through: the rules that it went through. A rule is right or wrong as a whole, so its doubt counts once.
+        through: the rules that it went through; one is right or wrong as a whole, so its doubt counts once.
     """
 
     def __init__(
@@ -79,29 +80,22 @@ class View:
         )
 
     @cached_property
-    def index(self) -> dict[str, list[tuple[str, str | None, JsonValue]]]:
-        """By text of a value: (pattern, field, record) of each record that has it, and the read's own
-        arguments as (argument, None, None).
+    def index(self) -> "_Index":
+        """By text of a value, each record that has it, as (pattern, field, record).
+
+        The read's own arguments are there as (argument, None, None).
         """
-        found: dict[str, list[tuple[str, str | None, JsonValue]]] = {}
+        found: _Index = {}
         for name, value in self.args.items():
             if is_key(value):
                 found.setdefault(str(value), []).append((name, None, None))
-        if failed(self.observation):
-            return found
-        for count, (path, item) in enumerate(walk(self.observation, depth=6)):
-            if count > _MOST_RECORDS:
-                break
-            pattern = ".".join("[]" if isinstance(part, int) else part for part in path)
-            if isinstance(item, dict):
-                for name, value in item.items():
-                    if is_key(value):
-                        found.setdefault(str(value), []).append((pattern, name, item))
-                    elif isinstance(value, (dict, list)):
-                        found.setdefault(name, []).append((pattern, "{}", value))
-            elif isinstance(item, list):
-                for value in item:
-                    if is_key(value):
+        if not failed(self.observation):
+            for path, item in itertools.islice(walk(self.observation, depth=6), _MOST_RECORDS):
+                pattern = ".".join("[]" if isinstance(part, int) else part for part in path)
+                if isinstance(item, dict):
+                    _index_record(found, pattern, item)
+                elif isinstance(item, list):
+                    for value in filter(is_key, item):
                         found.setdefault(str(value), []).append((pattern, "[]", value))
         return found
 
@@ -119,6 +113,17 @@ class View:
                     if all(is_scalar(cell) for cell in column):
                         named[f"view.{self.tool}.{path}[].{name}"] = column
         return named
+
+
+_Index = dict[str, list[tuple[str, str | None, JsonValue]]]
+
+
+def _index_record(found: _Index, pattern: str, record: Mapping[str, JsonValue]) -> None:
+    for name, value in record.items():
+        if is_key(value):
+            found.setdefault(str(value), []).append((pattern, name, record))
+        elif isinstance(value, (dict, list)):
+            found.setdefault(name, []).append((pattern, "{}", value))
 
 
 @dataclass(frozen=True, slots=True)

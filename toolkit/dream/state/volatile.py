@@ -4,12 +4,12 @@ The k-th such value of a tool's field in an episode is the symbol `§tool.field#
 Two episodes that differ only in made-up ids are then the same, and "the next new id" is a plain template.
 """
 
-import os.path
 import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from dreamgym_kit.dream.state.history import Recording, Step
 from dreamgym_kit.dream.state.values import field_path, is_scalar, spell, walk
@@ -129,7 +129,8 @@ def mint(symbol: str, fresh: Fresh, seed: str) -> JsonValue:
             return int(number) if prefixes == {""} else next(iter(prefixes)) + number
     drawn = random.Random(f"{seed} {symbol}")  # noqa: S311  the same dream tells the same id
     like = drawn.choice(samples)
-    same = len(os.path.commonprefix(samples)) if len(set(samples)) > 1 else 0
+    same = sum(1 for _ in takewhile(lambda signs: len(set(signs)) == 1, zip(*samples, strict=False)))
+    same = same if len(set(samples)) > 1 else 0  # one sample alone tells no prefix
     text = like[:same] + "".join(_similar(sign, drawn) for sign in like[same:])
     return int(text) if like.isdigit() and like[0] != "0" else text
 

@@ -25,8 +25,7 @@ def reads_at(pool: Pool, models: ToolModels, node: int, without: str | None) -> 
 def start(pool: Pool, models: ToolModels, world: str, without: str | None = None) -> State:
     """The state of a world before an episode.
 
-    Args:
-        without: an episode that must not explain itself; what only it has seen is left out.
+    `without` names an episode that must not explain itself; what only it has seen is left out.
     """
     views: dict[ViewKey, View] = {}
     for episode in pool.episodes.get(world, ()) if models.rules else ():
