@@ -77,11 +77,13 @@ def _first_line(stream: BinaryIO) -> bytes:
 
 
 def _balanced(line: bytes) -> bool:
-    """Whether a line is JSON of its own (or too long to hold), as in JSON lines."""
+    """Whether a line is JSON of its own, as in JSON lines; one too long to hold is taken for a document."""
+    if len(line) > MAX_BYTES:
+        return False
     depth = 0
     for token in _TOKEN.finditer(line):
         depth += (token[0] in (b"[", b"{")) - (token[0] in (b"]", b"}"))
-    return depth == 0 or len(line) > MAX_BYTES
+    return depth == 0
 
 
 def _lines(stream: BinaryIO) -> Iterator[Record | Unread]:

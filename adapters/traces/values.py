@@ -19,6 +19,8 @@ from dreamgym_kit.vocabulary import Answer
 _MAX_LITERAL = 200_000  # characters of a Python dict in text
 _MAX_BRACKETS = 2_000
 _MAX_DEEP = 50
+_BRACKET = re.compile(r"[\[\]{}()]")
+_SIGNS = re.compile(r"(?:[-+~]\s*){20}")  # each one a level for the parser
 _KIND = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Interrupt))\(")
 
 
@@ -46,14 +48,13 @@ def _literal(text: str) -> JsonValue:
 
 def _shallow(text: str) -> bool:
     """Whether Python's parser can be given this text: it has no bounds of its own."""
-    deep = most = count = 0
-    for mark in re.findall(r"[\[\]{}()]|[-+~]{2,}", text):
-        if mark[0] in "-+~":
-            continue
-        count += 1
-        deep += 1 if mark in "[{(" else -1
-        most = max(most, deep)
-    return count <= _MAX_BRACKETS and most <= _MAX_DEEP and re.search(r"(?:[-+~]\s*){20}", text) is None
+    depth = 0
+    brackets = _BRACKET.findall(text)
+    for bracket in brackets:
+        depth += 1 if bracket in "[{(" else -1
+        if depth > _MAX_DEEP:
+            return False
+    return len(brackets) <= _MAX_BRACKETS and _SIGNS.search(text) is None
 
 
 @dataclass(frozen=True, slots=True)

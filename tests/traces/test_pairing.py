@@ -162,6 +162,7 @@ def test_conversations_of_one_name_stay_apart_and_come_in_once(tmp_path: Path) -
         ("{'a': __import__('os').getcwd()}", {"input": "{'a': __import__('os').getcwd()}"}, True),
         ("{" * 5_000, {"input": "{" * 5_000}, True),
         ("[" + "-" * 5_000 + "1]", {"input": "[" + "-" * 5_000 + "1]"}, True),
+        ("{'a': " + "[" * 80 + "]" * 80 + "}", {"input": "{'a': " + "[" * 80 + "]" * 80 + "}"}, True),
         (None, {}, False),
         ("", {}, False),
     ],

@@ -14,7 +14,8 @@ from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
 from dreamgym_kit.vocabulary import Provenance, Transition
 
 BESIDE = Path(__file__).parents[2].parent / "shared" / "data"
-DATA = Path(os.environ.get("DREAMGYM_SHARED_DATA", BESIDE))
+# Taken out of the environment: the commands that tests start take every DREAMGYM_* for a setting.
+DATA = Path(os.environ.pop("DREAMGYM_SHARED_DATA", BESIDE))
 needs_files = pytest.mark.skipif(
     not DATA.is_dir(), reason=f"the real files are not in {DATA} (DREAMGYM_SHARED_DATA names another folder)"
 )

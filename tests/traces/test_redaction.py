@@ -190,6 +190,21 @@ def everything(database: Path) -> list[str]:
     return found
 
 
+def test_what_a_named_argument_told_is_taken_out_of_earlier_answers_too(tmp_path: Path) -> None:
+    early = {"id": "a", "function": {"name": "list_people", "arguments": {}}}
+    late = {"id": "b", "function": {"name": "get_person", "arguments": {"person": "Cleopatra"}}}
+    messages = [
+        {"role": "assistant", "tool_calls": [early]},
+        {"role": "tool", "tool_call_id": "a", "content": "Cleopatra, Marc"},
+        {"role": "assistant", "tool_calls": [late]},
+        {"role": "tool", "tool_call_id": "b", "content": "age 4"},
+    ]
+    (path := tmp_path / "rows.jsonl").write_text(json.dumps({"messages": messages}))
+    import_traces(path, store := MemoryStore(), redaction=parse_rules(["field:person"]))
+    first, second = store.scan()
+    assert first.answer.content == f"{second.call.args['person']}, Marc"
+
+
 def test_importing_a_redacted_file_again_adds_nothing(tmp_path: Path) -> None:
     (path := tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, trace())))
     store, rules = MemoryStore(), parse_rules(["all", "field:customer_name"])
