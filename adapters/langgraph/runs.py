@@ -16,6 +16,7 @@ from typing import Any
 
 from langgraph.pregel import Pregel
 
+from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint, with_model
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
@@ -23,12 +24,13 @@ from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import load_object, open_graph
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
-from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
+from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
@@ -100,7 +102,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         heard = FanOut([log, events])
         budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
         _count_earlier(directory, budget, tally)
-        runner = _runner(graph, request, facts, tasks, heard, directory, budget)
+        dreams = request.mode is Mode.DREAM
+        chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
+        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat)
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -160,6 +164,8 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         "tenant": settings.tenant,
         "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
     }
+    if settings.endpoint.urls and request.mode is Mode.DREAM:
+        matters["endpoint_model"] = settings.endpoint.model
     if settings.faults and request.mode is Mode.DREAM:
         matters["faults"] = {
             pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
@@ -231,6 +237,7 @@ def _runner(
     events: EventSink,
     directory: RunDirectory,
     budget: RunBudget,
+    chat: ChatEndpoint | None,
 ) -> LangGraphRunner:
     settings = request.settings
     recording = request.mode is Mode.RECORD
@@ -241,7 +248,9 @@ def _runner(
         settings=settings,
         budget=budget,
         events=events,
-        experience=None if recording else _experience(request),
+        experience=None if recording else with_model(_experience(request), chat, settings, request.store),
+        chat=chat,
+        second=ModelJudge(chat) if chat is not None else None,
         worlds=_worlds(settings, tasks),
         checkers=_checkers(settings, tasks),
         keep=keeper(request.store) if recording else None,
