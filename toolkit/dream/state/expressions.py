@@ -117,7 +117,11 @@ def evaluate(expression: Expression, names: Names, old: object = MISSING) -> obj
         return add(old, int(text)) if is_number(old) else MISSING
     if any(name not in values for name in of):
         return MISSING
-    first = values[of[0]]
+    return _of_names(kind, [values[name] for name in of], old)
+
+
+def _of_names(kind: str, operands: list[JsonValue], old: object) -> object:
+    first = operands[0]
     match kind:
         case "name":
             return first
@@ -130,9 +134,8 @@ def evaluate(expression: Expression, names: Names, old: object = MISSING) -> obj
         case "old_plus" | "old_minus":
             return MISSING if old is MISSING else add(old, first, 1 if kind == "old_plus" else -1)
         case "plus" | "minus":
-            return add(first, values[of[1]], 1 if kind == "plus" else -1)
-    second = values[of[1]]
-    return first * second if is_number(first) and is_number(second) else MISSING
+            return add(first, operands[1], 1 if kind == "plus" else -1)
+    return first * operands[1] if is_number(first) and is_number(operands[1]) else MISSING
 
 
 def _texts(value: str, names: Names) -> Iterator[Expression]:

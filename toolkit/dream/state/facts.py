@@ -36,11 +36,7 @@ def facts_around(
     around = [(name, value) for name, value in values.items() if name.startswith(("view.", "row."))]
     numbers = [(name, number) for name, value in around if (number := as_number(value)) is not None]
     holders = [(name, value) for name, value in around if isinstance(value, (list, dict))]
-    for name, value in values.items():
-        if isinstance(value, bool) or value is None:
-            facts["is", name] = str(value)
-        elif isinstance(value, str) and (name.startswith("view.probe:") or (name, value) in common):
-            facts["is", name] = value
+    facts.update(_own_values(names, common))
     for name, value in given:
         number = as_number(value)
         if number is not None:
@@ -57,6 +53,16 @@ def facts_around(
     facts["done",] = (tool, spelled) in state.done
     if before is not None:
         facts["before",] = before
+    return facts
+
+
+def _own_values(names: Names, common: Common) -> dict[Feature, Hashable]:
+    facts: dict[Feature, Hashable] = {}
+    for name, value in names.values.items():
+        if isinstance(value, bool) or value is None:
+            facts["is", name] = str(value)
+        elif isinstance(value, str) and (name.startswith("view.probe:") or (name, value) in common):
+            facts["is", name] = value
     return facts
 
 

@@ -84,7 +84,7 @@ class ToolModels:
     transitions: int = 0
 
     def keeps(self, write: str, read: str) -> float:
-        """0..1, that a write of whatever form leaves a read alone: the share of pairs, from the general down."""
+        """0..1, that a write of whatever form leaves a read alone: share of pairs, the general first."""
         same, total = self.left_alone.get(("*", "*"), (0.0, 0.0))
         share = min(0.97, (same + 1.7) / (total + 2))
         for key in ((write, "*"), (write, read)):
@@ -102,9 +102,9 @@ class ToolModels:
 
     def advances(self, step: Step) -> bool:
         """Whether the world may be another after this call."""
-        return step.writes and (
-            not step.failed or (bool(self.acting) and (step.tool, self.form(step)) in self.acting)
-        )
+        if not step.failed:
+            return step.writes
+        return bool(self.acting) and step.writes and (step.tool, self.form(step)) in self.acting
 
     def fresh_for(self, tool: str, state: State) -> dict[str, JsonValue]:
         """The symbols of the ids that a write would make up now."""

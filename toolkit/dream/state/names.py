@@ -113,11 +113,14 @@ def _add_rows(values: dict[str, JsonValue], args: Mapping[str, JsonValue], state
             elif known is not _AMBIGUOUS and known != record:
                 found[label] = _AMBIGUOUS
         for label, record in found.items():
-            if record is _AMBIGUOUS or len(values) > _MOST_NAMES:
-                continue
-            values[label] = record
-            if isinstance(record, dict):
-                for name, item in list(record.items())[:12]:
-                    values[f"{label}.{name}"] = item
-            for name, item in shown[label].items():
-                values[f"{label}.@{name}"] = item
+            if record is not _AMBIGUOUS and len(values) <= _MOST_NAMES:
+                _name_record(values, label, record, shown[label])
+
+
+def _name_record(
+    values: dict[str, JsonValue], label: str, record: object, read_args: Mapping[str, JsonValue]
+) -> None:
+    values[label] = record
+    if isinstance(record, dict):
+        values.update({f"{label}.{name}": item for name, item in list(record.items())[:12]})
+    values.update({f"{label}.@{name}": item for name, item in read_args.items()})

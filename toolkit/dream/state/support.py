@@ -1,8 +1,8 @@
 """Support that means what it says: raw support to the share that was right, learned from held-out recordings.
 
 Tool models are mined from part of the worlds, and the rest is replayed free-running: the dream keeps its
-own state and its own mistakes. What that shows by tool and by what an answer rests on, and over all by raw support, is what
-an answer's support is from then on.
+own state and its own mistakes. What that shows by tool and by what an answer rests on, and over all by raw
+support, is what an answer's support is from then on.
 """
 
 from bisect import bisect_right

@@ -57,7 +57,8 @@ def explain(models: ToolModels, tool: str) -> Iterator[str]:
         yield from list(_branches(models.trees[tool], "  "))[:_MOST_LINES]
     for (name, form), answer in models.answers.items():
         if name == tool:
-            yield f"answer {_short(form)}: held out {answer.right} right, {answer.wrong} wrong, {answer.worlds} worlds"
+            tried = f"{answer.right} right, {answer.wrong} wrong held out, {answer.worlds} worlds"
+            yield f"answer {_short(form)}: {tried}"
             yield from (f"  {line}" for line in _leaves(answer.template))
     for line in rule_lines(models):
         if line.tool == tool and line.kind != "answers":
