@@ -23,6 +23,7 @@ from dreamgym_kit.vocabulary import Episode, Task, Verdict
 
 GRACE_S = 5.0  # what a runner gets beyond its own limit before the engine cancels it
 LAST_WORD_S = 0.3  # what a cancelled episode gets to clean up before it is left behind
+STAGGER_S = 0.004  # between lanes: begun at once they stay in step, and each answer waits for all others
 UNFINISHED = frozenset({"cancelled", "budget"})
 
 _LEFT_BEHIND: set[asyncio.Task[Episode]] = set()  # a loop holds its tasks only weakly
@@ -79,6 +80,7 @@ async def run_episodes(
     on_episode: Callable[[Episode], None] | None = None,
     limit_s: float | None = None,
     grace_s: float = GRACE_S,
+    stagger_s: float = STAGGER_S,
 ) -> RunTotals:
     """Run every job that the journal lacks and say what became of all of them.
 
@@ -92,6 +94,7 @@ async def run_episodes(
         on_episode: is given each finished episode once it is in the journal.
         limit_s: wall time that the runner allows an episode; `grace_s` later the engine ends it.
         grace_s: seconds.
+        stagger_s: seconds between the beginnings of the first episodes.
 
     Raises:
         RunDirectoryError: the journal cannot be written. Finished episodes stay, the others are dropped.
@@ -103,7 +106,7 @@ async def run_episodes(
     backstop_s = None if limit_s is None else limit_s + grace_s
     with lane_threads(concurrency):
         run = _Run(jobs, runner, journal, events, stop, on_episode, backstop_s)
-        await run.go(concurrency)
+        await run.go(concurrency, stagger_s)
     return run.totals()
 
 
@@ -133,7 +136,7 @@ class _Run:
         self._begun = self._cut = 0
         self._said_stopping = False
 
-    async def go(self, concurrency: int) -> None:
+    async def go(self, concurrency: int, stagger_s: float) -> None:
         """Run the lanes to their end, or until the switch cancels or one of them fails."""
         cancelled = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -145,7 +148,8 @@ class _Run:
 
         end_listening = self._stop.listen(lambda: _call_soon(loop, heard))
         heard()
-        lanes = [asyncio.create_task(self._lane()) for _ in range(min(concurrency, len(self._todo)))]
+        number = min(concurrency, len(self._todo))
+        lanes = [asyncio.create_task(self._lane(place * stagger_s)) for place in range(number)]
         try:
             await _first_of(lanes, cancelled)
         finally:
@@ -171,7 +175,8 @@ class _Run:
             stopped=self._stop.reason if len(done) < len(self._jobs) else "",
         )
 
-    async def _lane(self) -> None:
+    async def _lane(self, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
         while not self._stop.requested:
             job = next(self._waiting, None)
             if job is None:
