@@ -185,6 +185,8 @@ class LangGraphRunner:
         found = reconcile(
             course.transcript.records,
             held_call_ids=session.held_call_ids,
+            held_without_id=session.held_without_id,
+            unknown_names=session.unknown_names,
             intercepted=len(session.ledger),
             known_tools=HOLDINGS.names | hooked_names(),
             structured=HOLDINGS.structured | self.policy.structured,

@@ -13,7 +13,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 
 from dreamgym_kit.adapters.langgraph.fields import FieldGuard
-from dreamgym_kit.adapters.langgraph.frames import frame
+from dreamgym_kit.adapters.langgraph.frames import Frame, frame
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, unhook_all
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
@@ -164,10 +164,12 @@ def _guard_frames(patches: PatchSet) -> None:
         if not PROCESS.armed and current.get() is None:
             return real_run(self, tool_input, *args, **kwargs)
         _check_leaves(patches, self)
-        token = frame.set((self, kwargs.get("tool_call_id"), kwargs.get("config")))
+        around = Frame(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
+        token = frame.set(around)
         try:
             return real_run(self, tool_input, *args, **kwargs)
         finally:
+            _account_for(around)
             frame.reset(token)
 
     @functools.wraps(real_arun)
@@ -175,14 +177,23 @@ def _guard_frames(patches: PatchSet) -> None:
         if not PROCESS.armed and current.get() is None:
             return await real_arun(self, tool_input, *args, **kwargs)
         _check_leaves(patches, self)
-        token = frame.set((self, kwargs.get("tool_call_id"), kwargs.get("config")))
+        around = Frame(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
+        token = frame.set(around)
         try:
             return await real_arun(self, tool_input, *args, **kwargs)
         finally:
+            _account_for(around)
             frame.reset(token)
 
     patches.replace(BaseTool, "run", plain_wrapper(run, real_run))
     patches.replace(BaseTool, "arun", plain_wrapper(arun, real_arun))
+
+
+def _account_for(around: Frame) -> None:
+    """A call that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it."""
+    session = current.get()
+    if session is not None and not around.reached:
+        session.held(around.tool.name, around.call_id)
 
 
 def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:

@@ -42,7 +42,7 @@ def sync_leaf(real: Body) -> Body:
         check_arguments(self, call, session)
         route, place = session.admit(call)
         if route is Route.DREAM:
-            answer = session.ask(call, place, identity_of(call))
+            answer = session.ask(call, place, identity_of(call, session))
             return deliver(self, answer, call.call_id)
         return run_real(session, call, place, self, lambda: real(self, *args, **kwargs))
 
@@ -64,7 +64,7 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
         check_arguments(self, call, session)
         route, place = session.admit(call)
         if route is Route.DREAM:
-            answer = await session.ask_async(call, place, identity_of(call))
+            answer = await session.ask_async(call, place, identity_of(call, session))
             return deliver(self, answer, call.call_id)
         return await run_real_async(session, call, place, self, lambda: real(self, *args, **kwargs))
 
@@ -136,8 +136,7 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
         return
     if problem is not None:
         session.count("bad_arguments")
-        if call.call_id is not None:
-            session.held_call_ids.add(call.call_id)
+        session.held(tool.name, call.call_id)
         where = ".".join(str(part) for part in problem.absolute_path)
         raise ToolException(f"Invalid arguments for {tool.name}: {where or 'arguments'}: {problem.message}")
 

@@ -276,6 +276,7 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
         why = "the model knows from somewhere that the gate does not see"
     elif answers_unknown_names(session) or loose_function(session, name) is None:
         session.count("unknown_tool")
+        session.unknown_names.add(name)
         return
     else:
         why = "the model was never told of"

@@ -1,0 +1,115 @@
+"""Agents as public examples build them come to a verdict: what passed the gate is no violation."""
+
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit import Episode, Task, Verdict
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Answer, Call, Provenance
+
+HAND_MADE = """
+    from langchain_core.messages import ToolMessage
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode, tools_condition
+
+    BY_NAME = {"get_order": get_order}
+
+    def build(run_tools, turns, **changes):
+        model = ScriptedModelDouble(turns=turns, **changes).bind_tools([get_order])
+        made = StateGraph(MessagesState)
+        made.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+        made.add_node("tools", run_tools)
+        made.add_edge(START, "agent")
+        made.add_conditional_edges("agent", tools_condition)
+        made.add_edge("tools", "agent")
+        return made.compile()
+
+    ONCE = [[("get_order", {"order_id": "o1"})], "done"]
+"""
+NODES = {
+    "a node that passes on the arguments alone": """
+    def run_tools(state):
+        asked = state["messages"][-1].tool_calls
+        return {"messages": [
+            ToolMessage(str(BY_NAME[call["name"]].invoke(call["args"])), tool_call_id=call["id"])
+            for call in asked
+        ]}
+    graph = build(run_tools, ONCE)
+    """,
+    "a node that says itself that arguments do not fit": """
+    def run_tools(state):
+        (call,) = state["messages"][-1].tool_calls
+        try:
+            said = str(BY_NAME[call["name"]].invoke(call["args"]))
+        except ValueError as error:
+            said = f"Error: {error}"
+        return {"messages": [ToolMessage(said, tool_call_id=call["id"])]}
+    graph = build(run_tools, [[("get_order", {"wrong": 1})], *ONCE])
+    """,
+    "a node that says itself that there is no such tool": """
+    def run_tools(state):
+        (call,) = state["messages"][-1].tool_calls
+        known = BY_NAME.get(call["name"])
+        said = str(known.invoke(call["args"])) if known else "no such tool"
+        return {"messages": [ToolMessage(said, tool_call_id=call["id"])]}
+    graph = build(run_tools, [[("get_ordr", {"order_id": "o1"})], *ONCE])
+    """,
+}
+ANSWERED_BY_ITSELF = """
+    def run_tools(state):
+        asked = state["messages"][-1].tool_calls
+        BY_NAME["get_order"].invoke(asked[0]["args"])
+        return {"messages": [ToolMessage("mine", tool_call_id=call["id"]) for call in asked]}
+    graph = build(run_tools, [[("get_order", {"order_id": "o1"}), ("get_order", {"order_id": "o2"})], "done"])
+"""
+
+
+class Scripted:
+    waits = False
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        return Answer("42", Provenance.SCRIPTED)
+
+
+def simulated(project: Any, more: str, **expect: Any) -> Episode:
+    task = Task(
+        "t", {"messages": [{"role": "user", "content": "hi"}]}, expect=expect or {"calls": ["get_order"]}
+    )
+    result = dreamgym_kit.simulate(project.write(HAND_MADE + more), [task], experience=Scripted())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    assert project.touched() == []
+    return episode
+
+
+@pytest.mark.parametrize("node", NODES.values(), ids=NODES)
+def test_a_tool_node_made_by_hand_is_no_violation(project: Any, node: str) -> None:
+    episode = simulated(project, node)
+    assert (episode.verdict, episode.violations) == (Verdict.SUCCESS, ())
+
+
+def test_more_answers_than_calls_that_passed_the_gate_are_a_violation(project: Any) -> None:
+    episode = simulated(project, ANSWERED_BY_ITSELF)
+    assert episode.stop == "violation"
+    assert "get_order answered without passing the gate" in episode.reason
+
+
+@pytest.mark.parametrize("how", ["twice at once", "twice in a loop"])
+def test_a_model_that_gives_an_id_twice_does_not_hide_a_call(project: Any, how: str) -> None:
+    calls = {
+        "twice at once": "graph = build(ToolNode([get_order]), [ONCE[0] * 2, 'done'], call_id='x')",
+        "twice in a loop": """
+    def loop(state):
+        for _ in range(2):
+            asked = {"type": "tool_call", "id": "x", "name": "get_order"}
+            get_order.invoke({**asked, "args": {"order_id": "o1"}})
+    made = StateGraph(MessagesState)
+    made.add_node("loop", loop)
+    made.add_edge(START, "loop")
+    graph = made.compile()
+    """,
+    }
+    episode = simulated(project, "\n    " + calls[how], max={"get_order": 1})
+    assert episode.reason == "get_order was called 2 times; the task allows 1"
