@@ -152,7 +152,9 @@ def _without_cache(model: BaseChatModel) -> BaseChatModel:
 
         if get_llm_cache() is None and model.cache is None:
             return model
-    return model.model_copy(update={"cache": False})
+    copy = model.model_copy(update={"cache": False})
+    HOLDINGS.tell_copy(model, copy)
+    return copy
 
 
 def _session() -> Session | None:

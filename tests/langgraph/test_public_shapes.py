@@ -113,3 +113,25 @@ def test_a_model_that_gives_an_id_twice_does_not_hide_a_call(project: Any, how: 
     }
     episode = simulated(project, "\n    " + calls[how], max={"get_order": 1})
     assert episode.reason == "get_order was called 2 times; the task allows 1"
+
+
+def test_an_llm_cache_does_not_hide_what_a_model_was_told_of(project: Any) -> None:
+    cached = """
+    from langchain_core.caches import InMemoryCache
+    from pydantic import BaseModel
+
+    class Answer(BaseModel):
+        text: str
+
+    class Telling(ScriptedModelDouble):
+        def bind_tools(self, tools, **kwargs): return self.bind(tools=tools)
+
+    model = Telling(turns=[[("Answer", {"text": "o1"})]], cache=InMemoryCache())
+    model = model.with_structured_output(Answer)
+    made = StateGraph(MessagesState)
+    made.add_node("agent", lambda state: {"messages": [("ai", model.invoke(state["messages"]).text)]})
+    made.add_edge(START, "agent")
+    graph = made.compile()
+    """
+    episode = simulated(project, cached, forbid=["get_order"])
+    assert (episode.verdict, episode.violations) == (Verdict.SUCCESS, ())
