@@ -16,6 +16,7 @@ from langchain_core.runnables.config import RunnableConfig, var_child_runnable_c
 from langchain_core.tools import BaseTool
 from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD
 
+from dreamgym_kit.adapters.langgraph.injected import without_injected
 from dreamgym_kit.gate.registry import CONFIG_KEY
 from dreamgym_kit.gate.session import Identity, Session
 from dreamgym_kit.plain import to_plain
@@ -90,7 +91,7 @@ def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:
     if kept is None:
         if len(known[2]) >= _MOST_NAMES:
             known[2].clear()
-        kept = known[2][names] = frozenset(tool._filter_injected_args(dict(passed)))
+        kept = known[2][names] = frozenset(without_injected(tool, dict(passed)))
     return kept
 
 

@@ -23,6 +23,7 @@ from dreamgym_kit.adapters.langgraph.frames import (
     metadata_here,
     session_key,
 )
+from dreamgym_kit.adapters.langgraph.injected import without_injected
 from dreamgym_kit.adapters.langgraph.leaf import run_real, run_real_async
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
@@ -232,5 +233,5 @@ def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
 def _call(one: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     arguments = function_arguments(one.signature, args, kwargs)
     if one.tool is not None:
-        arguments = one.tool._filter_injected_args(arguments)
+        arguments = dict(without_injected(one.tool, arguments))
     return Call(one.name, arguments, None, metadata_here().get("langgraph_node"))
