@@ -2,12 +2,10 @@
 
 import gc
 from itertools import compress
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 
-def alive(kind: type[T]) -> list[T]:
+def alive(kind: type) -> list[Any]:
     """All objects of `kind` that the garbage collector knows, half-built ones too.
 
     By `type()`, not `isinstance`: foreign proxies run code in `__class__`. A process has some hundred

@@ -26,6 +26,11 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     return figures()
 
 
+def quick(seed: int) -> list[tuple[str, float, str]]:
+    """The figures in small."""
+    return figures(rounds=7)
+
+
 def figures(rounds: int = ROUNDS) -> list[tuple[str, float, str]]:
     """CPU time of `--help` to that of the bare app, medians.
 

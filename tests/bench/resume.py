@@ -37,6 +37,12 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     return [("different", trial.different + len(trial.report_differs), "episodes")]
 
 
+def quick(seed: int) -> list[tuple[str, float, str]]:
+    """The figure in small."""
+    trial = run_trial(seed, episodes=60, kills=3)
+    return [("different", trial.different + len(trial.report_differs), "episodes")]
+
+
 def run_trial(seed: int, *, episodes: int = EPISODES, kills: int = KILLS) -> Trial:
     """Run once unbroken and once with `kills` kills.
 

@@ -100,13 +100,7 @@ async def test_at_most_so_many_run_at_once(path: Path, lanes: int) -> None:
     runner = RunnerDouble(soon)
     with Journal(path) as journal:
         await run_episodes(
-            jobs(12),
-            runner,
-            journal=journal,
-            concurrency=lanes,
-            events=NoEvents(),
-            stop=StopSwitch(),
-            stagger_s=0,
+            jobs(12), runner, journal=journal, concurrency=lanes, events=NoEvents(), stop=StopSwitch()
         )
     assert runner.most == min(lanes, 12)
 

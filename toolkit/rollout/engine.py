@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson
 from dreamgym_kit.ports import EpisodeRunner, EventSink
 from dreamgym_kit.rollout.journal import Journal
+from dreamgym_kit.rollout.pace import Pace
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.threads import lane_threads
 from dreamgym_kit.vocabulary import Episode, Task, Verdict
 
 GRACE_S = 5.0  # what a runner gets beyond its own limit before the engine cancels it
 LAST_WORD_S = 0.3  # what a cancelled episode gets to clean up before it is left behind
-STAGGER_S = 0.004  # between lanes: begun at once they stay in step, and each answer waits for all others
 UNFINISHED = frozenset({"cancelled", "budget"})
 
 _LEFT_BEHIND: set[asyncio.Task[Episode]] = set()  # a loop holds its tasks only weakly
@@ -80,7 +80,6 @@ async def run_episodes(
     on_episode: Callable[[Episode], None] | None = None,
     limit_s: float | None = None,
     grace_s: float = GRACE_S,
-    stagger_s: float = STAGGER_S,
 ) -> RunTotals:
     """Run every job that the journal lacks and say what became of all of them.
 
@@ -94,7 +93,6 @@ async def run_episodes(
         on_episode: is given each finished episode once it is in the journal.
         limit_s: wall time that the runner allows an episode; `grace_s` later the engine ends it.
         grace_s: seconds.
-        stagger_s: seconds between the beginnings of the first episodes.
 
     Raises:
         RunDirectoryError: the journal cannot be written. Finished episodes stay, the others are dropped.
@@ -106,7 +104,7 @@ async def run_episodes(
     backstop_s = None if limit_s is None else limit_s + grace_s
     with lane_threads(concurrency):
         run = _Run(jobs, runner, journal, events, stop, on_episode, backstop_s)
-        await run.go(concurrency, stagger_s)
+        await run.go(concurrency)
     return run.totals()
 
 
@@ -136,7 +134,7 @@ class _Run:
         self._begun = self._cut = 0
         self._said_stopping = False
 
-    async def go(self, concurrency: int, stagger_s: float) -> None:
+    async def go(self, concurrency: int) -> None:
         """Run the lanes to their end, or until the switch cancels or one of them fails."""
         cancelled = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -148,8 +146,8 @@ class _Run:
 
         end_listening = self._stop.listen(lambda: _call_soon(loop, heard))
         heard()
-        number = min(concurrency, len(self._todo))
-        lanes = [asyncio.create_task(self._lane(place * stagger_s)) for place in range(number)]
+        pace, number = Pace(), min(concurrency, len(self._todo))
+        lanes = [asyncio.create_task(self._lane(pace, place)) for place in range(number)]
         try:
             await _first_of(lanes, cancelled)
         finally:
@@ -175,23 +173,26 @@ class _Run:
             stopped=self._stop.reason if len(done) < len(self._jobs) else "",
         )
 
-    async def _lane(self, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
-        while not self._stop.requested:
-            job = next(self._waiting, None)
-            if job is None:
+    async def _lane(self, pace: Pace, place: int) -> None:
+        for begun, job in enumerate(self._waiting):
+            if begun == 1:
+                await asyncio.sleep(pace.pause_s(place))
+            if self._stop.requested:
                 return
-            self._begun += 1
-            self._events.emit("episode_started", episode=job.episode)
-            try:
-                episode = await self._bounded(job)
-            except asyncio.CancelledError:
-                self._drop(_undetermined(job, "dropped when the run was stopped", "cancelled"))
-                raise
-            if episode.stop in UNFINISHED:
-                self._drop(episode)
-            else:
-                self._keep(job, episode)
+            await self._one(job)
+
+    async def _one(self, job: Job) -> None:
+        self._begun += 1
+        self._events.emit("episode_started", episode=job.episode)
+        try:
+            episode = await self._bounded(job)
+        except asyncio.CancelledError:
+            self._drop(_undetermined(job, "dropped when the run was stopped", "cancelled"))
+            raise
+        if episode.stop in UNFINISHED:
+            self._drop(episode)
+        else:
+            self._keep(job, episode)
 
     async def _bounded(self, job: Job) -> Episode:
         """Run one episode in a task (and context) of its own, ended by us if it does not end itself."""
