@@ -62,7 +62,8 @@ async def inspect_graph(spec: str, settings: Settings, *, folder: Path | None = 
 
 
 def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
-    """Read a compiled graph."""
+    """Read a compiled graph, and find the tools that are alive: a node may hold some in any form."""
+    HOLDINGS.scan()
     facts = GraphFacts()
     tools: dict[str, BaseTool] = {}
     for path, bound in nodes_of(graph):
