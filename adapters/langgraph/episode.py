@@ -27,7 +27,7 @@ from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRe
 from dreamgym_kit.findings.repeated_write import repeated_writes
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.reconcile import reconcile
-from dreamgym_kit.gate.registry import CONFIG_KEY, entered
+from dreamgym_kit.gate.registry import CONFIG_KEY, current, entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.plain import to_plain
 from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, Judgement, Outcome, RealWorld
@@ -217,7 +217,18 @@ class LangGraphRunner:
             real=self.policy.mode is Mode.RECORD,
             configurable=configurable,
         )
-        return await judge(outcome, self.checkers.get(task.checker) if task.checker else None)
+        checker = self.checkers.get(task.checker) if task.checker else None
+        if outcome.real:
+            return await judge(outcome, checker)
+        token = current.set(session)  # what a checker does wrong is this episode's, nobody else's
+        try:
+            return await judge(outcome, checker)
+        except EpisodeStop as stop:
+            session.latch(str(stop))
+            course.stop = "violation"
+            return Judgement(Verdict.UNDETERMINED, f"the checker was refused: {stop}")
+        finally:
+            current.reset(token)
 
 
 async def _follow(graph: Pregel[Any], task: Task, config: RunnableConfig, course: _Course) -> None:

@@ -6,10 +6,12 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
+from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.vocabulary import Answer, Call, Provenance
 
+HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 HAND_MADE = """
     from langchain_core.messages import ToolMessage
     from langgraph.graph import START, MessagesState, StateGraph
@@ -135,3 +137,49 @@ def test_an_llm_cache_does_not_hide_what_a_model_was_told_of(project: Any) -> No
     """
     episode = simulated(project, cached, forbid=["get_order"])
     assert (episode.verdict, episode.violations) == (Verdict.SUCCESS, ())
+
+
+POOLED = """
+    from concurrent.futures import ThreadPoolExecutor
+
+    def run_tools(state):
+        asked = state["messages"][-1].tool_calls
+        with ThreadPoolExecutor() as pool:
+            said = list(pool.map(lambda call: get_order.invoke(call["args"]), asked))
+        return {"messages": [
+            ToolMessage(str(one), tool_call_id=call["id"]) for one, call in zip(said, asked)
+        ]}
+    graph = build(run_tools, ONCE)
+"""
+
+
+def test_a_recording_keeps_calls_that_a_node_hands_to_a_pool(project: Any) -> None:
+    store = MemoryStore()
+    dreamgym_kit.record(project.write(HAND_MADE + POOLED), [Task("t", HELLO)], store=store)
+    assert project.touched() == ["get_order"]
+    assert [entry.call.tool for entry in store.scan()] == ["get_order"]
+
+
+CHECKERS = """
+    def checks_with_a_tool(outcome):
+        return bool(get_order.invoke({"order_id": "o1"}))
+
+    def checks_at_the_database(outcome):
+        touch("the database")
+
+    graph = build(ToolNode([get_order]), ONCE)
+"""
+
+
+@pytest.mark.parametrize("checker", ["checks_with_a_tool", "checks_at_the_database"])
+def test_a_refused_checker_costs_its_own_episode_only_its_verdict(project: Any, checker: str) -> None:
+    graph = project.write(HAND_MADE + CHECKERS)
+    checked = Task("checked", HELLO, checker=f"{project.module}:{checker}")
+    other = Task("other", HELLO, expect={"calls": ["get_order"]})
+    result = dreamgym_kit.simulate(graph, [checked, other], experience=Scripted())
+    found = {one.task: one for one in RunDirectory.open(result.directory).episodes()}
+    assert (found["checked"].stop, found["checked"].verdict) == ("violation", Verdict.UNDETERMINED)
+    assert found["checked"].reason.startswith("the checker was refused: ")
+    assert len(found["checked"].transitions) == 1
+    assert (found["other"].verdict, found["other"].violations) == (Verdict.SUCCESS, ())
+    assert project.touched() == []
