@@ -4,10 +4,11 @@ An answer put in there has the framework's validation before it and its formatti
 handling, callbacks and tracing after it. Nothing above the leaf needs to know.
 """
 
+import contextlib
 import functools
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import jsonschema
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
@@ -46,7 +47,7 @@ def sync_leaf(real: Body) -> Body:
             return deliver(self, answer, call.call_id)
         return run_real(session, call, place, self, lambda: real(self, *args, **kwargs))
 
-    return plain_wrapper(wrapper, real)
+    return _finished(wrapper, real)
 
 
 def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
@@ -68,7 +69,7 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
             return deliver(self, answer, call.call_id)
         return await run_real_async(session, call, place, self, lambda: real(self, *args, **kwargs))
 
-    return plain_wrapper(wrapper, real)
+    return _finished(wrapper, real)
 
 
 def run_real(
@@ -165,6 +166,18 @@ def _session_for(tool: BaseTool) -> Session | None:
 
 def _keep(session: Session, call: Call, answer: Answer, place: Place, after: str, started: float) -> None:
     session.keep(call, answer, place, after=after, started=started)
+
+
+def _finished(wrapper: Any, real: Body) -> Body:
+    """The wrapper of a leaf, its annotations as types.
+
+    The framework asks for a leaf's type hints on every call and evaluates the strings that its own
+    leaves have for annotations each time; given once as types, a call costs less than without us.
+    """
+    if _is_framework_leaf(real):
+        with contextlib.suppress(NameError, TypeError):
+            wrapper.__annotations__ = get_type_hints(real, include_extras=True)
+    return plain_wrapper(wrapper, real)
 
 
 def _is_framework_leaf(real: Body) -> bool:
