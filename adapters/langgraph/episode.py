@@ -174,7 +174,7 @@ class LangGraphRunner:
             if session.stopped is None:
                 raise
         except BaseException as error:
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            if isinstance(error, KeyboardInterrupt):
                 raise
             _say_error(course, error)
         if session.stopped is not None:

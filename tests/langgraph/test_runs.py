@@ -473,3 +473,40 @@ def test_the_run_directory_tells_what_was_run(project: Any) -> None:
     assert manifest["about"]["versions"]["langgraph"]
     assert (result.directory / "report.json").is_file()
     assert not PROCESS.armed
+
+
+def test_a_node_that_exits_ends_its_own_episode_and_not_the_run(project: Any) -> None:
+    graph = project.write(
+        """
+        import sys
+        from langgraph.graph import StateGraph, MessagesState, START
+
+        async def leave(state):
+            if state["messages"][0].content == "leave":
+                sys.exit(3)
+            return {}
+
+        made = StateGraph(MessagesState)
+        made.add_node("leave", leave)
+        made.add_edge(START, "leave")
+        graph = made.compile()
+        """
+    )
+    asked = [Task(word, {"messages": [{"role": "user", "content": word}]}) for word in ("leave", "stay")]
+    ended = {one.task: one for one in episodes(dreamgym_kit.simulate(graph, asked, store=MemoryStore()))}
+    assert (ended["leave"].verdict, ended["leave"].reason) == (
+        Verdict.FAILURE,
+        "the graph raised SystemExit: 3",
+    )
+    assert ended["stay"].stop == "finished"
+
+
+def test_recording_writes_in_a_world_that_nobody_resets_is_warned_of(project: Any) -> None:
+    graph = project.write()
+    two = [task(project), Task("t2", TASK.input, checker=f"{project.module}:check")]
+    result = dreamgym_kit.record(graph, two, store=MemoryStore())
+    assert any(
+        "world default:0 is recorded by 2 episodes and nobody resets it" in said for said in result.warnings
+    )
+    alone = dreamgym_kit.record(graph, [task(project)], store=MemoryStore())
+    assert not any("nobody resets it" in said for said in alone.warnings)
