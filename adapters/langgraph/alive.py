@@ -11,6 +11,7 @@ def alive(kind: type) -> list[Any]:
     By `type()`, not `isinstance`: foreign proxies run code in `__class__`. A process has some hundred
     thousand objects of some thousand types, so each type is asked once.
     """
+    gc.unfreeze()  # a run sets aside what was there before it (rollout.heap); it is looked at too
     objects: list[Any] = gc.get_objects()
     types = list(map(type, objects))
     wanted = {one for one in set(types) if issubclass(one, kind)}

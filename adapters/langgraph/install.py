@@ -97,6 +97,7 @@ def hook_tool_functions() -> None:
     if _PATCHES is not None:
         for owner in subclasses(BaseTool):
             _guard_tool_class(_PATCHES, owner)
+            _hook_leaf_bodies(owner)
     HOLDINGS.scan()
     for tool in HOLDINGS.tools():
         for field in ("func", "coroutine"):
@@ -107,6 +108,14 @@ def hook_tool_functions() -> None:
                 hook(body, tool.name, tool=tool)
             except NotHookable:
                 continue
+
+
+def _hook_leaf_bodies(owner: type) -> None:
+    """The bodies of a user's tool class: a bound `_run` taken before the gate was there ends in one."""
+    for name in LEAVES:
+        body = getattr(owner.__dict__.get(name), "__wrapped__", None)
+        if inspect.isfunction(body) and not _of_framework(body) and not _of_framework(owner):
+            hook(body, owner.__name__, leaf=True)
 
 
 def _of_framework(body: Any) -> bool:

@@ -314,8 +314,8 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
     times = Counter(task.world for task in tasks if task.world.name not in request.settings.worlds)
     return [
         f"world {world} is recorded by {count * request.settings.simulate.n} episodes and nobody resets it: "
-        "each begins where the last one ended, and a dream abstains where they disagree. Give tasks worlds of "
-        "their own, or name what resets this one: [worlds.NAME] ref"
+        "each begins where the last one ended, and a dream abstains where they disagree. Give tasks worlds "
+        "of their own, or name what resets this one: [worlds.NAME] ref"
         for world, count in times.items()
         if count * request.settings.simulate.n > 1
     ]

@@ -38,7 +38,10 @@ class Transcript:
         """Collect the messages of one update; one that was met before, in whatever graph, is passed over."""
         with self._lock:
             for message in _messages_in(update):
-                self._take(message)
+                if isinstance(message, BaseMessage):
+                    self._take(message)
+                else:
+                    self._take_plain(message)
 
     def _take(self, message: BaseMessage) -> None:
         if id(message) in self._seen or isinstance(message, RemoveMessage):
@@ -52,6 +55,16 @@ class Transcript:
             record["role"] == "user" and record["content"] == message.content for record in self.records
         ):
             self.records.append(message_record(message))
+
+    def _take_plain(self, message: Mapping[str, Any]) -> None:
+        """A tool's answer kept as a plain dict, as loops over a raw client do."""
+        call_id = message.get("tool_call_id")
+        if any(record.get("tool_call_id") == call_id for record in self.records if record["role"] == "tool"):
+            return
+        record = {"role": "tool", "content": to_plain(message.get("content")), "tool_call_id": call_id}
+        if message.get("name"):
+            record["name"] = str(message["name"])
+        self.records.append({**record, "status": str(message.get("status", "success"))})
 
 
 def message_record(message: BaseMessage) -> dict[str, Any]:
@@ -73,9 +86,11 @@ def message_record(message: BaseMessage) -> dict[str, Any]:
     return record
 
 
-def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage]:
+def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage | Mapping[str, Any]]:
     """Messages anywhere in an update: by node, in lists of updates, under any state key."""
-    if isinstance(update, BaseMessage):
+    if isinstance(update, BaseMessage) or (
+        isinstance(update, dict) and update.get("role") == "tool" and update.get("tool_call_id")
+    ):
         yield update
     elif isinstance(update, (dict, Mapping)) and depth < 5:
         for value in update.values():
