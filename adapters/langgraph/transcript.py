@@ -16,6 +16,10 @@ from dreamgym_kit.vocabulary import Task
 _ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
 
 
+_SHORT_ROLES = {**_ROLES, "user": "user", "assistant": "assistant"}
+_Plain = tuple[str, Mapping[str, Any]]  # role, message
+
+
 class Transcript:
     """Message records of one episode."""
 
@@ -41,7 +45,7 @@ class Transcript:
                 if isinstance(message, BaseMessage):
                     self._take(message)
                 else:
-                    self._take_plain(message)
+                    self._take_plain(*message)
 
     def _take(self, message: BaseMessage) -> None:
         if id(message) in self._seen or isinstance(message, RemoveMessage):
@@ -56,15 +60,18 @@ class Transcript:
         ):
             self.records.append(message_record(message))
 
-    def _take_plain(self, message: Mapping[str, Any]) -> None:
-        """A tool's answer kept as a plain dict, as loops over a raw client do."""
+    def _take_plain(self, role: str, message: Mapping[str, Any]) -> None:
+        """A message in short form, as nodes may give one; loops over a raw client repeat them all each time."""
         call_id = message.get("tool_call_id")
-        if any(record.get("tool_call_id") == call_id for record in self.records if record["role"] == "tool"):
-            return
-        record = {"role": "tool", "content": to_plain(message.get("content")), "tool_call_id": call_id}
+        record: dict[str, Any] = {"role": role, "content": to_plain(message.get("content"))}
         if message.get("name"):
             record["name"] = str(message["name"])
-        self.records.append({**record, "status": str(message.get("status", "success"))})
+        if role == "tool":
+            if any(known.get("tool_call_id") == call_id for known in self.records if known["role"] == "tool"):
+                return
+            record |= {"tool_call_id": call_id, "status": str(message.get("status", "success"))}
+        if record not in self.records:
+            self.records.append(record)
 
 
 def message_record(message: BaseMessage) -> dict[str, Any]:
@@ -86,7 +93,7 @@ def message_record(message: BaseMessage) -> dict[str, Any]:
     return record
 
 
-def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage | Mapping[str, Any]]:
+def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage | _Plain]:
     """Messages anywhere in an update: by node, in lists of updates, under any state key."""
     if isinstance(update, BaseMessage) or (
         isinstance(update, dict) and update.get("role") == "tool" and update.get("tool_call_id")
@@ -100,6 +107,17 @@ def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage | Mapping[
             yield from _messages_in(value, depth + 1)
     elif hasattr(update, "value") and type(update).__name__ == "Overwrite":
         yield from _messages_in(update.value, depth + 1)
+
+
+def _plain(update: Any) -> _Plain | None:
+    """A message in short form: {"role": ..., "content": ...} or ("ai", "text")."""
+    if isinstance(update, dict) and "content" in update and isinstance(update.get("role"), str):
+        role = _SHORT_ROLES.get(update["role"])
+        return (role, update) if role else None
+    if isinstance(update, tuple) and len(update) == 2 and all(isinstance(part, str) for part in update):
+        role = _SHORT_ROLES.get(update[0])
+        return (role, {"content": update[1]}) if role else None
+    return None
 
 
 def final_state(values: Any, *, leave_out: Iterable[str] = ("messages",)) -> Any:
