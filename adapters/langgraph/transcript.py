@@ -61,7 +61,7 @@ class Transcript:
             self.records.append(message_record(message))
 
     def _take_plain(self, role: str, message: Mapping[str, Any]) -> None:
-        """A message in short form, as nodes may give one; loops over a raw client repeat them all each time."""
+        """A message in short form, as nodes may give one; raw-client loops repeat all of them each time."""
         call_id = message.get("tool_call_id")
         record: dict[str, Any] = {"role": role, "content": to_plain(message.get("content"))}
         if message.get("name"):
@@ -95,10 +95,10 @@ def message_record(message: BaseMessage) -> dict[str, Any]:
 
 def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage | _Plain]:
     """Messages anywhere in an update: by node, in lists of updates, under any state key."""
-    if isinstance(update, BaseMessage) or (
-        isinstance(update, dict) and update.get("role") == "tool" and update.get("tool_call_id")
-    ):
+    if isinstance(update, BaseMessage):
         yield update
+    elif (plain := _plain(update)) is not None:
+        yield plain
     elif isinstance(update, (dict, Mapping)) and depth < 5:
         for value in update.values():
             yield from _messages_in(value, depth + 1)
