@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson
 from dreamgym_kit.ports import EpisodeRunner, EventSink
+from dreamgym_kit.rollout.heap import settled_heap
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.pace import Pace
 from dreamgym_kit.rollout.stop import StopSwitch
@@ -102,7 +103,7 @@ async def run_episodes(
     if len({job.episode for job in jobs}) != len(jobs):
         raise ValueError("two jobs have the same episode id")
     backstop_s = None if limit_s is None else limit_s + grace_s
-    with lane_threads(concurrency):
+    with lane_threads(concurrency), settled_heap():
         run = _Run(jobs, runner, journal, events, stop, on_episode, backstop_s)
         await run.go(concurrency)
     return run.totals()
