@@ -235,7 +235,7 @@ async def _follow(graph: Pregel[Any], task: Task, config: RunnableConfig, course
     """Stream the graph to its end, answering interrupts from the task's replies."""
     given: Any = dict(task.input)
     replies = list(task.replies)
-    config["configurable"].update(hearing_nested_graphs(course.transcript.take))
+    config["configurable"].update(hearing_nested_graphs(graph, course.transcript.take))
     while True:
         course.waiting = []
         stream: Any = graph.astream(given, config, stream_mode=["updates", "values"])
