@@ -22,15 +22,14 @@ _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
 
 def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
     """Run to the end, or to where a signal stopped it."""
-    import asyncio
-
     from dreamgym_kit.adapters.langgraph.runs import run
+    from dreamgym_kit.rollout.loop import run_to_end
     from dreamgym_kit.rollout.signals import stop_on_signals
     from dreamgym_kit.rollout.stop import StopSwitch
 
     stop = StopSwitch()
     with stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S), progress(plain=plain) as events:
-        return asyncio.run(run(request, events=events, stop=stop))
+        return run_to_end(run(request, events=events, stop=stop))
 
 
 def exit_code(result: "RunResult", *, fail_on_findings: bool) -> int:
@@ -87,7 +86,15 @@ def look_at(summary: "Summary", directory: Path) -> tuple[str, str, str]:
     worst = min(lines, key=lambda line: "!x-.".index(line.mark), default=None)
     if worst is None or worst.mark == ".":
         return "Look", f"dreamgym-kit report {run}", "this run again"
-    return "Look", f"dreamgym-kit report {run} --episode {shlex.quote(worst.id)}", "what happened there"
+    return "Look", f"dreamgym-kit report {run} --episode {pasted(worst.id)}", "what happened there"
+
+
+def pasted(text: str) -> str:
+    """Quote an argument for a shell; control and bidi characters in it are spelled, never printed."""
+    if text.isprintable():
+        return shlex.quote(text)
+    spelled = text.encode("unicode_escape").decode("ascii").replace("'", "\\'")
+    return f"$'{spelled}'"
 
 
 def open_recordings(path: Path) -> "TransitionStore | None":

@@ -59,9 +59,7 @@ def _one_spelling(value: object) -> object:
         for key in value:
             if not isinstance(key, str):
                 raise NotJson(f"object key {key!r} is not a string")
-        return {
-            key: item if type(item) in _AS_IT_IS else _one_spelling(item) for key, item in value.items()
-        }
+        return {key: item if type(item) in _AS_IT_IS else _one_spelling(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [item if type(item) in _AS_IT_IS else _one_spelling(item) for item in value]
     raise NotJson(f"{type(value).__name__} is not a JSON value")

@@ -22,14 +22,19 @@ MAX_DEPTH = 64
 MAX_TEXT = 1_000_000  # characters of all strings, keys and digits together
 MAX_ITEMS = 100_000  # items of all lists and objects together
 
+_SMALL = 2**63
+
 JsonValue = Any
 """None, bool, int, finite float, str, list of these, dict from str to these."""
 
 
 def to_plain(value: object) -> JsonValue:
     """Give `value` as JSON data; equal values give equal data."""
-    if value is None or type(value) is bool or (type(value) is str and len(value) <= MAX_TEXT):
+    kind = type(value)
+    if value is None or kind is bool or (kind is str and len(value) <= MAX_TEXT):  # type: ignore[arg-type]
         return value  # most of what passes here
+    if kind is int and -_SMALL < value < _SMALL:  # type: ignore[operator]
+        return value
     return _Walk().plain(value, 0)
 
 

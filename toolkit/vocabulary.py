@@ -7,6 +7,7 @@ and `from_record` pairs live with the file formats that need them (replay, rollo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from dreamgym_kit.canonical import content_id, digest
 from dreamgym_kit.plain import JsonValue
@@ -114,8 +115,28 @@ class Call:
     def key(self) -> str:
         """Digest of tool and arguments: the same call has the same key in any episode."""
         if self._key is None:  # asked for by ledger, memo and experience, several times a call
-            object.__setattr__(self, "_key", digest([self.tool, dict(self.args)]))
+            object.__setattr__(self, "_key", _call_key(self.tool, self.args))
         return str(self._key)
+
+
+def _call_key(tool: str, args: Mapping[str, JsonValue]) -> str:
+    """Siblings make the same calls again and again: keys of small ones are remembered, types and all."""
+    given: list[tuple[str, type, JsonValue]] = []
+    for name, value in args.items():
+        kind = type(value)
+        if kind not in _SMALL or (kind is str and len(value) > _SHORT):
+            return digest([tool, dict(args)])
+        given.append((name, kind, value))
+    return _small_call_key(tool, tuple(given))
+
+
+@lru_cache(maxsize=4096)
+def _small_call_key(tool: str, given: tuple[tuple[str, type, JsonValue], ...]) -> str:
+    return digest([tool, {name: value for name, _, value in given}])
+
+
+_SMALL = frozenset({str, int, bool, type(None)})
+_SHORT = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ _ACTING_MODULES = frozenset(
         "websockets",
     }
 )  # fmt: skip
+_HARMLESS = frozenset({"urllib.error", "urllib.parse"})  # parts of those that only compute
 _MAX_DEPTH = 4
 
 
@@ -57,9 +58,10 @@ def _names_used(function: types.FunctionType) -> Iterator[Any]:
     while codes:
         code = codes.pop()
         codes.extend(constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-        for instruction in dis.get_instructions(code):
+        instructions = list(dis.get_instructions(code))
+        for place, instruction in enumerate(instructions):
             if instruction.opname == "LOAD_GLOBAL" and instruction.argval in function.__globals__:
-                yield function.__globals__[instruction.argval]
+                yield _attribute_of(function.__globals__[instruction.argval], instructions[place + 1 :])
             elif instruction.opname == "IMPORT_NAME":
                 yield types.ModuleType(str(instruction.argval))
     for cell in function.__closure__ or ():
@@ -69,11 +71,25 @@ def _names_used(function: types.FunctionType) -> Iterator[Any]:
             continue
 
 
+def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
+    """What code takes from a module that it names: `urllib.parse.quote` is no `urllib`."""
+    for instruction in following:
+        if not isinstance(value, types.ModuleType) or instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+            break
+        try:
+            value = vars(value)[instruction.argval]
+        except KeyError:
+            break
+    return value
+
+
 def _module_of(value: Any) -> str:
     if isinstance(value, types.ModuleType):
-        return value.__name__.partition(".")[0]
+        return "" if value.__name__ in _HARMLESS else value.__name__.partition(".")[0]
     owner = value if isinstance(value, type) else type(value)
-    if isinstance(value, (BaseTool, BaseChatModel, Pregel)):
+    if isinstance(value, (BaseTool, BaseChatModel, Pregel)) or issubclass(owner, BaseException):
         return ""
     module = (getattr(value, "__module__", None) if inspect.isroutine(value) else owner.__module__) or ""
+    if module in _HARMLESS:
+        return ""
     return str(module).partition(".")[0].lstrip("_")

@@ -2,17 +2,16 @@
 
 import gc
 from itertools import compress
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 
-def alive(kind: type[T]) -> list[T]:
+def alive(kind: type) -> list[Any]:
     """All objects of `kind` that the garbage collector knows, half-built ones too.
 
     By `type()`, not `isinstance`: foreign proxies run code in `__class__`. A process has some hundred
     thousand objects of some thousand types, so each type is asked once.
     """
+    gc.unfreeze()  # a run sets aside what was there before it (rollout.heap); it is looked at too
     objects: list[Any] = gc.get_objects()
     types = list(map(type, objects))
     wanted = {one for one in set(types) if issubclass(one, kind)}

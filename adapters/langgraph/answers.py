@@ -30,6 +30,7 @@ _MESSAGES: dict[str, type[BaseMessage]] = {
 }
 
 
+_SIMPLE = frozenset({str, int, bool, type(None)})  # most answers: not worth a look at their classes
 _MARKS = frozenset({"$message", "$command", "$list", "$bytes", "$literal"})
 
 
@@ -42,7 +43,7 @@ def encode_answer(tool: BaseTool | None, value: Any) -> Answer:
     artifact = None
     if tool is not None and tool.response_format == "content_and_artifact" and isinstance(value, tuple):
         value, artifact = value if len(value) == 2 else (value, None)
-    if isinstance(value, Command):
+    if type(value) not in _SIMPLE and isinstance(value, Command):
         return Answer(update=_encode_command(value), provenance=Provenance.REAL)
     return Answer(content=_encode(value), artifact=_encode(artifact), provenance=Provenance.REAL)
 
@@ -127,6 +128,8 @@ def _saying(kind: type[Exception], text: str | None) -> Exception:
 
 
 def _encode(value: Any) -> Any:
+    if type(value) in _SIMPLE:
+        return to_plain(value)
     if isinstance(value, BaseMessage):
         return _encode_message(value)
     if isinstance(value, list) and any(isinstance(item, (BaseMessage, Command)) for item in value):
@@ -220,6 +223,8 @@ def _encode_goto(goto: Any) -> Any:
 
 
 def _decode(value: Any, call_id: str | None) -> Any:
+    if type(value) in _SIMPLE:
+        return value
     if isinstance(value, Mapping):
         if set(value) == {"$message"}:
             return _decode_message(value["$message"], call_id)

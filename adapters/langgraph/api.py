@@ -27,6 +27,7 @@ from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.ports import EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task, ToolSpec, World
@@ -249,13 +250,13 @@ def _wait(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(make())
+        return run_to_end(make())
     box: list[T] = []
     failure: list[BaseException] = []
 
     def work() -> None:
         try:
-            box.append(asyncio.run(make()))
+            box.append(run_to_end(make()))
         except BaseException as error:  # noqa: BLE001  carried to the caller's thread below
             failure.append(error)
 

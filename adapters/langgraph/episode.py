@@ -23,13 +23,13 @@ from dreamgym_kit.adapters.langgraph.nested import hearing_nested_graphs
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.usage import UsageCounter
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
-from dreamgym_kit.dream.judge import ModelJudge, judge_twice
+from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
 from dreamgym_kit.dream.user import SimulatedUser, UserFailed, user_of
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.findings.repeated_write import repeated_writes
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.reconcile import reconcile
-from dreamgym_kit.gate.registry import CONFIG_KEY, entered
+from dreamgym_kit.gate.registry import CONFIG_KEY, current, entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.plain import to_plain
 from dreamgym_kit.ports import (
@@ -191,7 +191,7 @@ class LangGraphRunner:
             if session.stopped is None:
                 raise
         except BaseException as error:
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            if isinstance(error, KeyboardInterrupt):
                 raise
             _say_error(course, error)
         if session.stopped is not None:
@@ -202,6 +202,8 @@ class LangGraphRunner:
         found = reconcile(
             course.transcript.records,
             held_call_ids=session.held_call_ids,
+            held_without_id=session.held_without_id,
+            unknown_names=session.unknown_names,
             intercepted=len(session.ledger),
             known_tools=HOLDINGS.names | hooked_names(),
             structured=HOLDINGS.structured | self.policy.structured,
@@ -233,10 +235,28 @@ class LangGraphRunner:
             configurable=configurable,
         )
         checker = self.checkers.get(task.checker) if task.checker else None
-        both = await judge_twice(outcome, checker, self.second)
+        both = await self._ask_checker(outcome, checker, session, course)
+        if both is None:
+            return Judgement(Verdict.UNDETERMINED, f"the checker was refused: {course.reason}"), ()
         if both.agree is not None:
             session.count("judges_agree" if both.agree else "judges_disagree")
         return both.settled, () if both.alarm is None else (both.alarm,)
+
+    async def _ask_checker(
+        self, outcome: Outcome, checker: Checker | None, session: Session, course: _Course
+    ) -> TwoJudgements | None:
+        """Both judges' words; None where the checker did what it must not in a dream."""
+        if outcome.real:
+            return await judge_twice(outcome, checker, self.second)
+        token = current.set(session)  # what a checker does wrong is this episode's, nobody else's
+        try:
+            return await judge_twice(outcome, checker, self.second)
+        except EpisodeStop as stop:
+            session.latch(str(stop))
+            course.stop, course.reason = "violation", str(stop)
+            return None
+        finally:
+            current.reset(token)
 
 
 async def _follow(
@@ -245,7 +265,7 @@ async def _follow(
     """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
     given: Any = dict(task.input)
     replies = list(task.replies)
-    config["configurable"].update(hearing_nested_graphs(course.transcript.take))
+    config["configurable"].update(hearing_nested_graphs(graph, course.transcript.take))
     while True:
         course.waiting = []
         stream: Any = graph.astream(given, config, stream_mode=["updates", "values"])

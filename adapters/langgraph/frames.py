@@ -5,21 +5,32 @@ by the first is read by the second. The model must not see what the framework in
 call id, runtime, config), nor may a key depend on it.
 """
 
+import functools
 import inspect
+import weakref
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
 from langchain_core.tools import BaseTool
+from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD
 
+from dreamgym_kit.adapters.langgraph.injected import without_injected
 from dreamgym_kit.gate.registry import CONFIG_KEY
-from dreamgym_kit.gate.session import Identity
+from dreamgym_kit.gate.session import Identity, Session
 from dreamgym_kit.plain import to_plain
 from dreamgym_kit.vocabulary import Call
 
-Frame = tuple[BaseTool, str | None, Mapping[str, Any] | None]
-"""The tool being run, the framework's call id, and the config it was run with."""
+
+class Frame(NamedTuple):
+    """One tool being run by the framework."""
+
+    tool: BaseTool
+    call_id: str | None
+    config: Mapping[str, Any] | None
+    reached: list[BaseTool]  # the tool, once its leaf was reached
+
 
 frame: ContextVar[Frame | None] = ContextVar("dreamgym_frame", default=None)
 let_through: ContextVar[object] = ContextVar("dreamgym_let_through", default=None)
@@ -31,8 +42,8 @@ _PLUMBING = ("run_manager", "callbacks", "config")
 def config_here(tool: object | None = None) -> Mapping[str, Any]:
     """The runnable config that reaches this point; empty where there is none."""
     around = frame.get()
-    if around is not None and around[0] is tool and around[2]:
-        return around[2]
+    if around is not None and around.tool is tool and around.config:
+        return around.config
     return var_child_runnable_config.get() or {}
 
 
@@ -51,7 +62,10 @@ def metadata_here() -> Mapping[str, Any]:
 def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
     """The call as the agent made it, from what arrived at the leaf."""
     around = frame.get()
-    call_id = around[1] if around is not None and around[0] is tool else None
+    call_id = None
+    if around is not None and around.tool is tool:
+        call_id = around.call_id
+        around.reached.append(tool)
     return Call(
         tool.name, plain_arguments(tool, args, kwargs), call_id, metadata_here().get("langgraph_node")
     )
@@ -62,8 +76,27 @@ def plain_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, 
     passed = {name: value for name, value in kwargs.items() if name not in _PLUMBING}
     if args:
         passed = {**positional_names(tool, args), **passed}
-    kept = tool._filter_injected_args(passed)
-    return {name: to_plain(value) for name, value in kept.items() if not _is_config(value)}
+    kept = _kept_names(tool, passed)
+    return {name: to_plain(value) for name, value in passed.items() if name in kept and not _is_config(value)}
+
+
+def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:
+    """The names that are not injected: the framework's own rule, worked out once per tool and names."""
+    known = _KEPT.get(id(tool))
+    if known is None or known[0]() is not tool or known[1] is not tool.args_schema:
+        gone = functools.partial(_KEPT.pop, id(tool))
+        known = _KEPT[id(tool)] = (weakref.ref(tool, lambda _: gone(None)), tool.args_schema, {})
+    names = tuple(passed)
+    kept = known[2].get(names)
+    if kept is None:
+        if len(known[2]) >= _MOST_NAMES:
+            known[2].clear()
+        kept = known[2][names] = frozenset(without_injected(tool, dict(passed)))
+    return kept
+
+
+_KEPT: dict[int, tuple[weakref.ref[BaseTool], Any, dict[tuple[str, ...], frozenset[str]]]] = {}
+_MOST_NAMES = 64  # a tool that takes any keyword could bring ever new ones
 
 
 def positional_names(tool: BaseTool, args: tuple[Any, ...]) -> dict[str, Any]:
@@ -78,16 +111,19 @@ def positional_names(tool: BaseTool, args: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def identity_of(call: Call) -> Identity | None:
+def identity_of(call: Call, session: Session) -> Identity | None:
     """Name this request so that a node that LangGraph runs again is told the same.
 
     The checkpoint namespace is the same when a task is run again after an interrupt, and another one
     in every other step; without it (no graph) or without a call id nothing can be told apart.
     """
-    namespace = metadata_here().get("langgraph_checkpoint_ns")
+    config = var_child_runnable_config.get() or {}
+    namespace = (config.get("metadata") or {}).get("langgraph_checkpoint_ns")
     if not namespace or call.call_id is None:
         return None
-    return f"{namespace}|{call.call_id}", call.key
+    node_run = (config.get("configurable") or {}).get(CONFIG_KEY_SCRATCHPAD)
+    request = (f"{namespace}|{call.call_id}", call.key)
+    return request if node_run is None else session.numbered(request, node_run)
 
 
 def _is_config(value: object) -> bool:

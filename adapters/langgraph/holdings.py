@@ -81,6 +81,13 @@ class Holdings:
                 self.schemas.add(name_of(one))
                 told.schemas.add(name_of(one))
 
+    def tell_copy(self, model: Any, copy: Any) -> None:
+        """A copy of a model knows what the model was told of."""
+        told = self.told(model)
+        if told is not None:
+            own = weakref.ref(copy, _forgetting(self._told, id(copy)))
+            self._told[id(copy)] = Told(own, told.objects, told.structured, told.schemas)
+
     def scan(self) -> None:
         """Find tools that were made since: anything alive may be called."""
         for candidate in alive(BaseTool):

@@ -10,7 +10,7 @@ import inspect
 import itertools
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.tools import BaseTool
@@ -21,8 +21,10 @@ from dreamgym_kit.adapters.langgraph.frames import (
     function_arguments,
     let_through,
     metadata_here,
+    plain_arguments,
     session_key,
 )
+from dreamgym_kit.adapters.langgraph.injected import without_injected
 from dreamgym_kit.adapters.langgraph.leaf import run_real, run_real_async
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
@@ -49,6 +51,8 @@ class Hook:
     number: int
     before: tuple[Any, Any, Any, Any]
     tool: BaseTool | None = None
+    leaf: bool = False  # the body of a tool class: its first argument is the tool
+    also: list[tuple[str, BaseTool | None]] = field(default_factory=list)  # other tools over the same body
 
     def undo(self) -> None:
         """Give the function its own code back."""
@@ -62,13 +66,14 @@ class Hook:
         _HOOKS.pop(self.number, None)
 
 
-def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None) -> Hook:
+def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None, leaf: bool = False) -> Hook:
     """Put the gate into a function, coroutine function, generator function or method.
 
     Args:
         target: the callable; of a bound method the function under it.
         name: the tool name its calls go by.
         tool: the tool whose body this is: its arguments are filtered as that tool's.
+        leaf: the body of a tool class (`_run`): calls go by the name of the tool they are made on.
 
     Raises:
         NotHookable: a builtin, a C function, a partial, a callable object or an async generator.
@@ -79,19 +84,27 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None)
     if inspect.isasyncgenfunction(function):
         raise NotHookable("async generator functions cannot be answered in place of")
     known = next((old for old in _HOOKS.values() if old.function is function), None)
-    if known is not None:
-        return known
-    return _install(function, name, tool)
+    if known is None:
+        known = _install(function, name, tool)
+        known.leaf = leaf
+    elif name not in {known.name, *(other for other, _ in known.also)}:
+        known.also.append((name, tool))
+    return known
 
 
 def hooked_names() -> set[str]:
     """The names that hooked functions go by."""
-    return {one.name for one in _HOOKS.values()}
+    return {
+        name
+        for one in _HOOKS.values()
+        if not one.leaf
+        for name in (one.name, *(name for name, _ in one.also))
+    }
 
 
 def registered(name: str) -> bool:
     """Whether a function was hooked for its own sake under that name, not as the body of a tool."""
-    return any(one.name == name and one.tool is None for one in _HOOKS.values())
+    return any(one.name == name and one.tool is None and not one.leaf for one in _HOOKS.values())
 
 
 def is_hooked(function: types.FunctionType) -> bool:
@@ -167,14 +180,14 @@ def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     one = _HOOKS.get(number)
     if one is None:
         raise RuntimeError("a hooked function was called while its hook was being removed")
-    session = _session(one)
+    session = _session(one, args)
     if session is None:
         return one.real(*args, **kwargs)
-    call = _call(one, args, kwargs)
+    call, tool = _call(one, session, args, kwargs)
     route, place = session.admit(call)
     if route is Route.DREAM:
-        return deliver(one.tool, session.ask(call, place), None)
-    return run_real(session, call, place, one.tool, lambda: one.real(*args, **kwargs), owner=one)
+        return deliver(tool, session.ask(call, place), None)
+    return run_real(session, call, place, tool, lambda: one.real(*args, **kwargs), owner=one)
 
 
 async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -182,14 +195,14 @@ async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     one = _HOOKS.get(number)
     if one is None:
         raise RuntimeError("a hooked function was called while its hook was being removed")
-    session = _session(one)
+    session = _session(one, args)
     if session is None:
         return await one.real(*args, **kwargs)
-    call = _call(one, args, kwargs)
+    call, tool = _call(one, session, args, kwargs)
     route, place = session.admit(call)
     if route is Route.DREAM:
-        return deliver(one.tool, await session.ask_async(call, place), None)
-    return await run_real_async(session, call, place, one.tool, lambda: one.real(*args, **kwargs), owner=one)
+        return deliver(tool, await session.ask_async(call, place), None)
+    return await run_real_async(session, call, place, tool, lambda: one.real(*args, **kwargs), owner=one)
 
 
 def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -197,40 +210,57 @@ def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     one = _HOOKS.get(number)
     if one is None:
         raise RuntimeError("a hooked function was called while its hook was being removed")
-    session = _session(one)
+    session = _session(one, args)
     if session is None:
         return (yield from one.real(*args, **kwargs))
-    call = _call(one, args, kwargs)
+    call, tool = _call(one, session, args, kwargs)
     route, place = session.admit(call)
     if route is Route.DREAM:
-        items = deliver(one.tool, session.ask(call, place), None)
+        items = deliver(tool, session.ask(call, place), None)
     else:
         items = run_real(session, call, place, None, lambda: list(one.real(*args, **kwargs)), owner=one)
     yield from items if isinstance(items, list) else [items]
     return None
 
 
-def _session(one: Hook) -> Session | None:
+def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
     """The session to ask; None where the real body may run unasked."""
     if not PROCESS.armed and current.get() is None:
         return None
     running = let_through.get()
     if running is one or (isinstance(running, BaseTool) and _is_body_of(one.function, running)):
         return None
-    return find(session_key(config_here()), one.name)
+    if one.leaf and args and running is args[0]:
+        return None
+    return find(session_key(config_here()), _name(one, args))
+
+
+def _name(one: Hook, args: tuple[Any, ...]) -> str:
+    if one.leaf and args and isinstance(args[0], BaseTool):
+        return args[0].name
+    return one.name
 
 
 def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
-    for field in ("func", "coroutine"):
-        body = tool.__dict__.get(field)
+    for holder in ("func", "coroutine"):
+        body = tool.__dict__.get(holder)
         if getattr(body, "__func__", body) is function:
             return True
     method = functools.partial(getattr, type(tool))
     return any(getattr(method(name, None), "__wrapped__", None) is function for name in ("_run", "_arun"))
 
 
-def _call(one: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+def _call(
+    one: Hook, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Call, BaseTool | None]:
+    """The call, and the tool whose body this is. Of several tools over one body the one that is dreamt."""
+    node = metadata_here().get("langgraph_node")
+    if one.leaf and args and isinstance(args[0], BaseTool):
+        return Call(args[0].name, plain_arguments(args[0], args[1:], kwargs), None, node), args[0]
+    known = [(one.name, one.tool), *one.also]
+    dreamt = (pair for pair in known if session.policy.route(pair[0]) is Route.DREAM)
+    name, tool = next(dreamt, known[0])
     arguments = function_arguments(one.signature, args, kwargs)
-    if one.tool is not None:
-        arguments = one.tool._filter_injected_args(arguments)
-    return Call(one.name, arguments, None, metadata_here().get("langgraph_node"))
+    if tool is not None:
+        arguments = dict(without_injected(tool, arguments))
+    return Call(name, arguments, None, node), tool

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.tools import BaseTool
-from langchain_core.utils.pydantic import model_json_schema
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
@@ -63,7 +62,8 @@ async def inspect_graph(spec: str, settings: Settings, *, folder: Path | None = 
 
 
 def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
-    """Read a compiled graph."""
+    """Read a compiled graph, and find the tools that are alive: a node may hold some in any form."""
+    HOLDINGS.scan()
     facts = GraphFacts()
     tools: dict[str, BaseTool] = {}
     for path, bound in nodes_of(graph):
@@ -133,7 +133,7 @@ def function_spec(name: str, settings: Settings) -> ToolSpec:
 def _schema(tool: BaseTool) -> Mapping[str, Any]:
     try:
         schema = tool.tool_call_schema
-        plain = schema if isinstance(schema, dict) else model_json_schema(schema)
+        plain = schema if isinstance(schema, dict) else _model_schema(schema)
     except Exception:  # noqa: BLE001  a schema with foreign types has no JSON form; the tool works without it
         return {}
     return dict(to_plain(plain))
@@ -164,6 +164,11 @@ def _read_node(
                 f'[functions."{function.__module__}:{function.__qualname__}"] effect = "write", '
                 f'or say that the node is harmless: [nodes.{name}] effect = "pure"'
             )
+
+
+def _model_schema(model: Any) -> Any:
+    """The JSON schema of a pydantic model class, of version 1 or 2."""
+    return model.model_json_schema() if hasattr(model, "model_json_schema") else model.schema()
 
 
 def _model_hosts() -> set[str]:

@@ -13,7 +13,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 
 from dreamgym_kit.adapters.langgraph.fields import FieldGuard
-from dreamgym_kit.adapters.langgraph.frames import frame
+from dreamgym_kit.adapters.langgraph.frames import Frame, frame
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, unhook_all
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
@@ -39,6 +39,7 @@ from dreamgym_kit.adapters.langgraph.patches import (
     plain_wrapper,
     subclasses,
 )
+from dreamgym_kit.adapters.langgraph.threads import guard_pools
 from dreamgym_kit.gate.registry import PROCESS, current, stray
 
 _PATCHES: PatchSet | None = None
@@ -67,6 +68,7 @@ def install() -> None:
     _guard_frames(patches)
     _guard_model_entries(patches)
     guard_memory(patches)
+    guard_pools(patches)
 
 
 def uninstall() -> None:
@@ -95,6 +97,7 @@ def hook_tool_functions() -> None:
     if _PATCHES is not None:
         for owner in subclasses(BaseTool):
             _guard_tool_class(_PATCHES, owner)
+            _hook_leaf_bodies(owner)
     HOLDINGS.scan()
     for tool in HOLDINGS.tools():
         for field in ("func", "coroutine"):
@@ -105,6 +108,14 @@ def hook_tool_functions() -> None:
                 hook(body, tool.name, tool=tool)
             except NotHookable:
                 continue
+
+
+def _hook_leaf_bodies(owner: type) -> None:
+    """The bodies of a user's tool class: a bound `_run` taken before the gate was there ends in one."""
+    for name in LEAVES:
+        body = getattr(owner.__dict__.get(name), "__wrapped__", None)
+        if inspect.isfunction(body) and not _of_framework(body) and not _of_framework(owner):
+            hook(body, owner.__name__, leaf=True)
 
 
 def _of_framework(body: Any) -> bool:
@@ -164,10 +175,12 @@ def _guard_frames(patches: PatchSet) -> None:
         if not PROCESS.armed and current.get() is None:
             return real_run(self, tool_input, *args, **kwargs)
         _check_leaves(patches, self)
-        token = frame.set((self, kwargs.get("tool_call_id"), kwargs.get("config")))
+        around = Frame(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
+        token = frame.set(around)
         try:
             return real_run(self, tool_input, *args, **kwargs)
         finally:
+            _account_for(around)
             frame.reset(token)
 
     @functools.wraps(real_arun)
@@ -175,14 +188,23 @@ def _guard_frames(patches: PatchSet) -> None:
         if not PROCESS.armed and current.get() is None:
             return await real_arun(self, tool_input, *args, **kwargs)
         _check_leaves(patches, self)
-        token = frame.set((self, kwargs.get("tool_call_id"), kwargs.get("config")))
+        around = Frame(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
+        token = frame.set(around)
         try:
             return await real_arun(self, tool_input, *args, **kwargs)
         finally:
+            _account_for(around)
             frame.reset(token)
 
     patches.replace(BaseTool, "run", plain_wrapper(run, real_run))
     patches.replace(BaseTool, "arun", plain_wrapper(arun, real_arun))
+
+
+def _account_for(around: Frame) -> None:
+    """A call that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it."""
+    session = current.get()
+    if session is not None and not around.reached:
+        session.held(around.tool.name, around.call_id)
 
 
 def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:

@@ -5,6 +5,7 @@ serve dreamt answers to real runs later. Any graph that is run inside a dream, a
 runs by hand, is run as a copy over the same nodes with memory of its own, kept for the session.
 """
 
+import copy
 import functools
 import threading
 import weakref
@@ -61,7 +62,7 @@ class _Memories:
         elif needs_saver:
             replaced["checkpointer"] = InMemorySaver()
         if graph.store is not None:
-            replaced["store"] = self._memory(graph.store, InMemoryStore)
+            replaced["store"] = self._memory(graph.store, lambda: _like(graph.store))
         return replaced
 
     def _memory(self, real: object, make: Callable[[], Any]) -> Any:
@@ -71,6 +72,18 @@ class _Memories:
             known = self._memories[id(real)] = (real, made)
             self._memories[id(made)] = (made, made)
         return known[1]
+
+
+def _like(store: object) -> InMemoryStore:
+    """A store of the dream's own: what a store in memory holds is copied; any other begins empty.
+
+    An embedding index is left out: filling it would call the user's embedding model.
+    """
+    made = InMemoryStore()
+    if isinstance(store, InMemoryStore):
+        for namespace, items in list(store._data.items()):
+            made._data[namespace] = dict(copy.deepcopy(items))
+    return made
 
 
 _BY_SESSION: "weakref.WeakKeyDictionary[Session, _Memories]" = weakref.WeakKeyDictionary()

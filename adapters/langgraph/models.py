@@ -152,7 +152,9 @@ def _without_cache(model: BaseChatModel) -> BaseChatModel:
 
         if get_llm_cache() is None and model.cache is None:
             return model
-    return model.model_copy(update={"cache": False})
+    copy = model.model_copy(update={"cache": False})
+    HOLDINGS.tell_copy(model, copy)
+    return copy
 
 
 def _session() -> Session | None:
@@ -276,6 +278,7 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
         why = "the model knows from somewhere that the gate does not see"
     elif answers_unknown_names(session) or loose_function(session, name) is None:
         session.count("unknown_tool")
+        session.unknown_names.add(name)
         return
     else:
         why = "the model was never told of"

@@ -6,15 +6,17 @@ node, in a tool, or by hand finds it there and calls it, from whatever thread it
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from langgraph._internal._constants import CONFIG_KEY_RUNTIME, CONFIG_KEY_STREAM
+from langgraph.pregel import Pregel
 from langgraph.pregel.protocol import StreamProtocol
 from langgraph.runtime import DEFAULT_RUNTIME
 
 
-def hearing_nested_graphs(take: Callable[[Any], None]) -> dict[str, Any]:
-    """Entries for `config["configurable"]`: `take` is given each update of a graph within the one run."""
+def hearing_nested_graphs(graph: Pregel[Any], take: Callable[[Any], None]) -> dict[str, Any]:
+    """Entries for `config["configurable"]` of `graph`: `take` is given each update of a graph within it."""
 
     def heard(chunk: tuple[tuple[str, ...], str, Any]) -> None:
         namespace, _, update = chunk
@@ -23,5 +25,6 @@ def hearing_nested_graphs(take: Callable[[Any], None]) -> dict[str, Any]:
 
     return {
         CONFIG_KEY_STREAM: StreamProtocol(heard, {"updates"}),
-        CONFIG_KEY_RUNTIME: DEFAULT_RUNTIME,  # a graph that finds a sink takes its writer from there
+        # a graph that finds a sink takes its writer from there, and its store too
+        CONFIG_KEY_RUNTIME: replace(DEFAULT_RUNTIME, store=graph.store),
     }

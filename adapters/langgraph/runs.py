@@ -7,6 +7,7 @@ be simulated is refused by name while nothing has run.
 
 import importlib.metadata
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -133,7 +134,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             totals=totals,
             facts=facts,
             strays=tuple(PROCESS.strays),
-            warnings=(*warnings, *facts.warnings),
+            warnings=(*warnings, *facts.warnings, *_unreset(request, tasks, facts)),
             stopped_by=switch.signal,
         )
 
@@ -329,6 +330,20 @@ def _checkers(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker
             raise UserError(f"checker '{name}': {reference} is a {type(checker).__name__}, not a function")
         found[name] = checker
     return found
+
+
+def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> list[str]:
+    """Worlds that several recorded episodes write to one after the other, each starting from the last."""
+    if request.mode is not Mode.RECORD or not any(spec.effect.changes_world for spec in facts.tools):
+        return []
+    times = Counter(task.world for task in tasks if task.world.name not in request.settings.worlds)
+    return [
+        f"world {world} is recorded by {count * request.settings.simulate.n} episodes and nobody resets it: "
+        "each begins where the last one ended, and a dream abstains where they disagree. Give tasks worlds "
+        "of their own, or name what resets this one: [worlds.NAME] ref"
+        for world, count in times.items()
+        if count * request.settings.simulate.n > 1
+    ]
 
 
 def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals, tally: Tally) -> Summary:

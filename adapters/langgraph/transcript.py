@@ -16,6 +16,10 @@ from dreamgym_kit.vocabulary import Task
 _ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
 
 
+_SHORT_ROLES = {**_ROLES, "user": "user", "assistant": "assistant"}
+_Plain = tuple[str, Mapping[str, Any]]  # role, message
+
+
 class Transcript:
     """Message records of one episode."""
 
@@ -38,7 +42,10 @@ class Transcript:
         """Collect the messages of one update; one that was met before, in whatever graph, is passed over."""
         with self._lock:
             for message in _messages_in(update):
-                self._take(message)
+                if isinstance(message, BaseMessage):
+                    self._take(message)
+                else:
+                    self._take_plain(*message)
 
     def _take(self, message: BaseMessage) -> None:
         if id(message) in self._seen or isinstance(message, RemoveMessage):
@@ -52,6 +59,19 @@ class Transcript:
             record["role"] == "user" and record["content"] == message.content for record in self.records
         ):
             self.records.append(message_record(message))
+
+    def _take_plain(self, role: str, message: Mapping[str, Any]) -> None:
+        """A message in short form, as nodes may give one; raw-client loops repeat all of them each time."""
+        call_id = message.get("tool_call_id")
+        record: dict[str, Any] = {"role": role, "content": to_plain(message.get("content"))}
+        if message.get("name"):
+            record["name"] = str(message["name"])
+        if role == "tool":
+            if any(known.get("tool_call_id") == call_id for known in self.records if known["role"] == "tool"):
+                return
+            record |= {"tool_call_id": call_id, "status": str(message.get("status", "success"))}
+        if record not in self.records:
+            self.records.append(record)
 
 
 def message_record(message: BaseMessage) -> dict[str, Any]:
@@ -73,10 +93,12 @@ def message_record(message: BaseMessage) -> dict[str, Any]:
     return record
 
 
-def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage]:
+def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage | _Plain]:
     """Messages anywhere in an update: by node, in lists of updates, under any state key."""
     if isinstance(update, BaseMessage):
         yield update
+    elif (plain := _plain(update)) is not None:
+        yield plain
     elif isinstance(update, (dict, Mapping)) and depth < 5:
         for value in update.values():
             yield from _messages_in(value, depth + 1)
@@ -85,6 +107,17 @@ def _messages_in(update: Any, depth: int = 0) -> Iterator[BaseMessage]:
             yield from _messages_in(value, depth + 1)
     elif hasattr(update, "value") and type(update).__name__ == "Overwrite":
         yield from _messages_in(update.value, depth + 1)
+
+
+def _plain(update: Any) -> _Plain | None:
+    """A message in short form: {"role": ..., "content": ...} or ("ai", "text")."""
+    if isinstance(update, dict) and "content" in update and isinstance(update.get("role"), str):
+        role = _SHORT_ROLES.get(update["role"])
+        return (role, update) if role else None
+    if isinstance(update, tuple) and len(update) == 2 and all(isinstance(part, str) for part in update):
+        role = _SHORT_ROLES.get(update[0])
+        return (role, {"content": update[1]}) if role else None
+    return None
 
 
 def final_state(values: Any, *, leave_out: Iterable[str] = ("messages",)) -> Any:

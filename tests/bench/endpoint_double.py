@@ -49,7 +49,7 @@ def answer(turn: int) -> bytes:
 class EndpointDouble(asyncio.Protocol):
     """One connection: any number of requests, one after the other."""
 
-    answers = [answer(turn) for turn in range(TOOL_CALLS + 1)]
+    answers = tuple(answer(turn) for turn in range(TOOL_CALLS + 1))
 
     def __init__(self) -> None:
         self._received = b""

@@ -25,7 +25,7 @@ from typing import Any
 IN_FLIGHT = 64
 ROUNDS = 5
 EPISODES = 512  # of one round
-WAVES = 4  # of the slow endpoint: this many episodes one after the other in each lane
+WAVES = 8  # of the slow endpoint: this many episodes one after the other in each lane
 MODEL_CALLS = 4
 LATENCY_S = 1.0
 
@@ -58,6 +58,11 @@ class Shares:
 def measure(seed: int) -> list[tuple[str, float, str]]:
     """Figures for the bench runner. Nothing here is drawn by chance: the seed changes nothing."""
     return figures()
+
+
+def quick(seed: int) -> list[tuple[str, float, str]]:
+    """The figures in small."""
+    return figures(episodes=128, rounds=3, waves=2)
 
 
 def table() -> str:
@@ -110,38 +115,15 @@ def _part(part: str, kind: str, episodes: int, rounds: int) -> Any:
     return json.loads(done.stdout)
 
 
-def _tools(kind: str) -> list[Any]:
-    from langchain_core.tools import tool
-
-    if kind == "sync":
-
-        @tool
-        def look(item: int) -> str:
-            """Look at an item."""
-            return f"item {item} is red"
-    else:
-
-        @tool
-        async def look(item: int) -> str:
-            """Look at an item."""
-            return f"item {item} is red"
-
-    return [look]
-
-
-def _agent(model: Any, kind: str) -> Any:
-    from langchain.agents import create_agent
-
-    return create_agent(model, _tools(kind), system_prompt="You look at three items, one after the other.")
-
-
 async def bare(graph: Any, episodes: int) -> None:
     """What a person would write without the kit."""
+    from agent_double import question
+
     lanes = asyncio.Semaphore(IN_FLIGHT)
 
     async def one(number: int) -> None:
         async with lanes:
-            await graph.ainvoke(_input(number))
+            await graph.ainvoke(question(number))
 
     await asyncio.gather(*[one(number) for number in range(episodes)])
 
@@ -172,21 +154,21 @@ class Kit:
         await self._run(episodes, Mode.DREAM)
 
     async def _run(self, episodes: int, mode: Any) -> None:
+        from agent_double import question
+
         from dreamgym_kit.adapters.langgraph.runs import RunRequest, run
         from dreamgym_kit.rollout.events import NoEvents
         from dreamgym_kit.vocabulary import Task
 
-        tasks = [Task(f"t{number}", _input(number), expect={"calls": ["look"]}) for number in range(episodes)]
+        tasks = [
+            Task(f"t{number}", question(number), expect={"calls": ["look"]}) for number in range(episodes)
+        ]
         request = RunRequest(
             graph=self._graph, tasks=tasks, settings=self._settings, mode=mode, store=self._store
         )
         result = await run(request, events=NoEvents())
         if (result.totals.success, result.totals.calls) != (episodes, 3 * episodes):
             raise RuntimeError(f"these are not the episodes to be measured: {result.totals}")
-
-
-def _input(number: int) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": f"Please look at the three items, customer {number}."}]}
 
 
 def _without_the_gate() -> None:
@@ -206,7 +188,7 @@ async def _seconds(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
 async def _pairs(kind: str, episodes: int, rounds: int, host: str, folder: Path) -> list[Pair]:
     from langchain_openai import ChatOpenAI
 
-    graph = _agent(ChatOpenAI(model="double", base_url=f"http://{host}/v1", api_key="none"), kind)
+    graph = _agent(kind, ChatOpenAI(model="double", base_url=f"http://{host}/v1", api_key="none"))
     kit = Kit(graph, folder, [host])
     await bare(graph, IN_FLIGHT)
     await kit.record()
@@ -221,38 +203,18 @@ async def _pairs(kind: str, episodes: int, rounds: int, host: str, folder: Path)
 
 
 async def _ideal(kind: str, episodes: int, folder: Path) -> float:
-    kit = Kit(_agent(_slow_model(), kind), folder, [])
+    from agent_double import ModelDouble
+
+    kit = Kit(_agent(kind, ModelDouble(latency_s=LATENCY_S)), folder, [])
     await kit.record()
     await kit.dream(IN_FLIGHT)
     return (await _seconds(lambda: kit.dream(episodes)))[1]
 
 
-def _slow_model() -> Any:
-    from langchain_core.language_models import BaseChatModel
-    from langchain_core.messages import AIMessage, BaseMessage
-    from langchain_core.outputs import ChatGeneration, ChatResult
+def _agent(kind: str, model: Any) -> Any:
+    from agent_double import agent, look, look_in_thread
 
-    class SlowModelDouble(BaseChatModel):
-        """Answers by a script, each time after `LATENCY_S`, without using the processor meanwhile."""
-
-        @property
-        def _llm_type(self) -> str:
-            return "slow-double"
-
-        def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-            return self
-
-        def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-            raise NotImplementedError
-
-        async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-            await asyncio.sleep(LATENCY_S)
-            turn = 1 + sum(isinstance(message, AIMessage) for message in messages)
-            calls = [{"name": "look", "args": {"item": turn}, "id": f"call_{turn}"}]
-            message = AIMessage("", tool_calls=calls) if turn < MODEL_CALLS else AIMessage("done")
-            return ChatResult(generations=[ChatGeneration(message=message)])
-
-    return SlowModelDouble()
+    return agent(model, look_in_thread if kind == "sync" else look)
 
 
 def _main() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -30,11 +31,18 @@ def seen(call: Call, content: str, *, after: str = "", episode: str = "e1", **an
 
 
 def ask(
-    recorded: Sequence[Transition], call: Call = GET, *, world: World = DESK, after: str = "", n: int = 0
+    recorded: Sequence[Transition],
+    call: Call = GET,
+    *,
+    world: World = DESK,
+    after: str = "",
+    n: int = 0,
+    task: str = "t",
+    history: Sequence[Transition] = (),
 ):
     dream = RecordedExperience(lambda wanted, _: [entry for entry in recorded if entry.world == wanted])
     spec = ToolSpec(call.tool, Effect.READ)
-    situation = Situation(world, "t", "e", (), after, spec, seen=n)
+    situation = Situation(world, task, "e", history, after, spec, seen=n)
     return asyncio.run(dream.answer(call, situation))
 
 
@@ -100,3 +108,29 @@ def test_a_world_is_read_once() -> None:
     for _ in range(3):
         asyncio.run(dream.answer(GET, situation))
     assert asked == [DESK]
+
+
+def test_recordings_that_disagree_make_a_read_abstain() -> None:
+    """Two episodes in one world that nobody reset between them."""
+    told = [seen(GET, "open", episode="e1"), seen(GET, "cancelled", episode="e2")]
+    answer = ask(told, GET)
+    assert answer.abstained
+    assert answer.why == (
+        "recordings of get_order in world desk:1 disagree: was the world reset before each episode?"
+    )
+
+
+def test_a_disagreement_is_settled_by_the_task_and_by_what_this_dream_was_told_before() -> None:
+    first, other = Call("find", {}), [seen(GET, "open", episode="e1"), seen(GET, "cancelled", episode="e2")]
+    mine = replace(seen(GET, "open", episode="e1"), task="t")
+    assert ask([mine, other[1]], GET, task="t").content == "open"
+    led = seen(first, "here", episode="e2")
+    history = [Transition(first, Answer("here", cites=(led.id,)), Effect.READ, "dream", 1, world=DESK)]
+    assert ask([*other, led], GET, history=history).content == "cancelled"
+
+
+def test_of_disagreeing_writes_any_one_will_do() -> None:
+    told = [
+        replace(seen(PAY, content, episode=content), effect=Effect.DESTRUCTIVE) for content in ("r1", "r2")
+    ]
+    assert ask(told, PAY).content == "r1"

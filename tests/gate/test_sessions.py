@@ -236,3 +236,12 @@ def test_a_recording_beside_a_dream_reaches_the_real_tool_and_the_dream_does_not
 def _recorded(session: Session, tool: Any) -> Any:
     with entered(session):
         return tool.invoke(ADD)
+
+
+def test_a_recording_begun_inside_a_dream_is_refused_and_latches(canary: Canary) -> None:
+    session, inner = dream(), Session(GatePolicy(Mode.RECORD))
+    with entered(session):
+        with pytest.raises(GateRefused, match="a recording was begun inside a dream"), entered(inner):
+            add_tool().invoke(ADD)
+        assert outcome(lambda: add_tool().invoke(ADD)) == "GateRefused"
+    assert canary.written() == []

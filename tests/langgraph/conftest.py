@@ -29,6 +29,7 @@ class ScriptedModelDouble(BaseChatModel):
     """Says its turns in order; a turn is a text or a list of (tool, args)."""
 
     turns: list[Any]
+    call_id: str = ""
 
     @property
     def _llm_type(self): return "scripted-double"
@@ -39,7 +40,7 @@ class ScriptedModelDouble(BaseChatModel):
         said = sum(isinstance(message, AIMessage) for message in messages)
         turn = self.turns[min(said, len(self.turns) - 1)]
         calls = [] if isinstance(turn, str) else [
-            {"name": name, "args": args, "id": f"call{said}-{number}", "type": "tool_call"}
+            {"name": name, "args": args, "id": self.call_id or f"call{said}-{number}", "type": "tool_call"}
             for number, (name, args) in enumerate(turn)
         ]
         usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}

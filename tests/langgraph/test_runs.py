@@ -473,3 +473,96 @@ def test_the_run_directory_tells_what_was_run(project: Any) -> None:
     assert manifest["about"]["versions"]["langgraph"]
     assert (result.directory / "report.json").is_file()
     assert not PROCESS.armed
+
+
+def test_a_node_that_exits_ends_its_own_episode_and_not_the_run(project: Any) -> None:
+    graph = project.write(
+        """
+        import sys
+        from langgraph.graph import StateGraph, MessagesState, START
+
+        async def leave(state):
+            if state["messages"][0].content == "leave":
+                sys.exit(3)
+            return {}
+
+        made = StateGraph(MessagesState)
+        made.add_node("leave", leave)
+        made.add_edge(START, "leave")
+        graph = made.compile()
+        """
+    )
+    asked = [Task(word, {"messages": [{"role": "user", "content": word}]}) for word in ("leave", "stay")]
+    ended = {one.task: one for one in episodes(dreamgym_kit.simulate(graph, asked, store=MemoryStore()))}
+    assert (ended["leave"].verdict, ended["leave"].reason) == (
+        Verdict.FAILURE,
+        "the graph raised SystemExit: 3",
+    )
+    assert ended["stay"].stop == "finished"
+
+
+def test_recording_writes_in_a_world_that_nobody_resets_is_warned_of(project: Any) -> None:
+    graph = project.write()
+    two = [task(project), Task("t2", TASK.input, checker=f"{project.module}:check")]
+    result = dreamgym_kit.record(graph, two, store=MemoryStore())
+    assert any(
+        "world default:0 is recorded by 2 episodes and nobody resets it" in said for said in result.warnings
+    )
+    alone = dreamgym_kit.record(graph, [task(project)], store=MemoryStore())
+    assert not any("nobody resets it" in said for said in alone.warnings)
+
+
+def test_a_loop_over_a_raw_client_that_runs_functions_by_itself_is_no_success(project: Any) -> None:
+    graph = project.write(
+        """
+        from typing import Any, TypedDict
+        from langgraph.graph import StateGraph, START
+
+        class State(TypedDict):
+            messages: list[Any]
+
+        def refund(payment_id): return "refunded"
+
+        def loop(state):
+            said = {"role": "tool", "tool_call_id": "c1", "name": "refund", "content": refund("p1")}
+            return {"messages": [*state["messages"], said]}
+
+        made = StateGraph(State)
+        made.add_node("loop", loop)
+        made.add_edge(START, "loop")
+        graph = made.compile()
+        """
+    )
+    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+    assert (one.stop, one.verdict) == ("violation", Verdict.UNDETERMINED)
+    assert "refund answered without passing the gate" in one.violations[0]
+
+
+def test_what_the_users_memory_store_held_is_there_in_a_dream_and_stays_as_it_was(project: Any) -> None:
+    import importlib
+
+    graph = project.write(
+        """
+        from langgraph.config import get_store
+        from langgraph.graph import StateGraph, MessagesState, START
+        from langgraph.store.memory import InMemoryStore
+
+        memory = InMemoryStore()
+        memory.put(("user",), "name", {"is": "Ana"})
+
+        def greet(state):
+            known = get_store().get(("user",), "name").value["is"]
+            get_store().put(("user",), "name", {"is": "changed"})
+            return {"messages": [("ai", f"Hello {known}")]}
+
+        made = StateGraph(MessagesState)
+        made.add_node("greet", greet)
+        made.add_edge(START, "greet")
+        graph = made.compile(store=memory)
+        """
+    )
+    for _ in range(2):
+        (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+        assert one.messages[-1]["content"] == "Hello Ana"
+    module: Any = importlib.import_module(project.module)
+    assert module.memory.get(("user",), "name").value == {"is": "Ana"}

@@ -3,11 +3,12 @@
 A recording answers a call when tool, arguments, world and seed are the same *and* the same
 world-changing calls came before it, in the same order. So a read after a write is never answered
 from a recording made before that write. A call recorded several times in that very state is answered
-in the order seen, and the last answer repeats (a poll that ended "done" stays "done").
+in the order seen, and the last answer repeats (a poll that ended "done" stays "done"). Where episodes
+were told different things in one state (a world that nobody reset), a read abstains.
 """
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 from dreamgym_kit.plain import is_exact
@@ -18,6 +19,9 @@ Recordings = Callable[[World, str], Iterable[Transition]]
 """Gives the transitions recorded in one world for one tenant, in the order recorded."""
 
 _State = tuple[str, str]  # call key, history digest
+_Told = dict[str, list[Transition]]  # by recorded episode: what it was told in one state, in order
+
+MOST_CITED = 8
 
 
 class RecordedExperience:
@@ -27,31 +31,33 @@ class RecordedExperience:
 
     def __init__(self, recordings: Recordings) -> None:
         self._recordings = recordings
-        self._worlds: dict[tuple[World, str], dict[_State, list[Transition]]] = {}
+        self._worlds: dict[tuple[World, str], dict[_State, _Told]] = {}
         self._lock = threading.Lock()
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         if not all(is_exact(value) for value in call.args.values()):
-            why = f"an argument of {call.tool} has no JSON form by which a recording could be found"
-            return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+            return _unsure(f"an argument of {call.tool} has no JSON form by which a recording could be found")
         known = self._world(situation.world, situation.tenant)
-        seen = known.get((call.key, situation.after))
-        if not seen:
+        told = known.get((call.key, situation.after))
+        if not told:
             return _abstain(call, situation, known)
-        chosen = seen[min(situation.seen, len(seen) - 1)]
+        chosen = _choose(told, known, situation)
+        if not chosen:
+            where = f"recordings of {call.tool} in world {situation.world}"
+            return _unsure(f"{where} disagree: was the world reset before each episode?")
         return Answer(
-            content=chosen.answer.content,
-            artifact=chosen.answer.artifact,
-            error=chosen.answer.error,
-            error_type=chosen.answer.error_type,
-            update=chosen.answer.update,
+            content=chosen[0].answer.content,
+            artifact=chosen[0].answer.artifact,
+            error=chosen[0].answer.error,
+            error_type=chosen[0].answer.error_type,
+            update=chosen[0].answer.update,
             provenance=Provenance.RECORDED,
             support=1.0,
-            cites=(chosen.id,),
+            cites=tuple(entry.id for entry in chosen[:MOST_CITED]),
         )
 
-    def _world(self, world: World, tenant: str) -> dict[_State, list[Transition]]:
+    def _world(self, world: World, tenant: str) -> dict[_State, _Told]:
         known = self._worlds.get((world, tenant))
         if known is None:
             with self._lock:
@@ -61,20 +67,68 @@ class RecordedExperience:
         return known
 
 
-def _by_state(recorded: Iterable[Transition]) -> dict[_State, list[Transition]]:
-    """Group by call and state; within a group, one episode's own order, without repeats of it.
-
-    Two recordings of one state by different episodes say the same thing twice, not one after the
-    other: only the episode that called most often in that state tells an order.
-    """
-    groups: dict[_State, dict[str, list[Transition]]] = defaultdict(lambda: defaultdict(list))
+def _by_state(recorded: Iterable[Transition]) -> dict[_State, _Told]:
+    groups: dict[_State, _Told] = defaultdict(lambda: defaultdict(list))
     for entry in recorded:
         if entry.answer.provenance is Provenance.REAL:
             groups[entry.call.key, entry.after][entry.episode].append(entry)
-    return {state: max(episodes.values(), key=len) for state, episodes in groups.items()}
+    return {state: dict(told) for state, told in groups.items()}
 
 
-def _abstain(call: Call, situation: Situation, known: dict[_State, list[Transition]]) -> Answer:
+def _choose(told: _Told, known: dict[_State, _Told], situation: Situation) -> list[Transition]:
+    """The recordings that agree on the answer, best first; none where they disagree.
+
+    Where episodes were told different things, this dream goes on with those that it was answered from
+    so far, else with those of its own task. What still differs then cannot be known for a read; of a
+    write any one will do, since what it makes up (an id) is new each time.
+    """
+    current = _at(told, situation.seen)
+    if not _agree(current):
+        current = _followed(current, known, situation) or current
+    if not _agree(current):
+        current = [entry for entry in current if entry.task == situation.task] or current
+    if _agree(current):
+        return current
+    return current[:1] if current[0].effect.changes_world else []
+
+
+def _at(told: _Told, seen: int) -> list[Transition]:
+    """What each episode was told the next time; where none asked so often, the last answer repeats."""
+    further = [entries[seen] for entries in told.values() if len(entries) > seen]
+    if further:
+        return further
+    longest = max(len(entries) for entries in told.values())
+    return [entries[-1] for entries in told.values() if len(entries) == longest]
+
+
+def _agree(entries: list[Transition]) -> bool:
+    first = entries[0].answer
+    return all(
+        (other.content, other.error, other.update) == (first.content, first.error, first.update)
+        for other in (entry.answer for entry in entries[1:])
+    )
+
+
+def _followed(
+    entries: list[Transition], known: dict[_State, _Told], situation: Situation
+) -> list[Transition]:
+    """Those of the episodes that answered this dream most often so far."""
+    cited = {cite for earlier in situation.history for cite in earlier.answer.cites}
+    if not cited:
+        return []
+    answered: Counter[str] = Counter()
+    for told in known.values():
+        for episode, recorded in told.items():
+            answered[episode] += sum(entry.id in cited for entry in recorded)
+    most = max(answered[entry.episode] for entry in entries)
+    return [entry for entry in entries if most and answered[entry.episode] == most]
+
+
+def _unsure(why: str) -> Answer:
+    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+
+
+def _abstain(call: Call, situation: Situation, known: dict[_State, _Told]) -> Answer:
     elsewhere = any(key == call.key for key, _ in known)
     if elsewhere:
         why = f"{call.tool} was recorded in world {situation.world}, but after other writes than these"

@@ -26,6 +26,8 @@ def reconcile(
     messages: Sequence[Mapping[str, JsonValue]],
     *,
     held_call_ids: Collection[str],
+    held_without_id: Mapping[str, int],
+    unknown_names: Collection[str],
     intercepted: int,
     known_tools: Collection[str],
     structured: Collection[str],
@@ -36,6 +38,8 @@ def reconcile(
     Args:
         messages: the episode's transcript, from the update stream.
         held_call_ids: framework call ids that passed the gate.
+        held_without_id: how many calls passed it without such an id, by tool.
+        unknown_names: names that models asked for and under which nothing could run.
         intercepted: how many calls the gate saw, with or without an id.
         known_tools: names of tools and hooked functions.
         structured: names that only shape an answer.
@@ -43,6 +47,7 @@ def reconcile(
     """
     names = _asked_names(messages)
     unseen = []
+    without_id = dict(held_without_id)
     failed: set[str] = set()
     bad_arguments = 0
     for message in messages:
@@ -55,6 +60,11 @@ def reconcile(
             continue
         name = str(message.get("name") or names.get(call_id) or "")
         if call_id in held_call_ids or name in structured or name.startswith(_HANDED_BACK):
+            continue
+        if name in unknown_names:
+            continue  # a node of the agent's own says that there is no such tool
+        if without_id.get(name):
+            without_id[name] -= 1
             continue
         unseen.append(name or "a tool")
     violations = tuple(

@@ -58,7 +58,14 @@ def wake() -> None:
 
 @contextmanager
 def entered(session: Session) -> Iterator[Session]:
-    """Make `session` the one of this context. Never hold it across a `yield` to foreign code."""
+    """Make `session` the one of this context. Never hold it across a `yield` to foreign code.
+
+    Raises:
+        GateRefused: a recording was to begin inside a dream; that would run real tools.
+    """
+    around = current.get()
+    if around is not None and around.mode is Mode.DREAM and session.mode is not Mode.DREAM:
+        around.refuse("a recording was begun inside a dream; no real tool may run there")
     with PROCESS.lock:
         PROCESS.sessions[session.id] = session
         if session.mode is Mode.DREAM:

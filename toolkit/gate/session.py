@@ -10,6 +10,7 @@ import os
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -72,6 +73,8 @@ class Session:
         self.counts: dict[str, int] = {}
         self.real_calls = 0
         self.held_call_ids: set[str] = set()
+        self.held_without_id: Counter[str] = Counter()  # by tool: nodes often pass on arguments alone
+        self.unknown_names: set[str] = set()  # asked for, and no tool or function of that name is alive
         self.asked_tools: list[str] = []
         self._experience = experience
         self._charge = charge
@@ -82,6 +85,7 @@ class Session:
         self._occurrences = Occurrences()
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, beside what keeps the id
         self._admitted = 0
 
     @property
@@ -153,9 +157,26 @@ class Session:
         except EpisodeStop as stop:
             self.stopped = self.stopped or stop
             raise
-        if call.call_id is not None:
-            self.held_call_ids.add(call.call_id)
+        self.held(call.tool, call.call_id)
         return self.policy.route(call.tool), self.ledger.place(call)
+
+    def held(self, tool: str, call_id: str | None) -> None:
+        """Keep that a call came by the gate, so that its answer in the transcript is accounted for."""
+        with self._lock:
+            if call_id is not None:
+                self.held_call_ids.add(call_id)
+            else:
+                self.held_without_id[tool] += 1
+
+    def numbered(self, request: Identity, node_run: object) -> Identity:
+        """Tell equal requests of one run of a node apart: models give the same call id twice.
+
+        A node that is run again makes its requests from the first on, and so gets its old answers.
+        """
+        with self._lock:
+            _, made = self._requests.setdefault(id(node_run), (node_run, Counter()))
+            made[request] += 1
+            return f"{request[0]}|{made[request]}", request[1]
 
     def flow(
         self, call: Call, place: Place, identity: Identity | None

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson
 from dreamgym_kit.ports import EpisodeRunner, EventSink
+from dreamgym_kit.rollout.heap import settled_heap
 from dreamgym_kit.rollout.journal import Journal
+from dreamgym_kit.rollout.pace import Pace
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.threads import lane_threads
 from dreamgym_kit.vocabulary import Episode, Task, Verdict
@@ -101,7 +103,7 @@ async def run_episodes(
     if len({job.episode for job in jobs}) != len(jobs):
         raise ValueError("two jobs have the same episode id")
     backstop_s = None if limit_s is None else limit_s + grace_s
-    with lane_threads(concurrency):
+    with lane_threads(concurrency), settled_heap():
         run = _Run(jobs, runner, journal, events, stop, on_episode, backstop_s)
         await run.go(concurrency)
     return run.totals()
@@ -145,7 +147,8 @@ class _Run:
 
         end_listening = self._stop.listen(lambda: _call_soon(loop, heard))
         heard()
-        lanes = [asyncio.create_task(self._lane()) for _ in range(min(concurrency, len(self._todo)))]
+        pace, number = Pace(), min(concurrency, len(self._todo))
+        lanes = [asyncio.create_task(self._lane(pace, place)) for place in range(number)]
         try:
             await _first_of(lanes, cancelled)
         finally:
@@ -171,22 +174,26 @@ class _Run:
             stopped=self._stop.reason if len(done) < len(self._jobs) else "",
         )
 
-    async def _lane(self) -> None:
-        while not self._stop.requested:
-            job = next(self._waiting, None)
-            if job is None:
+    async def _lane(self, pace: Pace, place: int) -> None:
+        for begun, job in enumerate(self._waiting):
+            if begun == 1:
+                await asyncio.sleep(pace.pause_s(place))
+            if self._stop.requested:
                 return
-            self._begun += 1
-            self._events.emit("episode_started", episode=job.episode)
-            try:
-                episode = await self._bounded(job)
-            except asyncio.CancelledError:
-                self._drop(_undetermined(job, "dropped when the run was stopped", "cancelled"))
-                raise
-            if episode.stop in UNFINISHED:
-                self._drop(episode)
-            else:
-                self._keep(job, episode)
+            await self._one(job)
+
+    async def _one(self, job: Job) -> None:
+        self._begun += 1
+        self._events.emit("episode_started", episode=job.episode)
+        try:
+            episode = await self._bounded(job)
+        except asyncio.CancelledError:
+            self._drop(_undetermined(job, "dropped when the run was stopped", "cancelled"))
+            raise
+        if episode.stop in UNFINISHED:
+            self._drop(episode)
+        else:
+            self._keep(job, episode)
 
     async def _bounded(self, job: Job) -> Episode:
         """Run one episode in a task (and context) of its own, ended by us if it does not end itself."""

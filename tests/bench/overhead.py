@@ -1,0 +1,117 @@
+"""What the gate costs: CPU time of `tool.invoke` on a trivial tool, against the same without the kit.
+
+Bare, idle (gate in, no session), recorded (record session) and simulated (answered from a recording)
+are measured in turn, many short rounds, and compared by their medians: only ratios mean anything on a
+shared machine. A ratio below 1 is no mistake: the gate's wrapper of StructuredTool's leaf carries its type
+hints as types, which the framework otherwise evaluates from strings on every call.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from langchain_core.tools import BaseTool, tool
+
+from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+
+WAYS = ("simulated", "recorded", "idle")
+ROUNDS = 25
+CALLS = 200
+GIVEN = {"a": 1, "b": 2}
+SPECS = {"add": ToolSpec("add", Effect.READ)}
+RECORDED = Transition(Call("add", GIVEN), Answer(3, Provenance.REAL), Effect.READ, "e", 1, world=World())
+
+
+def measure(seed: int) -> list[tuple[str, float, str]]:
+    """Figures for the bench runner."""
+    cost, by_class = costs(ROUNDS, CALLS), costs(ROUNDS, CALLS, AddTool())
+    figures = [(f"{name}_ratio", cost[name] / cost["bare"], "x bare") for name in WAYS]
+    figures += [(f"{name}_class_ratio", by_class[name] / by_class["bare"], "x bare") for name in WAYS]
+    figures += [(f"{name}_class_extra", by_class[name] - by_class["bare"], "us") for name in WAYS]
+    return [(name, round(value, 3), unit) for name, value, unit in figures]
+
+
+def costs(rounds: int, calls: int, made: BaseTool | None = None) -> dict[str, float]:
+    """Median CPU microseconds of one call of a tool (else of one made by `@tool`), by way."""
+    add = made or decorated()
+    ways: dict[str, Callable[[], Any]] = {
+        "bare": _bare,
+        "idle": _idle,
+        "recorded": lambda: _in_session(Session(GatePolicy(Mode.RECORD, SPECS))),
+        "simulated": lambda: _in_session(dreaming()),
+    }
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, around in ways.items():
+            with around():
+                spent = _timed(add, calls)
+            if number:  # the first round warms everything up
+                found[name].append(spent)
+    return {name: statistics.median(spent) for name, spent in found.items()}
+
+
+def decorated() -> BaseTool:
+    """The usual tool."""
+
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    return add
+
+
+class AddTool(BaseTool):
+    """A tool class of its own: the framework does the least for it, so the gate weighs the most."""
+
+    name: str = "add"
+    description: str = "Add two numbers."
+
+    def _run(self, a: int, b: int) -> int:
+        return a + b
+
+
+def dreaming() -> Session:
+    """A session that answers from one recording."""
+    return Session(GatePolicy(Mode.DREAM, SPECS), experience=RecordedExperience(lambda *_: [RECORDED]))
+
+
+def _timed(made: Any, calls: int) -> float:
+    gc.collect()
+    gc.disable()  # a collection that falls into one round says nothing about it
+    try:
+        started = time.process_time()
+        for _ in range(calls):
+            made.invoke(GIVEN)
+        return (time.process_time() - started) / calls * 1e6
+    finally:
+        gc.enable()
+
+
+@contextmanager
+def _bare() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _idle() -> Iterator[None]:
+    install()
+    yield
+    uninstall()
+
+
+@contextmanager
+def _in_session(session: Session) -> Iterator[None]:
+    install()
+    with entered(session):
+        yield
+    wake()
+    uninstall()

@@ -1,0 +1,143 @@
+"""A run of `dreamgym-kit simulate` that is killed again and again, and resumed: is it the unbroken run?
+
+200 episodes of the support desk from its shipped recordings, by the real command. The kills fall at random
+numbers of finished episodes and a random moment later. Compared are the digests of all episodes and every
+figure of report.json but times and names of the run.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+EPISODES = 200
+SIBLINGS = 4
+KILLS = 20
+PATIENCE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What an unbroken run and a broken one have shown."""
+
+    episodes: int
+    kills: int
+    different: int  # episodes that differ, are missing, or stand in the journal twice
+    report_differs: tuple[str, ...]  # parts of report.json
+
+
+def measure(seed: int) -> list[tuple[str, float, str]]:
+    """Figures for the bench runner: episodes that differ; a report that differs counts as one more."""
+    trial = run_trial(seed)
+    return [("different", trial.different + len(trial.report_differs), "episodes")]
+
+
+def quick(seed: int) -> list[tuple[str, float, str]]:
+    """The figure in small."""
+    trial = run_trial(seed, episodes=60, kills=3)
+    return [("different", trial.different + len(trial.report_differs), "episodes")]
+
+
+def run_trial(seed: int, *, episodes: int = EPISODES, kills: int = KILLS) -> Trial:
+    """Run once unbroken and once with `kills` kills.
+
+    Raises:
+        RuntimeError: the command failed, or ended before all kills were done.
+    """
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        desk = _Desk(Path(name), episodes)
+        whole = desk.finish("whole")
+        for finished in sorted(chance.sample(range(episodes * 9 // 10), kills)):
+            desk.kill("broken", finished, chance.uniform(0, 0.05))
+        broken = desk.finish("broken")
+        twice = desk.lines("broken") - len(broken)
+        return Trial(
+            episodes=len(whole),
+            kills=kills,
+            different=twice + sum(whole.get(one) != broken.get(one) for one in whole.keys() | broken.keys()),
+            report_differs=_differing(desk.report("whole"), desk.report("broken")),
+        )
+
+
+class _Desk:
+    """The support desk, its recordings and its tasks in a folder of their own."""
+
+    def __init__(self, folder: Path, episodes: int) -> None:
+        from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
+        from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
+
+        self._folder = folder
+        self._settings = SETTINGS_FILE
+        self._tasks = folder / "tasks.jsonl"
+        lines = TASKS_FILE.read_text("utf-8").splitlines(keepends=True)[: episodes // SIBLINGS]
+        if len(lines) * SIBLINGS != episodes:
+            raise RuntimeError(f"the desk has {len(lines)} tasks: not enough for {episodes} episodes")
+        self._tasks.write_text("".join(lines), "utf-8")
+        done = self._command("buffer", "import", str(RECORDINGS_FILE), "--buffer", str(folder / "desk.db"))
+        if done.wait(PATIENCE_S) != 0:
+            raise RuntimeError("the desk's recordings could not be imported")
+
+    def kill(self, runs: str, finished: int, later_s: float) -> None:
+        """Go on with the run below the folder `runs`; SIGKILL it once so many episodes are in the journal."""
+        run, until = self._start(runs), time.monotonic() + PATIENCE_S
+        while run.poll() is None and self.lines(runs) < finished:
+            if time.monotonic() > until:
+                raise RuntimeError(f"{finished} episodes were not finished in {PATIENCE_S:g} s")
+            time.sleep(0.002)
+        time.sleep(later_s)
+        if run.poll() is not None:
+            raise RuntimeError(f"the run ended with code {run.returncode} before it was killed")
+        run.kill()
+        run.wait()
+
+    def finish(self, runs: str) -> dict[str, str]:
+        """Go on with the run below the folder `runs` to its end; give the digests by episode."""
+        from dreamgym_kit.rollout.rundir import RunDirectory
+
+        code = self._start(runs).wait(PATIENCE_S)
+        if code not in (0, 1):  # 1: the gate of the scripted agent's planted bug
+            raise RuntimeError(f"simulate ended with code {code}")
+        return {one.id: one.digest for one in RunDirectory.open(self._run(runs)).episodes()}
+
+    def lines(self, runs: str) -> int:
+        """Whole lines of the journal."""
+        journals = list((self._folder / runs).glob("*/episodes.jsonl"))
+        return journals[0].read_bytes().count(b"\n") if journals else 0
+
+    def report(self, runs: str) -> dict[str, Any]:
+        """The report of the run below the folder `runs`."""
+        found: dict[str, Any] = json.loads((self._run(runs) / "report.json").read_text("utf-8"))
+        return found
+
+    def _run(self, runs: str) -> Path:
+        (found,) = (self._folder / runs).glob("*/manifest.json")
+        return found.parent
+
+    def _start(self, runs: str) -> subprocess.Popen[bytes]:
+        """Begin a run below the folder `runs`, or go on with the one that is there."""
+        begun = any((self._folder / runs).glob("*/manifest.json"))
+        where = ["--settings", str(self._settings), "--buffer", str(self._folder / "desk.db")]
+        what = ["--tasks", str(self._tasks), "-n", str(SIBLINGS), "--runs", str(self._folder / runs)]
+        again = ["--resume", str(self._run(runs))] if begun else []
+        return self._command("simulate", *where, *what, *again, "--json")
+
+    def _command(self, *arguments: str) -> subprocess.Popen[bytes]:
+        code = "from dreamgym_kit.cli.main import main; main()"
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self._folder
+        )
+
+
+def _differing(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, ...]:
+    """The parts in which two reports differ, but for times and names of the run."""
+    for report in (one, other):
+        report["manifest"] = {key: report["manifest"][key] for key in ("mode", "graph", "not_run", "strays")}
+        report["cost"].pop("seconds")
+    return tuple(sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key)))

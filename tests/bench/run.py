@@ -1,0 +1,254 @@
+"""Runs the benches and writes docs/benchmarks.md: `run.py [NAME...] [--list] [--seed N] [--quick] [--write]`.
+
+Prints `name value unit`, a line for each figure; on stderr, which bench runs and which figures miss their
+goal. Without names all benches run and the table is written; with names only where `--write` says so, and
+the rows of the others stay as they are. `--quick` measures in small, where a bench has a small form, and
+writes nothing. Ends with code 1 when a figure misses its goal; the goal stays in the table as it is.
+"""
+
+import argparse
+import importlib
+import operator
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+TABLE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+PACKAGES = (
+    "langgraph",
+    "langgraph-prebuilt",
+    "langchain",
+    "langchain-core",
+    "langchain-openai",
+    "openai",
+    "typer",
+)
+
+BENCHES: Mapping[str, str] = {
+    "leaks": "every way to call a tool, while dreaming: does a body run?",
+    "leaks_peers": "the same calls under LangChain's LLMToolEmulator and under StuntDouble",
+    "crosstalk": "64 dreams at once beside a real agent in one process: does a call meet another's session?",
+    "upstream": "the public tests of langchain and langgraph-prebuilt, with the gate and without",
+    "transparent": "messages of the same graph with recording and without, byte for byte",
+    "overhead": "tool.invoke simulated, recorded and with the gate idle, against bare",
+    "help": "dreamgym-kit --help against a bare typer app",
+    "orchestration": "64 episodes at once, against the bare graph and against a slow endpoint's ideal",
+    "soak": "10,000 episodes in one dream: what grows after the first 1,000?",
+    "resume": "a run killed 20 times and resumed, against the unbroken one",
+    "acks": "a recording process killed 200 times: is what was acknowledged there?",
+}
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    "=": operator.eq,
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a figure has to be; one without a goal is there to be seen."""
+
+    sign: str = ""
+    number: float = 0.0
+
+    def met(self, value: float) -> bool | None:
+        """Whether `value` is as it has to be; None without a goal."""
+        return _COMPARE[self.sign](value, self.number) if self.sign else None
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.number:g}" if self.sign else ""
+
+
+GOALS: Mapping[tuple[str, str], Goal] = {
+    ("leaks", "leaks"): Goal("=", 0),
+    ("leaks", "calls"): Goal(">=", 10_000),
+    ("crosstalk", "wrong"): Goal("=", 0),
+    ("crosstalk", "real_calls"): Goal("=", 0),
+    ("crosstalk", "false_refusals"): Goal("=", 0),
+    ("crosstalk", "calls"): Goal(">=", 20_000),
+    ("upstream", "different"): Goal("=", 0),
+    ("transparent", "different"): Goal("=", 0),
+    ("overhead", "simulated_ratio"): Goal("<=", 1.25),
+    ("overhead", "recorded_ratio"): Goal("<=", 1.2),
+    ("overhead", "idle_ratio"): Goal("<=", 1.05),
+    ("help", "typer_ratio"): Goal("<=", 1.5),
+    ("orchestration", "share"): Goal(">=", 0.95),
+    ("orchestration", "share_sync"): Goal(">=", 0.95),
+    ("orchestration", "ideal_share_1s"): Goal(">=", 0.95),
+    ("soak", "growth_mb"): Goal("<", 50),
+    ("soak", "growth_files"): Goal("<=", 0),
+    ("soak", "growth_threads"): Goal("<=", 0),
+    ("resume", "different"): Goal("=", 0),
+    ("acks", "lost"): Goal("=", 0),
+    ("acks", "kills"): Goal(">=", 200),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure, as measured once."""
+
+    bench: str
+    name: str
+    value: float
+    unit: str
+    seed: int
+    measured: str  # day
+    where: str  # number of the machine and versions that it was measured with
+
+    @property
+    def goal(self) -> Goal:
+        """What it has to be."""
+        return GOALS.get((self.bench, self.name), Goal())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, write; give the exit code."""
+    asked = _arguments(arguments)
+    if asked.list:
+        for name, about in BENCHES.items():
+            print(f"{name:<14} {about}")
+        return 0
+    unknown = [name for name in asked.names if name not in BENCHES]
+    if unknown:
+        print(f"error: no bench named {', '.join(unknown)}; known: {', '.join(BENCHES)}", file=sys.stderr)
+        return 2
+    missed = failed = 0
+    fresh: list[Row] = []
+    tables: dict[str, str] = {}
+    here = _here()
+    for bench in asked.names or BENCHES:
+        try:
+            rows, table = _run(bench, asked.seed, here, quick=asked.quick)
+        except Exception as error:  # the others are still to be run
+            print(f"error: {bench}: {type(error).__name__}: {error}", file=sys.stderr)
+            failed += 1
+            continue
+        fresh += rows
+        if table:
+            tables[bench] = table
+        missed += sum(row.goal.met(row.value) is False for row in rows)
+    if not asked.quick and (asked.write or not asked.names):
+        TABLE.parent.mkdir(exist_ok=True)
+        before = TABLE.read_text("utf-8") if TABLE.exists() else ""
+        TABLE.write_text(rendered(before, fresh, tables), "utf-8")
+    return 1 if missed or failed else 0
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benches to run; all without")
+    parser.add_argument("--list", action="store_true", help="name all benches")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn by chance (0)")
+    parser.add_argument("--quick", action="store_true", help="measure in small; write nothing")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md also for some benches")
+    return parser.parse_args(arguments)
+
+
+def _run(bench: str, seed: int, here: str, *, quick: bool) -> tuple[list[Row], str]:
+    """Measure one bench, printing its figures; gives them and its own table, if it has one."""
+    print(f"== {bench}", file=sys.stderr, flush=True)
+    module = importlib.import_module(bench)  # beside this file, which is run as a program
+    measure = getattr(module, "quick", module.measure) if quick else module.measure
+    today = datetime.now(UTC).date().isoformat()
+    rows = []
+    for name, value, unit in measure(seed):
+        row = Row(bench, name, float(value), unit, seed, today, here)
+        rows.append(row)
+        print(f"{name} {shown(row.value)} {unit}", flush=True)
+        if row.goal.met(row.value) is False:
+            print(f"missed: {bench} {name} is {shown(row.value)}, its goal {row.goal}", file=sys.stderr)
+    table: Callable[[], str] | None = None if quick else getattr(module, "table", None)
+    return rows, table() if table is not None else ""
+
+
+def shown(value: float) -> str:
+    """A figure as people read it: counts whole, the rest to three places."""
+    return str(int(value)) if value == int(value) else f"{value:.3f}"
+
+
+def _here() -> str:
+    """The machine and the versions, on one line."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    machine = f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GB, {platform.system()}"
+    versions = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return f"{machine}; {', '.join(versions)}"
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.machine()
+
+
+HEAD = """# Benchmarks
+
+Written by `python tests/bench/run.py`, never by hand. `run.py --list` says what each bench does. A figure
+that misses its goal keeps its goal. Rows that were not measured again keep their figures and their day.
+
+| bench | figure | value | unit | goal | met | seed | day | where |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+_ROW = re.compile(
+    r"^\| (?P<bench>\w+) \| (?P<name>\w+) \| (?P<value>[-\d.]+) \| (?P<unit>[^|]*) \| [^|]* \| [^|]* "
+    r"\| (?P<seed>-?\d+) \| (?P<day>[-\d]+) \| (?P<where>\w+) \|$",
+    re.MULTILINE,
+)
+_PLACE = re.compile(r"^- (?P<key>[A-Z]+): (?P<text>.+)$", re.MULTILINE)
+_SECTION = re.compile(r"^## (?P<bench>\w+)\n\n(?P<table>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+
+
+def rendered(before: str, fresh: Sequence[Row], tables: Mapping[str, str]) -> str:
+    """The page: fresh figures, and those of the page before that were not measured again."""
+    again = {row.bench for row in fresh}
+    rows = [row for row in _rows_of(before) if row.bench not in again] + list(fresh)
+    rows.sort(key=lambda row: _order(row.bench))
+    places = list(dict.fromkeys(row.where for row in rows))
+    keys = {place: _letters(number) for number, place in enumerate(places)}
+    lines = "".join(_line(row, keys[row.where]) for row in rows)
+    legend = "".join(f"- {keys[place]}: {place}\n" for place in places)
+    kept = {found["bench"]: found["table"].strip() for found in _SECTION.finditer(before)}
+    kept = {bench: table for bench, table in kept.items() if bench not in again} | dict(tables)
+    sections = "".join(f"\n## {bench}\n\n{kept[bench].strip()}\n" for bench in sorted(kept, key=_order))
+    return f"{HEAD}{lines}\n{legend}{sections}"
+
+
+def _rows_of(page: str) -> Iterator[Row]:
+    places = {found["key"]: found["text"] for found in _PLACE.finditer(page)}
+    for one in _ROW.finditer(page):
+        where = places.get(one["where"], one["where"])
+        yield Row(
+            one["bench"], one["name"], float(one["value"]), one["unit"], int(one["seed"]), one["day"], where
+        )
+
+
+def _line(row: Row, key: str) -> str:
+    met = {None: "", True: "yes", False: "**no**"}[row.goal.met(row.value)]
+    cells = (row.bench, row.name, shown(row.value), row.unit, row.goal, met, row.seed, row.measured, key)
+    return f"| {' | '.join(str(cell) for cell in cells)} |\n"
+
+
+def _order(bench: str) -> int:
+    return list(BENCHES).index(bench) if bench in BENCHES else len(BENCHES)
+
+
+def _letters(number: int) -> str:
+    return chr(ord("A") + number % 26) * (1 + number // 26)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The runner's own promises, and each whole-run bench in small: it meets its goal, and it can miss it."""
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parent
+RUN = FOLDER / "run.py"
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module of this folder, imported as the runner does it."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    name = str(request.param)
+    sys.modules.pop(name, None)
+    yield importlib.import_module(name)
+    sys.modules.pop(name, None)
+
+
+def started(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, RUN, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_list_names_every_bench_on_a_line_of_its_own() -> None:
+    done = started("--list")
+    named = [line.split()[0] for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert named == [
+        *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
+        *("help", "orchestration", "soak", "resume", "acks"),
+    ]
+    assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
+
+
+def test_an_unknown_bench_is_named() -> None:
+    done = started("leeks")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no bench named leeks; known: leaks, ")
+
+
+@pytest.mark.parametrize("bench", ["run"], indirect=True)
+def test_a_row_that_is_not_measured_again_stays(bench: ModuleType) -> None:
+    old = bench.Row(
+        "help", "typer_ratio", 1.25, "of a bare typer app", 0, "2026-01-02", "a box; Python 3.11.1"
+    )
+    new = bench.Row("acks", "lost", 3.0, "transitions", 7, "2026-02-03", "another box; Python 3.12.1")
+    page = bench.rendered(bench.rendered("", [old], {"help": "| more |"}), [new], {})
+    assert "| help | typer_ratio | 1.250 | of a bare typer app | <= 1.5 | yes | 0 | 2026-01-02 | A |" in page
+    assert "| acks | lost | 3 | transitions | = 0 | **no** | 7 | 2026-02-03 | B |" in page
+    assert "- A: a box; Python 3.11.1\n- B: another box; Python 3.12.1\n" in page
+    assert page.endswith("\n## help\n\n| more |\n")
+    assert bench.rendered(page, [new], {}) == page
+
+
+@pytest.mark.parametrize("bench", ["run"], indirect=True)
+def test_a_missed_goal_is_code_one_after_all_figures_were_printed(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    class Bad:
+        @staticmethod
+        def measure(seed: int) -> list[tuple[str, float, str]]:
+            return [("growth_mb", 50.5, "MB"), ("growth_files", 0, "files")]
+
+    monkeypatch.setattr(bench, "TABLE", tmp_path / "benchmarks.md")
+    monkeypatch.setitem(sys.modules, "soak", Bad)
+    assert bench.main(["soak"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "growth_mb 50.500 MB\ngrowth_files 0 files\n"
+    assert "missed: soak growth_mb is 50.500, its goal < 50\n" in said.err
+    assert not bench.TABLE.exists()
+    assert bench.main(["soak", "--write"]) == 1
+    assert "| soak | growth_mb | 50.500 | MB | < 50 | **no** |" in bench.TABLE.read_text("utf-8")
+
+
+@pytest.mark.parametrize("bench", ["help"], indirect=True)
+def test_a_package_that_help_imports_is_seen(bench: ModuleType, tmp_path: Path) -> None:
+    (script := tmp_path / "heavy.py").write_text("import pydantic\n")
+    assert "pydantic" in bench.imported(script)
+
+
+@pytest.mark.parametrize("bench", ["soak"], indirect=True)
+def test_growth_is_seen(bench: ModuleType) -> None:
+    grown = [bench.Sample(100 + number / 50, 5 + number // 1000, 70, 300) for number in range(5000)]
+    assert bench.growth(grown, 1000, left=2) == [
+        ("growth_mb", pytest.approx(79.4, abs=2), "MB"),
+        ("growth_files", 4, "files"),
+        ("growth_threads", 2, "threads and tasks"),
+    ]
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["help", "soak", "resume"])
+def test_a_bench_in_small_meets_its_goal(name: str) -> None:
+    done = started(name, "--quick")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["orchestration"], indirect=True)
+def test_orchestration_in_small_costs_little(bench: ModuleType) -> None:
+    """Shares of a loaded machine waver: the goal itself is measured by the runner, at full size."""
+    figures = {name: value for name, value, _ in bench.figures(episodes=128, rounds=3, waves=2)}
+    print(figures)
+    assert figures["share"] > 0.8
+    assert figures["share_sync"] > 0.8
+    assert figures["ideal_share_1s"] > 0.85

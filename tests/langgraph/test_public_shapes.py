@@ -1,0 +1,185 @@
+"""Agents as public examples build them come to a verdict: what passed the gate is no violation."""
+
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit import Episode, Task, Verdict
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Answer, Call, Provenance
+
+HELLO = {"messages": [{"role": "user", "content": "hi"}]}
+HAND_MADE = """
+    from langchain_core.messages import ToolMessage
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode, tools_condition
+
+    BY_NAME = {"get_order": get_order}
+
+    def build(run_tools, turns, **changes):
+        model = ScriptedModelDouble(turns=turns, **changes).bind_tools([get_order])
+        made = StateGraph(MessagesState)
+        made.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+        made.add_node("tools", run_tools)
+        made.add_edge(START, "agent")
+        made.add_conditional_edges("agent", tools_condition)
+        made.add_edge("tools", "agent")
+        return made.compile()
+
+    ONCE = [[("get_order", {"order_id": "o1"})], "done"]
+"""
+NODES = {
+    "a node that passes on the arguments alone": """
+    def run_tools(state):
+        asked = state["messages"][-1].tool_calls
+        return {"messages": [
+            ToolMessage(str(BY_NAME[call["name"]].invoke(call["args"])), tool_call_id=call["id"])
+            for call in asked
+        ]}
+    graph = build(run_tools, ONCE)
+    """,
+    "a node that says itself that arguments do not fit": """
+    def run_tools(state):
+        (call,) = state["messages"][-1].tool_calls
+        try:
+            said = str(BY_NAME[call["name"]].invoke(call["args"]))
+        except ValueError as error:
+            said = f"Error: {error}"
+        return {"messages": [ToolMessage(said, tool_call_id=call["id"])]}
+    graph = build(run_tools, [[("get_order", {"wrong": 1})], *ONCE])
+    """,
+    "a node that says itself that there is no such tool": """
+    def run_tools(state):
+        (call,) = state["messages"][-1].tool_calls
+        known = BY_NAME.get(call["name"])
+        said = str(known.invoke(call["args"])) if known else "no such tool"
+        return {"messages": [ToolMessage(said, tool_call_id=call["id"])]}
+    graph = build(run_tools, [[("get_ordr", {"order_id": "o1"})], *ONCE])
+    """,
+}
+ANSWERED_BY_ITSELF = """
+    def run_tools(state):
+        asked = state["messages"][-1].tool_calls
+        BY_NAME["get_order"].invoke(asked[0]["args"])
+        return {"messages": [ToolMessage("mine", tool_call_id=call["id"]) for call in asked]}
+    graph = build(run_tools, [[("get_order", {"order_id": "o1"}), ("get_order", {"order_id": "o2"})], "done"])
+"""
+
+
+class Scripted:
+    waits = False
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        return Answer("42", Provenance.SCRIPTED)
+
+
+def simulated(project: Any, more: str, **expect: Any) -> Episode:
+    task = Task(
+        "t", {"messages": [{"role": "user", "content": "hi"}]}, expect=expect or {"calls": ["get_order"]}
+    )
+    result = dreamgym_kit.simulate(project.write(HAND_MADE + more), [task], experience=Scripted())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    assert project.touched() == []
+    return episode
+
+
+@pytest.mark.parametrize("node", NODES.values(), ids=NODES)
+def test_a_tool_node_made_by_hand_is_no_violation(project: Any, node: str) -> None:
+    episode = simulated(project, node)
+    assert (episode.verdict, episode.violations) == (Verdict.SUCCESS, ())
+
+
+def test_more_answers_than_calls_that_passed_the_gate_are_a_violation(project: Any) -> None:
+    episode = simulated(project, ANSWERED_BY_ITSELF)
+    assert episode.stop == "violation"
+    assert "get_order answered without passing the gate" in episode.reason
+
+
+@pytest.mark.parametrize("how", ["twice at once", "twice in a loop"])
+def test_a_model_that_gives_an_id_twice_does_not_hide_a_call(project: Any, how: str) -> None:
+    calls = {
+        "twice at once": "graph = build(ToolNode([get_order]), [ONCE[0] * 2, 'done'], call_id='x')",
+        "twice in a loop": """
+    def loop(state):
+        for _ in range(2):
+            asked = {"type": "tool_call", "id": "x", "name": "get_order"}
+            get_order.invoke({**asked, "args": {"order_id": "o1"}})
+    made = StateGraph(MessagesState)
+    made.add_node("loop", loop)
+    made.add_edge(START, "loop")
+    graph = made.compile()
+    """,
+    }
+    episode = simulated(project, "\n    " + calls[how], max={"get_order": 1})
+    assert episode.reason == "get_order was called 2 times; the task allows 1"
+
+
+def test_an_llm_cache_does_not_hide_what_a_model_was_told_of(project: Any) -> None:
+    cached = """
+    from langchain_core.caches import InMemoryCache
+    from pydantic import BaseModel
+
+    class Answer(BaseModel):
+        text: str
+
+    class Telling(ScriptedModelDouble):
+        def bind_tools(self, tools, **kwargs): return self.bind(tools=tools)
+
+    model = Telling(turns=[[("Answer", {"text": "o1"})]], cache=InMemoryCache())
+    model = model.with_structured_output(Answer)
+    made = StateGraph(MessagesState)
+    made.add_node("agent", lambda state: {"messages": [("ai", model.invoke(state["messages"]).text)]})
+    made.add_edge(START, "agent")
+    graph = made.compile()
+    """
+    episode = simulated(project, cached, forbid=["get_order"])
+    assert (episode.verdict, episode.violations) == (Verdict.SUCCESS, ())
+
+
+POOLED = """
+    from concurrent.futures import ThreadPoolExecutor
+
+    def run_tools(state):
+        asked = state["messages"][-1].tool_calls
+        with ThreadPoolExecutor() as pool:
+            said = list(pool.map(lambda call: get_order.invoke(call["args"]), asked))
+        return {"messages": [
+            ToolMessage(str(one), tool_call_id=call["id"]) for one, call in zip(said, asked)
+        ]}
+    graph = build(run_tools, ONCE)
+"""
+
+
+def test_a_recording_keeps_calls_that_a_node_hands_to_a_pool(project: Any) -> None:
+    store = MemoryStore()
+    dreamgym_kit.record(project.write(HAND_MADE + POOLED), [Task("t", HELLO)], store=store)
+    assert project.touched() == ["get_order"]
+    assert [entry.call.tool for entry in store.scan()] == ["get_order"]
+
+
+CHECKERS = """
+    def checks_with_a_tool(outcome):
+        return bool(get_order.invoke({"order_id": "o1"}))
+
+    def checks_at_the_database(outcome):
+        touch("the database")
+
+    graph = build(ToolNode([get_order]), ONCE)
+"""
+
+
+@pytest.mark.parametrize("checker", ["checks_with_a_tool", "checks_at_the_database"])
+def test_a_refused_checker_costs_its_own_episode_only_its_verdict(project: Any, checker: str) -> None:
+    graph = project.write(HAND_MADE + CHECKERS)
+    checked = Task("checked", HELLO, checker=f"{project.module}:{checker}")
+    other = Task("other", HELLO, expect={"calls": ["get_order"]})
+    result = dreamgym_kit.simulate(graph, [checked, other], experience=Scripted())
+    found = {one.task: one for one in RunDirectory.open(result.directory).episodes()}
+    assert (found["checked"].stop, found["checked"].verdict) == ("violation", Verdict.UNDETERMINED)
+    assert found["checked"].reason.startswith("the checker was refused: ")
+    assert len(found["checked"].transitions) == 1
+    assert (found["other"].verdict, found["other"].violations) == (Verdict.SUCCESS, ())
+    assert project.touched() == []

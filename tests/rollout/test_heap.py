@@ -1,0 +1,28 @@
+"""What was there before a run is left alone by the collector, and by nothing else."""
+
+import gc
+
+from dreamgym_kit.adapters.langgraph.alive import alive
+from dreamgym_kit.rollout.heap import settled_heap
+
+
+class Thing:
+    def __init__(self) -> None:
+        self.itself = self  # a cycle: only the collector can free it
+
+
+def test_garbage_of_before_the_run_is_freed_after_it() -> None:
+    gc.collect()
+    thing = Thing()
+    with settled_heap():
+        del thing
+        gc.collect()
+        assert gc.get_freeze_count() > 0
+    gc.collect()
+    assert alive(Thing) == []
+
+
+def test_a_look_at_living_objects_sees_those_of_before_the_run() -> None:
+    thing = Thing()
+    with settled_heap():
+        assert alive(Thing) == [thing]
