@@ -62,7 +62,8 @@ class Wanted:
 
 def is_trace(file: Path, wanted: Wanted) -> bool:
     """Whether FILE takes the way of traces: another format, or something to change on the way in."""
-    from dreamgym_kit.adapters.traces.importing import Format, looks_like
+    from dreamgym_kit.adapters.traces.detect import Format
+    from dreamgym_kit.adapters.traces.importing import looks_like
 
     if wanted.redact or wanted.tenant is not None or wanted.world is not None:
         return True
@@ -77,7 +78,8 @@ def import_trace(file: Path, buffer: Path, settings: "Settings", wanted: Wanted,
     """Import, and say what became of the file; exit code 2 when something could not be read."""
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.adapters.traces.assemble import Belonging
-    from dreamgym_kit.adapters.traces.importing import Format, import_traces, looks_like
+    from dreamgym_kit.adapters.traces.detect import Format
+    from dreamgym_kit.adapters.traces.importing import import_traces, looks_like
     from dreamgym_kit.replay.redaction import parse_rules
 
     form = Format(wanted.form)

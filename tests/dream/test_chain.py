@@ -3,6 +3,7 @@
 import asyncio
 
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.faults import Fault, FaultKind, failing, spoiled, took_effect
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import (
@@ -59,7 +60,8 @@ def chain(threshold=0.5, rows=None):
 
 
 def ask(experience, tool, args, history=(), world=99):
-    writes = [row.call.key for row in history if row.effect.changes_world]
+    done = [row for row in history if row.effect.changes_world and took_effect(row.answer)]
+    writes = [row.call.key for row in done]  # as the ledger names a state
     situation = Situation(
         World("bank", world), "t", "e", history, history_digest(writes), ToolSpec(tool, EFFECTS[tool])
     )
@@ -119,3 +121,23 @@ def test_a_history_that_does_not_go_on_from_the_last_one_is_followed_anew() -> N
     other = episode("e", 3, [("open_card", {"owner": "x"}, {"card_id": "N1", "owner": "x"})])
     assert ask(experience, "get_card", {"card_id": "C3"}, frozen, world=3).content["status"] == "frozen"
     assert ask(experience, "get_card", {"card_id": "C3"}, other, world=3).content["status"] == "active"
+
+
+def test_what_a_fault_says_is_no_fact_and_a_call_it_kept_from_being_done_changed_nothing() -> None:
+    freeze, read = Call("freeze", {"card_id": "C3"}), Call("get_card", {"card_id": "C3"})
+    not_done = failing(Fault(FaultKind.TIMEOUT), freeze)
+    cut_off = spoiled(Fault(FaultKind.MALFORMED), read, Answer({"card_id": "C3", "status": "act"}))
+    history = [
+        Transition(freeze, not_done, Effect.WRITE, "e", 1, World("bank", 3)),
+        Transition(read, cut_off, Effect.READ, "e", 2, World("bank", 3)),
+    ]
+    answer = ask(chain(), "get_card", {"card_id": "C3"}, history, world=3)
+    assert answer.content == {"card_id": "C3", "status": "active", "limit": 9}
+
+
+def test_after_a_write_that_timed_out_but_was_done_the_old_view_is_not_told() -> None:
+    freeze = Call("freeze", {"card_id": "C3"})
+    done = spoiled(Fault(FaultKind.TIMEOUT_APPLIED), freeze, Answer({"card_id": "C3", "done": True}))
+    history = [Transition(freeze, done, Effect.WRITE, "e", 1, World("bank", 3))]
+    answer = ask(chain(), "get_card", {"card_id": "C3"}, history, world=3)
+    assert answer.abstained or answer.content["status"] == "frozen"

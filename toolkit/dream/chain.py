@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
+from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.advance import TOLD, forget
 from dreamgym_kit.dream.state.audit import learn
@@ -90,7 +91,7 @@ class _Followed:
 
     def __init__(self, state: State, renaming: Renaming) -> None:
         self.state, self.renaming = state, renaming
-        self.entries: list[tuple[str, int]] = []
+        self.entries: list[tuple[str, int, Answer]] = []
 
     def precedes(self, history: Sequence[Transition]) -> bool:
         """Whether this is an earlier point of that history."""
@@ -107,15 +108,20 @@ class _Followed:
             if entry.effect.changes_world:
                 self.state = forget(knowledge.models, self.state, entry.call.tool)
             return
+        if fault_kind(entry.answer) not in (None, FaultKind.SLOW):
+            # what a fault says is no fact; a write that went through under it has changed something unseen
+            if entry.effect.changes_world and took_effect(entry.answer):
+                self.state = forget(knowledge.models, self.state, entry.call.tool)
+            return
         step = self.renaming.step(step_of(entry))
         real = entry.answer.provenance in (Provenance.REAL, Provenance.RECORDED)
         confidence = TOLD if real else entry.answer.support
         self.state = follow(knowledge, self.state, step, confidence=confidence)
 
 
-def _mark(entry: Transition) -> tuple[str, int]:
-    """Tells the calls of one episode apart; what was answered to one is never changed later."""
-    return entry.call.key, entry.step
+def _mark(entry: Transition) -> tuple[str, int, Answer]:
+    """Tells the calls of one episode apart, and an episode that is run again from its first run."""
+    return entry.call.key, entry.step, entry.answer
 
 
 def _world(situation: Situation) -> str:

@@ -22,7 +22,7 @@ class SimulateSettings:
     concurrency: int = 8  # episodes at once
     seed: int = 0
     abstain: str = "stop"  # what happens when the dream cannot tell: "stop" the episode, or a tool "error"
-    threshold: float = 0.5  # support below which the dream cannot tell, 0..1; 0 answers all it can, above 1 only repeats
+    threshold: float = 0.5  # support below which the dream cannot tell; 0 answers all, above 1 only repeats
 
 
 @dataclass(frozen=True, slots=True)
