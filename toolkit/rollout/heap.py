@@ -10,7 +10,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
 NEW_OBJECTS = 10_000  # between two rounds; Python's own 700 are a tenth of one model call
 
 
