@@ -87,18 +87,19 @@ def uninstall() -> None:
         _PATCHES = None
 
 
-def hook_tool_functions() -> None:
+def hook_tool_functions(*, look: bool = True) -> None:
     """Put the gate into the functions under all live tools too, so that one captured early is met.
 
     Leaves that were put into a class since the gate was installed are met here as well. Functions of
     the framework itself are left alone, and so is what has no Python code of its own: the tool's leaf
-    holds those.
+    holds those. `look` is False where the living tools were looked for just before.
     """
     if _PATCHES is not None:
         for owner in subclasses(BaseTool):
             _guard_tool_class(_PATCHES, owner)
             _hook_leaf_bodies(owner)
-    HOLDINGS.scan()
+    if look:
+        HOLDINGS.scan()
     for tool in HOLDINGS.tools():
         for field in ("func", "coroutine"):
             body = tool.__dict__.get(field) if isinstance(tool, (StructuredTool, Tool)) else None

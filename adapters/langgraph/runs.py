@@ -226,7 +226,7 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
     facts = inspect_compiled(graph, request.settings)
     if facts.problems and request.mode is Mode.DREAM:
         raise ShapeRefused(facts.problems)
-    hook_tool_functions()
+    hook_tool_functions(look=False)
     return facts
 
 

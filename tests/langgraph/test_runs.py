@@ -150,17 +150,17 @@ def test_a_function_run_by_a_node_of_its_own_is_refused_at_the_models_answer(pro
         """
         from langgraph.graph import StateGraph, MessagesState, START
 
-        def refund(payment_id):
-            touch("refund")
-            return "refunded"
+        def pay_voucher(payment_id):
+            touch("pay_voucher")
+            return "paid"
 
-        RUN = {"refund": refund}
-        schema = {"type": "function", "function": {"name": "refund", "parameters": {"type": "object"}}}
+        RUN = {"pay_voucher": pay_voucher}
+        schema = {"type": "function", "function": {"name": "pay_voucher", "parameters": {"type": "object"}}}
 
         class Telling(ScriptedModelDouble):
             def bind_tools(self, tools, **kwargs): return self.bind(tools=tools)
 
-        model = Telling(turns=[[("refund", {"payment_id": "p1"})], "done"]).bind_tools([schema])
+        model = Telling(turns=[[("pay_voucher", {"payment_id": "p1"})], "done"]).bind_tools([schema])
 
         def agent(state): return {"messages": [model.invoke(state["messages"])]}
         def act(state):
@@ -178,8 +178,8 @@ def test_a_function_run_by_a_node_of_its_own_is_refused_at_the_models_answer(pro
     result = dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
     (one,) = episodes(result)
     assert one.stop == "violation"
-    assert "the model called 'refund', which is bound to the model by its schema alone" in one.violations[0]
-    assert any("'refund' is bound to the model by its schema alone" in said for said in result.warnings)
+    assert "the model called 'pay_voucher', which is bound to the model by its schema alone" in one.violations[0]
+    assert any("'pay_voucher' is bound to the model by its schema alone" in said for said in result.warnings)
     assert project.touched() == []
 
 

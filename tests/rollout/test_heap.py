@@ -22,6 +22,13 @@ def test_garbage_of_before_the_run_is_freed_after_it() -> None:
     assert alive(Thing) == []
 
 
+def test_the_collector_is_as_it_was_after_the_run() -> None:
+    before = gc.get_threshold()
+    with settled_heap():
+        assert gc.get_threshold()[0] >= 10_000
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
 def test_a_look_at_living_objects_sees_those_of_before_the_run() -> None:
     thing = Thing()
     with settled_heap():
