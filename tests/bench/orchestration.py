@@ -70,7 +70,7 @@ def table() -> str:
     lines = ["| tools | bare, CPU ms | with the kit, CPU ms | share by CPU time | share by the clock |"]
     lines.append("| --- | --- | --- | --- | --- |")
     for kind in ("async", "sync"):
-        one = shares(kind)
+        one = shares(kind, EPISODES, ROUNDS)
         lines.append(f"| {kind} | {one.bare_ms:.1f} | {one.kit_ms:.1f} | {one.cpu:.3f} | {one.wall:.3f} |")
     return "\n".join(lines)
 
@@ -90,7 +90,7 @@ def figures(
 
 
 @cache
-def shares(kind: str, episodes: int = EPISODES, rounds: int = ROUNDS) -> Shares:
+def shares(kind: str, episodes: int, rounds: int) -> Shares:
     """Medians over the rounds of a fresh process."""
     pairs = [Pair(**row) for row in _part("pairs", kind, episodes, rounds)]
     return Shares(

@@ -42,6 +42,11 @@ BENCHES: Mapping[str, str] = {
     "soak": "10,000 episodes in one dream: what grows after the first 1,000?",
     "resume": "a run killed 20 times and resumed, against the unbroken one",
     "acks": "a recording process killed 200 times: is what was acknowledged there?",
+    "truth": "dreamt answers of the desk against what the real desk says, beside naive dreams",
+    "calibration": "is support right? exactness by coverage, and expected calibration error",
+    "mining": "rules mined from 10,000 transitions; CPU of an answer",
+    "store": "100,000 transitions: hybrid search, exact key, appends, beside LanceDB",
+    "endpoint_faults": "1,000 episodes against an endpoint that fails one request in five",
 }
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
@@ -88,6 +93,19 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("resume", "different"): Goal("=", 0),
     ("acks", "lost"): Goal("=", 0),
     ("acks", "kills"): Goal(">=", 200),
+    ("truth", "exact_worst_split"): Goal(">=", 0.95),
+    ("truth", "coverage"): Goal(">=", 0.9),
+    ("truth", "verdict_agreement"): Goal(">=", 0.98),
+    ("calibration", "ece"): Goal("<=", 0.05),
+    ("mining", "seconds_per_10k"): Goal("<", 20),
+    ("mining", "answer_us"): Goal("<", 1000),
+    ("store", "hybrid_p50_ms"): Goal("<=", 2),
+    ("store", "hybrid_p99_ms"): Goal("<=", 10),
+    ("store", "exact_ms"): Goal("<=", 0.1),
+    ("store", "appends_per_s"): Goal(">=", 5000),
+    ("store", "lancedb_ratio"): Goal(">=", 10),
+    ("endpoint_faults", "hung"): Goal("=", 0),
+    ("endpoint_faults", "lost"): Goal("=", 0),
 }
 
 
