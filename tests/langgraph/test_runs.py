@@ -178,7 +178,9 @@ def test_a_function_run_by_a_node_of_its_own_is_refused_at_the_models_answer(pro
     result = dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
     (one,) = episodes(result)
     assert one.stop == "violation"
-    assert "the model called 'pay_voucher', which is bound to the model by its schema alone" in one.violations[0]
+    assert (
+        "the model called 'pay_voucher', which is bound to the model by its schema alone" in one.violations[0]
+    )
     assert any("'pay_voucher' is bound to the model by its schema alone" in said for said in result.warnings)
     assert project.touched() == []
 
