@@ -276,6 +276,7 @@ async def _follow(
                 course.transcript.take(part)
             else:
                 course.values = part
+                course.transcript.end_step(part)
         if not course.waiting:
             said = await user.reply(course.transcript.records) if user is not None else None
             if said is None:

@@ -1,7 +1,9 @@
 """What was said in an episode, collected from the graph's update stream.
 
 Updates, not the final state: middleware removes and rewrites messages, subgraphs hand back only their
-last one. Messages are kept once each, in the order they first appeared, as plain records.
+last one. Messages are kept once each, in the order they first appeared, as plain records. What ran side by
+side has no order of its own: answers of tools stand as the model asked for them, messages of nodes as the
+state has them, so that the same episode gives the same transcript whichever thread was the quicker.
 """
 
 import threading
@@ -27,6 +29,8 @@ class Transcript:
         self.records: list[dict[str, Any]] = []
         self._seen: dict[int, BaseMessage] = {}  # by id(); kept, so that no other gets that id
         self._lock = threading.Lock()  # graphs inside tools may run in threads
+        self._asked: dict[str, int] = {}  # places of tool calls, by id, in the order asked for
+        self._step: list[tuple[dict[str, Any], BaseMessage]] = []  # kept since the last step ended
 
     def start(self, task: Task) -> None:
         """Begin with what the task asks."""
@@ -47,6 +51,35 @@ class Transcript:
                 else:
                     self._take_plain(*message)
 
+    def end_step(self, state: Any) -> None:
+        """All nodes of a step have ended, and `state` is what they made."""
+        with self._lock:
+            step, self._step = self._step, []
+            if len(step) < 2:
+                return
+            places = {
+                message.id: place
+                for place, message in enumerate(_messages_in(state))
+                if isinstance(message, BaseMessage) and message.id is not None
+            }
+            ours = [(places[message.id], record) for record, message in step if message.id in places]
+            found = {id(record) for _, record in ours}
+            slots = [place for place, record in enumerate(self.records) if id(record) in found]
+            for slot, (_, record) in zip(slots, sorted(ours, key=lambda one: one[0]), strict=True):
+                self.records[slot] = record
+
+    def _keep(self, record: dict[str, Any]) -> None:
+        """Put a record at the end; a tool's answer before those that were asked for after it."""
+        for call in record.get("tool_calls") or ():
+            self._asked[call["id"]] = len(self._asked)
+        place, end = self._asked.get(record.get("tool_call_id") or ""), len(self.records)
+        while place is not None and end and self._place(self.records[end - 1]) > place:
+            end -= 1
+        self.records.insert(end, record)
+
+    def _place(self, record: Mapping[str, Any]) -> int:
+        return self._asked.get(record.get("tool_call_id") or "", -1)
+
     def _take(self, message: BaseMessage) -> None:
         if id(message) in self._seen or isinstance(message, RemoveMessage):
             return
@@ -56,9 +89,11 @@ class Transcript:
         if known:
             return
         if message.type != "human" or not any(
-            record["role"] == "user" and record["content"] == message.content for record in self.records
+            known["role"] == "user" and known["content"] == message.content for known in self.records
         ):
-            self.records.append(message_record(message))
+            record = message_record(message)
+            self._keep(record)
+            self._step.append((record, message))
 
     def _take_plain(self, role: str, message: Mapping[str, Any]) -> None:
         """A message in short form, as nodes may give one; raw-client loops repeat all of them each time."""
@@ -71,7 +106,7 @@ class Transcript:
                 return
             record |= {"tool_call_id": call_id, "status": str(message.get("status", "success"))}
         if record not in self.records:
-            self.records.append(record)
+            self._keep(record)
 
 
 def message_record(message: BaseMessage) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
 from dreamgym_kit.vocabulary import Provenance, Transition
 
 BESIDE = Path(__file__).parents[2].parent / "shared" / "data"
-# Taken out of the environment: the commands that tests start take every DREAMGYM_* for a setting.
+
 DATA = Path(os.environ.get("SHARED_DATA_FOLDER", BESIDE))
 needs_files = pytest.mark.skipif(
     not DATA.is_dir(), reason=f"the real files are not in {DATA} (SHARED_DATA_FOLDER names another folder)"
