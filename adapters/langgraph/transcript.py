@@ -6,6 +6,7 @@ side has no order of its own: answers of tools stand as the model asked for them
 state has them, so that the same episode gives the same transcript whichever thread was the quicker.
 """
 
+import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -29,6 +30,7 @@ class Transcript:
         self.records: list[dict[str, Any]] = []
         self._seen: dict[int, BaseMessage] = {}  # by id(); kept, so that no other gets that id
         self._lock = threading.Lock()  # graphs inside tools may run in threads
+        self._places = itertools.count()
         self._asked: dict[str, int] = {}  # places of tool calls, by id, in the order asked for
         self._step: list[tuple[dict[str, Any], BaseMessage]] = []  # kept since the last step ended
 
@@ -71,7 +73,7 @@ class Transcript:
     def _keep(self, record: dict[str, Any]) -> None:
         """Put a record at the end; a tool's answer before those that were asked for after it."""
         for call in record.get("tool_calls") or ():
-            self._asked[call["id"]] = len(self._asked)
+            self._asked[call["id"]] = next(self._places)
         place, end = self._asked.get(record.get("tool_call_id") or ""), len(self.records)
         while place is not None and end and self._place(self.records[end - 1]) > place:
             end -= 1
@@ -84,9 +86,9 @@ class Transcript:
         if id(message) in self._seen or isinstance(message, RemoveMessage):
             return
         # a state gives ids to messages that came without: ask those met before for the id that they have now
-        known = message.id is not None and any(seen.id == message.id for seen in self._seen.values())
+        met = message.id is not None and any(seen.id == message.id for seen in self._seen.values())
         self._seen[id(message)] = message
-        if known:
+        if met:
             return
         if message.type != "human" or not any(
             known["role"] == "user" and known["content"] == message.content for known in self.records

@@ -1,0 +1,67 @@
+"""The transcript of an episode does not depend on which of two things that ran side by side was quicker."""
+
+import itertools
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+from dreamgym_kit.adapters.langgraph.transcript import Transcript
+
+
+def said(transcript: Transcript) -> list[Any]:
+    return [record["content"] for record in transcript.records]
+
+
+def asks(*calls: str) -> AIMessage:
+    return AIMessage(f"asks {calls}", tool_calls=[{"name": "look", "args": {}, "id": one} for one in calls])
+
+
+def answer(call: str) -> ToolMessage:
+    return ToolMessage(f"answer {call}", tool_call_id=call)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
+def test_answers_of_tools_stand_as_they_were_asked_for(order: tuple[str, ...]) -> None:
+    transcript = Transcript()
+    transcript.take({"model": {"messages": [asks("c", "b")]}})
+    transcript.take({"tools": {"messages": [answer("c")]}})
+    transcript.take({"model": {"messages": [asks("a", "b", "c")]}})  # ids may come again: "c", "b" did
+    for one in order:
+        transcript.take({"tools": {"messages": [answer(one)]}})
+    transcript.take({"model": {"messages": [AIMessage("done")]}})
+    assert said(transcript)[1] == "answer c"
+    assert said(transcript)[3:] == ["answer a", "answer b", "answer c", "done"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([0, 1, 2])))
+def test_messages_of_nodes_side_by_side_stand_as_in_the_state(order: tuple[int, ...]) -> None:
+    first, *parallel = [AIMessage(f"node {number}", id=str(number)) for number in range(4)]
+    transcript = Transcript()
+    transcript.take({"before": {"messages": [first]}})
+    transcript.end_step({"messages": [HumanMessage("begin", id="h"), first]})
+    for number in order:
+        transcript.take({f"node {number}": {"messages": [parallel[number]]}})
+    transcript.end_step({"messages": [HumanMessage("begin", id="h"), first, *parallel]})
+    assert said(transcript) == ["node 0", "node 1", "node 2", "node 3"]
+
+
+def test_a_state_that_dropped_or_moved_messages_changes_nothing_of_earlier_steps() -> None:
+    old, summary, new = (AIMessage(text, id=text) for text in ("old", "summary", "new"))
+    transcript = Transcript()
+    transcript.take({"model": {"messages": [old]}})
+    transcript.end_step({"messages": [old]})
+    transcript.take({"shorten": {"messages": [summary]}})
+    transcript.end_step({"messages": [summary]})
+    transcript.take({"model": {"messages": [new]}})
+    transcript.end_step({"messages": [new, summary]})
+    assert said(transcript) == ["old", "summary", "new"]
+
+
+def test_a_message_is_kept_once_also_when_it_got_its_id_later() -> None:
+    message = AIMessage("hello")
+    transcript = Transcript()
+    transcript.take({"inner": {"messages": [message]}})
+    message.id = "1"
+    transcript.take({"outer": {"messages": [message.model_copy()]}})
+    assert said(transcript) == ["hello"]
