@@ -143,6 +143,9 @@ class Upstream:
         return ran
 
 
+AGAIN = 2  # a test of theirs that waits for a clock may fail once on a busy machine; a difference stays
+
+
 @dataclass(frozen=True)
 class Ran:
     """How each test of a suite ended, and what the gate met meanwhile."""
@@ -199,6 +202,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             ran = upstream.run(SUITES[name], mode, seed=options.seed)
             changes = different(bare.outcomes, ran.outcomes)
             print(f"{name} {mode}: {ran}", *changes, sep="\n  ", flush=True)
+            for _ in range(AGAIN if changes else 0):
+                again = different(bare.outcomes, upstream.run(SUITES[name], mode, seed=options.seed).outcomes)
+                changes = [change for change in changes if change in again]
+                print(f"{name} {mode}, once more: {len(changes)} of these differ again", flush=True)
             total += len(changes)
     print(f"different {total} tests")
     return 1 if total else 0
