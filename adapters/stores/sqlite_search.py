@@ -25,6 +25,7 @@ from dreamgym_kit.replay.terms import ASKED, rarest, rarity, search_text, terms_
 from dreamgym_kit.vocabulary import Provenance, Transition
 
 _PAGE = 4096
+_MOST = 16.0  # embedders give unit vectors; a flipped bit gives thousands, whose squares overflow
 _EMBEDDED = 256  # rows embedded at a time
 _FEW = 1_000  # rows: so few are filtered in memory sooner than SQLite walks the rows of a tool
 _STALE = 0.25  # words are counted again when the rows have grown or shrunk by this share
@@ -169,7 +170,10 @@ class SqliteSearch:
             return None
         if not isinstance(blob, bytes) or len(blob) != 2 * self._embedder.dimension:
             raise damaged(self._path, f"row {seq}: a vector of another size")
-        return np.frombuffer(blob, dtype="<f2").astype(np.float32)
+        vector = np.frombuffer(blob, dtype="<f2").astype(np.float32)
+        if not np.isfinite(vector).all() or np.abs(vector).max() > _MOST:
+            raise damaged(self._path, f"row {seq}: a vector with a number that no embedder writes")
+        return vector
 
     def _embed_missing(self) -> None:
         if self._embedder is None:

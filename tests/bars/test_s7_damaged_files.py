@@ -68,7 +68,8 @@ def look(path: Path, *, read_only: bool) -> str:
         with closing(SqliteStore(path, read_only=read_only)) as store:
             store.count()
             found = [*store.scan(), *store.exact("tool_1", ROWS[0].call.key, World())]
-            found += [hit.transition for hit in store.search(HybridQuery("tool_1 7 xxx"))]
+            if read_only:  # where it may write, a search adds what an older or damaged file lacks
+                found += [hit.transition for hit in store.search(HybridQuery("tool_1 7 xxx"))]
     except StoreError as error:
         named = str(error).startswith(f"{path}: ") and "\n" not in str(error)
         return "named" if named else "unnamed"
