@@ -14,6 +14,7 @@ without its dependencies, which are there, into a folder of its own under the us
 """
 
 import asyncio
+import functools
 import os
 import subprocess
 import sys
@@ -59,7 +60,7 @@ class Row:
 
 def measure(seed: int) -> list[tuple[str, float, str]]:
     """Figures for the bench runner; a product that cannot be installed is left out, with the reason said."""
-    rows = table()
+    rows = outcomes()
     figures = []
     for name, column in (("emulator", "emulator"), ("stuntdouble", "stunt_double")):
         seen = [getattr(row, column) for row in rows if getattr(row, column) != "-"]
@@ -70,7 +71,8 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     return figures
 
 
-def table() -> list[Row]:
+@functools.cache
+def outcomes() -> list[Row]:
     """Shape by product, for the docs. The gate is put in for its own column alone."""
     stunt = stunt_double()
     with tempfile.TemporaryDirectory() as folder, canary_in(Path(folder)) as canary, _quiet():
@@ -234,3 +236,10 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+def table() -> str:
+    """Shape by product, as Markdown for the docs."""
+    lines = ["| shape | dreamgym-kit | LLMToolEmulator | StuntDouble |", "| --- | --- | --- | --- |"]
+    lines += [f"| {row.shape} | {row.dreamgym} | {row.emulator} | {row.stunt_double} |" for row in outcomes()]
+    return "\n".join(lines)
