@@ -153,10 +153,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if table:
             tables[bench] = table
         missed += sum(row.goal.met(row.value) is False for row in rows)
-    if not asked.quick and (asked.write or not asked.names):
-        TABLE.parent.mkdir(exist_ok=True)
-        before = TABLE.read_text("utf-8") if TABLE.exists() else ""
-        TABLE.write_text(rendered(before, fresh, tables), "utf-8")
+        if not asked.quick and (asked.write or not asked.names):  # after each: an hour's figures are not lost
+            TABLE.parent.mkdir(exist_ok=True)
+            before = TABLE.read_text("utf-8") if TABLE.exists() else ""
+            TABLE.write_text(rendered(before, fresh, tables), "utf-8")
     return 1 if missed or failed else 0
 
 
@@ -269,4 +269,8 @@ def _letters(number: int) -> str:
 
 
 if __name__ == "__main__":
+    # The benches lie beside this file and import each other, in processes of their own too; whoever starts
+    # us may have told Python not to look there.
+    os.environ.pop("PYTHONSAFEPATH", None)
+    sys.path.insert(0, str(Path(__file__).parent))
     sys.exit(main())

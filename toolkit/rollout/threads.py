@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 PER_LANE = 4  # parallel tool calls of one model answer
 MOST = 256
-_PREFIX = "dreamgym-tool"
+PREFIX = "dreamgym-tool"  # of the threads' names
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def lane_threads(lanes: int) -> Iterator[None]:
     Threads that are busy at the end are not waited for: they end with their tool.
     """
     loop = asyncio.get_running_loop()
-    threads = ThreadPoolExecutor(min(MOST, PER_LANE * lanes), thread_name_prefix=_PREFIX)
+    threads = ThreadPoolExecutor(min(MOST, PER_LANE * lanes), thread_name_prefix=PREFIX)
     loop.set_default_executor(threads)
     try:
         yield
@@ -34,7 +34,7 @@ def lane_threads(lanes: int) -> Iterator[None]:
 
 def busy_threads(settle_s: float = 0.2) -> int:
     """How many tool threads of ended runs still hold the process, after idle ones had time to end."""
-    held = [thread for thread in threading.enumerate() if thread.name.startswith(_PREFIX)]
+    held = [thread for thread in threading.enumerate() if thread.name.startswith(PREFIX)]
     for thread in held:
         thread.join(settle_s / len(held))
     return sum(thread.is_alive() for thread in held)
