@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
 from dreamgym_kit.dream.asked_last import AskedLast
+from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.errors import BudgetSpent
 from dreamgym_kit.gate import egress
@@ -55,6 +56,7 @@ def with_model(
     reasoned = ReasonedExperience(
         chat,
         retrieve=examples_of(store) if store is not None else None,
+        following=first.following if isinstance(first, ChainedExperience) else None,
         threshold=settings.simulate.threshold,
         max_tokens=settings.endpoint.max_output,
         temperature=settings.endpoint.temperature,

@@ -121,7 +121,14 @@ def render(decision: Decision, call: Call, tool: ToolSpec, examples: Sequence[Tr
     example = _example(decision.like, call, examples)
     if decision.outcome == "error":
         return _failure(decision, tool, example)
-    changes = tuple({**change, "value": _argument(change["value"], call)} for change in decision.changes)
+    changes = tuple(
+        {
+            "entity": str(_argument(change["entity"], call)),
+            "field": change["field"],
+            "value": _argument(change["value"], call),
+        }
+        for change in decision.changes
+    )
     if example is None:
         if decision.answer is None:
             raise NotJson("answer: without an example to be like, the whole answer has to stand here")
@@ -130,7 +137,8 @@ def render(decision: Decision, call: Call, tool: ToolSpec, examples: Sequence[Tr
     elif example.answer.error is not None or example.answer.update is not None:
         raise NotJson(f"like: example {decision.like} is no plain successful answer")
     else:
-        content = _filled(example.answer.content, decision.leaves, call)
+        form = _carried(example.answer.content, _replacements(example.call, call))
+        content = _filled(form, decision.leaves, call)
         support = _CEILING["template"] * decision.confidence
     return Answer(
         content=content,
@@ -187,6 +195,32 @@ def _filled(form: JsonValue, leaves: Mapping[str, JsonValue], call: Call) -> Jso
     for path, value in leaves.items():
         _put(filled, path, _argument(value, call))
     return filled
+
+
+def _replacements(example: Call, call: Call) -> dict[str, str]:
+    """What an example's arguments were, by what this call's are: copying is code's work."""
+    given = {name: value for name, value in call.args.items() if isinstance(value, str)}
+    return {
+        value: given[name]
+        for name, value in example.args.items()
+        if isinstance(value, str) and len(value) > 1 and name in given and given[name] != value
+    }
+
+
+def _carried(form: JsonValue, replacements: Mapping[str, str]) -> JsonValue:
+    """The form with this call's arguments where the example has its own: as whole values and as words."""
+    if not replacements:
+        return form
+    if isinstance(form, dict):
+        return {name: _carried(value, replacements) for name, value in form.items()}
+    if isinstance(form, list):
+        return [_carried(value, replacements) for value in form]
+    if not isinstance(form, str):
+        return form
+    if form in replacements:
+        return replacements[form]
+    words = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
+    return re.sub(rf"(?<!\w)(?:{words})(?!\w)", lambda found: replacements[found[0]], form)
 
 
 def _put(content: JsonValue, path: str, value: JsonValue) -> None:

@@ -36,7 +36,7 @@ Answer with one JSON object and nothing else:
               path is ""; a value "arg:NAME" copies the call's argument NAME
   answer      only with like null: the whole answer as the tool writes it; else null
   error       only with outcome "error": the tool's message; else ""
-  set         what a successful write changed: at most {MAX_CHANGES} of entity, field, value; else []
+  set         what a successful write changed: at most {MAX_CHANGES} of entity (its id), field, value; else []
   confidence  0 to 1: how sure you are that the real tool answers exactly so
 It has to fit this schema:
 {json.dumps(SCHEMA, sort_keys=True)}

@@ -7,20 +7,19 @@ answers: the decision is kept by world, seed, state and call, which siblings sha
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.decision import SCHEMA, read_decision, render
+from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.grounds import Ground
 from dreamgym_kit.dream.prompt import messages_for, repair
 from dreamgym_kit.errors import EndpointError, NotJson
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest, Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition
 
 Retrieve = Callable[[Call, Situation], Sequence[Transition]]
 """Gives like transitions, the best first; never of the episode itself or of a held-out split."""
-Facts = Callable[[Call, Situation], Mapping[str, JsonValue]]
-"""Gives what code knows of the world where this call stands."""
 _KEPT = 20_000  # decisions
 
 
@@ -30,7 +29,8 @@ class ReasonedExperience:
     Args:
         endpoint: where the model answers.
         retrieve: examples for a call; none by default, and then the model writes whole answers.
-        facts: known state; none by default.
+        following: the state that answers have to agree with, and that they become part of; by default one
+            that knows only what is told in the dream.
         threshold: support below which it abstains, 0..1.
         max_tokens: of one decision.
         seed: sent along, and part of the memo's key.
@@ -45,7 +45,7 @@ class ReasonedExperience:
         endpoint: ChatEndpoint,
         *,
         retrieve: Retrieve | None = None,
-        facts: Facts | None = None,
+        following: Following | None = None,
         threshold: float = 0.0,
         max_tokens: int = 1024,
         seed: int = 0,
@@ -54,7 +54,7 @@ class ReasonedExperience:
     ) -> None:
         self._endpoint = endpoint
         self._retrieve = retrieve
-        self._facts = facts
+        self._following = following or Following(_no_recordings)
         self._threshold = threshold
         self._max_tokens = max_tokens
         self._seed = seed
@@ -72,8 +72,11 @@ class ReasonedExperience:
             known = self._memo.get(key)
         if known is not None:
             return known
+        ground = Ground(self._following, call, situation)
+        if ground.held is not None:
+            return ground.held
         try:
-            answer = await self._decide(call, situation)
+            answer = await self._decide(call, situation, ground)
         except EndpointError as error:  # not kept: a later call may be luckier
             return _abstain(f"the dream's model gave no answer: {error}")
         if answer is None:
@@ -85,17 +88,18 @@ class ReasonedExperience:
                 self._memo.popitem(last=False)
         return kept
 
-    async def _decide(self, call: Call, situation: Situation) -> Answer | None:
-        examples = self._retrieve(call, situation) if self._retrieve is not None else ()
-        facts = self._facts(call, situation) if self._facts is not None else {}
-        messages = messages_for(call, situation, examples, facts)
+    async def _decide(self, call: Call, situation: Situation, ground: Ground) -> Answer | None:
+        examples = tuple(self._retrieve(call, situation)) if self._retrieve is not None else ()
+        messages = messages_for(call, situation, examples, ground.facts)
         self.asked += 1
         for attempt in range(2):
             said, cut = await self._ask(messages, situation)
             try:
                 if cut:
                     raise NotJson("it was cut off at its largest length; be brief")
-                return self._settled(render(read_decision(said), call, situation.tool, examples))
+                decision = read_decision(said)
+                answer = render(decision, call, situation.tool, examples)
+                return self._settled(ground.settle(answer, decision, examples))
             except NotJson as error:
                 self.repaired += attempt == 0
                 messages = [*messages, *repair(said, str(error))]
@@ -122,6 +126,10 @@ class ReasonedExperience:
                 f"the model is not sure enough (support {answer.support:.2f} of {self._threshold:.2f})"
             )
         return answer
+
+
+def _no_recordings(tenant: str) -> tuple[Transition, ...]:  # noqa: ARG001  the form that is asked for
+    return ()
 
 
 def _abstain(why: str) -> Answer:
