@@ -7,10 +7,10 @@ from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.reasoned import ReasonedExperience
-from dreamgym_kit.errors import BudgetSpent
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, Situation, TransitionStore
 from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.spending import BudgetedEndpoint
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Call, Split, Transition
 
@@ -26,19 +26,14 @@ async def asked_endpoint(
     Raises:
         UserError: it is named wrongly, or gives no answer; nothing was run.
     """
-
-    def spent(cost_usd: float) -> None:
-        try:
-            reserved = budget.reserve(0, usd=None)
-        except BudgetSpent:
-            return  # the next call of each episode is refused by the budget itself
-        budget.settle(reserved, usd=cost_usd)
-
-    endpoint = open_endpoint(settings, on_cost=spent) if dreams else None
+    endpoint = open_endpoint(settings) if dreams else None
     try:
-        if endpoint is not None:
-            await check_endpoint(endpoint)
-        yield endpoint
+        if endpoint is None:
+            yield None
+        else:
+            budgeted = BudgetedEndpoint(endpoint, budget)
+            await check_endpoint(budgeted)
+            yield budgeted
     finally:
         if endpoint is not None:
             endpoint.close()

@@ -22,6 +22,7 @@ from dreamgym_kit.adapters.langgraph.isolation import own_graph
 from dreamgym_kit.adapters.langgraph.nested import hearing_nested_graphs
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.usage import UsageCounter
+from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
 from dreamgym_kit.dream.user import SimulatedUser, UserFailed, user_of
@@ -126,12 +127,13 @@ class LangGraphRunner:
             findings=findings,
             model_calls=usage.calls,
             tokens=usage.tokens,
-            cost_usd=usage.cost_usd,
+            cost_usd=usage.cost_usd + sum(spend.cost_usd for spend in session.spends.values()),
             attempt=attempt,
             started_at=started,
             elapsed_s=time.perf_counter() - clock,
             counts=dict(session.counts),
             final=final_state(course.values),
+            dream_spend=dict(sorted(session.spends.items())),
         )
 
     def _tell(self, episode: str, session: Session, findings: Sequence[Finding]) -> None:
@@ -186,7 +188,7 @@ class LangGraphRunner:
         try:
             with entered(session):
                 async with asyncio.timeout(self.settings.limits.seconds):
-                    await _follow(graph, task, config, course, user_of(task, self.chat))
+                    await _follow(graph, task, config, course, self._user(task, session))
         except asyncio.CancelledError:
             if session.stopped is None:
                 raise
@@ -197,6 +199,10 @@ class LangGraphRunner:
         if session.stopped is not None:
             course.stop, course.reason = _stop_of(session.stopped)
         return course
+
+    def _user(self, task: Task, session: Session) -> SimulatedUser | None:
+        chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
+        return user_of(task, chat)
 
     def _reconcile(self, session: Session, course: _Course) -> None:
         found = reconcile(
@@ -247,10 +253,10 @@ class LangGraphRunner:
     ) -> TwoJudgements | None:
         """Both judges' words; None where the checker did what it must not in a dream."""
         if outcome.real:
-            return await judge_twice(outcome, checker, self.second)
+            return await judge_twice(outcome, checker, self.second, session)
         token = current.set(session)  # what a checker does wrong is this episode's, nobody else's
         try:
-            return await judge_twice(outcome, checker, self.second)
+            return await judge_twice(outcome, checker, self.second, session)
         except EpisodeStop as stop:
             session.latch(str(stop))
             course.stop, course.reason = "violation", str(stop)

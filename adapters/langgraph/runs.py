@@ -167,6 +167,7 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
     }
     if settings.endpoint.urls and request.mode is Mode.DREAM:
         matters["endpoint_model"] = settings.endpoint.model
+        matters["endpoint_judge"] = settings.endpoint.judge
     if settings.faults and request.mode is Mode.DREAM:
         matters["faults"] = {
             pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
@@ -251,7 +252,7 @@ def _runner(
         events=events,
         experience=None if recording else with_model(_experience(request), chat, settings, request.store),
         chat=chat,
-        second=ModelJudge(chat) if chat is not None else None,
+        second=ModelJudge(chat) if chat is not None and settings.endpoint.judge else None,
         worlds=_worlds(settings, tasks),
         checkers=_checkers(settings, tasks),
         keep=keeper(request.store) if recording else None,

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.decision import SCHEMA, read_decision, render
 from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.grounds import Ground
@@ -117,7 +118,8 @@ class ReasonedExperience:
             seed=self._seed,
             affinity=f"{situation.world} {situation.task}",
         )
-        reply = await self._endpoint.chat(request)
+        counted = CountedEndpoint(self._endpoint, situation.account, "experience")
+        reply = await counted.chat(request)
         return reply.content, reply.finish_reason == "length"
 
     def _settled(self, answer: Answer) -> Answer:

@@ -19,8 +19,8 @@ from dreamgym_kit.dream.faults import Fault, FaultKind, FaultPlan, Occurrences, 
 from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
-from dreamgym_kit.ports import ExperienceModel, Situation
-from dreamgym_kit.vocabulary import Answer, Call, Provenance, Split, Transition, World
+from dreamgym_kit.ports import ChatReply, ExperienceModel, Situation
+from dreamgym_kit.vocabulary import Answer, Call, Provenance, Spend, Split, Transition, World
 
 Identity = tuple[str, str]
 """Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
@@ -71,6 +71,7 @@ class Session:
         self.violations: list[str] = []
         self.notes: list[str] = []
         self.counts: dict[str, int] = {}
+        self.spends: dict[str, Spend] = {}
         self.real_calls = 0
         self.held_call_ids: set[str] = set()
         self.held_without_id: Counter[str] = Counter()  # by tool: nodes often pass on arguments alone
@@ -101,6 +102,12 @@ class Session:
         """Count something worth telling (bad arguments, unknown tools)."""
         with self._lock:
             self.counts[what] = self.counts.get(what, 0) + by
+
+    def spent(self, part: str, reply: ChatReply) -> None:
+        """Charge a chat model's answer to a part of the dream."""
+        more = Spend(1, reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens, reply.cost_usd)
+        with self._lock:
+            self.spends[part] = self.spends.get(part, Spend()) + more
 
     def latch(self, why: str) -> GateRefused:
         """Keep that something real was about to run; nothing in this session runs any more."""
@@ -273,6 +280,7 @@ class Session:
             seen=self.ledger.seen(call, after, place),
             tool=self.policy.spec(call.tool),
             tenant=self.tenant,
+            account=self,
         )
 
     def _fault(self, call: Call, after: str) -> Fault | None:
@@ -314,6 +322,9 @@ class Session:
             )
         try:
             return await self._experience.answer(call, situation)
+        except EpisodeStop as stop:  # the dream's own model has spent the budget
+            self.stopped = self.stopped or stop
+            raise
         except Exception as error:  # noqa: BLE001  as itself, an agent would take it for the tool's own failure
             why = f"the experience model failed: {type(error).__name__}: {error}"
             return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)

@@ -21,7 +21,7 @@ _BAND = WIDTH - 4  # tasks on one line of the matrix
 _BANDS = 5
 _STEP = 10  # columns before a command to paste
 _TOOLS_NAMED = 5
-_TOLD = ("abstained",)  # counts that a line of their own tells
+_TOLD = ("abstained", "judges_agree", "judges_disagree")  # counts that a line of their own tells
 _LEGEND = "! anomaly x failure - undetermined . success"
 
 
@@ -71,7 +71,10 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     counts = [f"{count} {_words(what)}" for what, count in summary.counts.items() if what not in _TOLD]
     if counts:
         lines += _row("also", ", ".join(counts))
+    lines += _judges(summary, paint)
     lines += _row("cost", _cost(summary))
+    if summary.dream_spend:
+        lines += _row("dream cost", _dream_cost(summary))
     return "\n".join(lines)
 
 
@@ -139,6 +142,24 @@ def _cost(summary: Summary) -> str:
     told += [_count(summary.tokens, "token")] if summary.tokens else []
     told += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
     return ", ".join([*told, duration(summary.elapsed_s)])
+
+
+def _judges(summary: Summary, paint: Paint) -> list[str]:
+    agreed, differed = summary.judges
+    if not agreed + differed:
+        return []
+    told = f"a model beside the checker agreed {agreed} of {agreed + differed} times"
+    rows = _row("judges", told)
+    return [paint.yellow(row) for row in rows] if differed else rows
+
+
+def _dream_cost(summary: Summary) -> str:
+    parts = []
+    for part, spend in summary.dream_spend.items():
+        told = [_count(spend.calls, "answer"), _count(spend.tokens, "token")]
+        told += [f"USD {spend.cost_usd:.2f}"] if spend.cost_usd else []
+        parts.append(f"{one_line(part)} {', '.join(told)}")
+    return "; ".join(parts)
 
 
 def tool_table(summary: Summary, paint: Paint = PLAIN) -> str:

@@ -39,7 +39,7 @@ class BudgetSettings:
     """Hard limits of a whole run; None is no limit."""
 
     calls: int | None = None  # tool calls over all episodes
-    usd: float | None = None  # model spend, at the prices of `ModelSettings`
+    usd: float | None = None  # model spend, at the prices of `ModelSettings` and `EndpointSettings`
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ class EndpointSettings:
     max_output: int = 1024  # tokens of one answer ("..._tokens" would read as a secret)
     timeout_s: float = 60.0  # of one request, whatever it does in that time
     attempts: int = 3  # requests for one answer at most
+    judge: bool = True  # also judges episodes, beside the checker
     usd_per_million_input: float = 0.0
     usd_per_million_output: float = 0.0
 

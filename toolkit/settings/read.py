@@ -124,6 +124,9 @@ class _Reader:
             return kind(**self.record(kind, value, key))
         if get_origin(kind) is tuple:
             return self._texts(value, key)
+        if kind is bool:
+            self._want(isinstance(value, bool), key, "true or false", value)
+            return value
         if kind is Effect:
             return self._effect(value, key)
         if kind in (int, float):

@@ -43,7 +43,7 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("limits", "recursion"): "LangGraph's recursion_limit",
     ("budget",): "Hard limits of a whole run; none unless set.",
     ("budget", "calls"): "tool calls over all episodes",
-    ("budget", "usd"): "model spend, at the prices under [model]",
+    ("budget", "usd"): "model spend, at the prices under [model] and [endpoint]",
     ("guard",): "What the second wall lets through; your chat model's host belongs here.",
     ("guard", "allow_hosts"): '["api.openai.com", "localhost:8000"]',
     ("guard", "allow_paths"): "files or folders that may be written",
@@ -60,6 +60,7 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("endpoint", "max_output"): "tokens of one answer",
     ("endpoint", "timeout_s"): "of one request",
     ("endpoint", "attempts"): "requests for one answer at most",
+    ("endpoint", "judge"): "also judges each episode, beside the checker; false: does not",
     ("endpoint", "usd_per_million_input"): "tokens read",
     ("endpoint", "usd_per_million_output"): "tokens written",
 }
