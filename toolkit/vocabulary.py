@@ -85,6 +85,8 @@ class ToolSpec:
     source: str = "guessed"  # who said the effect: declared, decorator, framework, mcp, guessed
     reason: str = ""  # why it was guessed so, for the person who corrects it
     kind: str = "tool"  # tool, function or node
+    answer_schema: Mapping[str, JsonValue] = field(default_factory=dict)  # of its answers; {}: not declared
+    answer_form: str = "value"  # what that is a schema of (see `dream.answer_schema`)
 
 
 @dataclass(frozen=True, slots=True)

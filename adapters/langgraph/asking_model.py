@@ -1,9 +1,10 @@
 """The dream's own model in a run: opened, asked once before anything runs, put behind the recordings."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.reasoned import ReasonedExperience
@@ -15,6 +16,7 @@ from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Call, Split, Transition
 
 _EXAMPLES = 6
+_FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
 
 @asynccontextmanager
@@ -48,9 +50,11 @@ def with_model(
     """`first`, and behind it the model where there is one."""
     if chat is None:
         return first
+    recorded = RecordedAnswers(store) if store is not None else None
     reasoned = ReasonedExperience(
         chat,
-        retrieve=examples_of(store) if store is not None else None,
+        retrieve=recorded.examples if recorded is not None else None,
+        schemas=recorded.schema if recorded is not None else None,
         following=first.following if isinstance(first, ChainedExperience) else None,
         threshold=settings.simulate.threshold,
         max_tokens=settings.endpoint.max_output,
@@ -61,18 +65,34 @@ def with_model(
     return AskedLast(first, reasoned)
 
 
-def examples_of(store: TransitionStore) -> Callable[[Call, Situation], Sequence[Transition]]:
-    """The newest recordings of a call's tool, successes and failures, without the held-out ones."""
-    known: dict[tuple[str, str], list[Transition]] = {}
+class RecordedAnswers:
+    """What was recorded of each tool, without the held-out rows; each tool is read once."""
 
-    def retrieve(call: Call, situation: Situation) -> Sequence[Transition]:
+    def __init__(self, store: TransitionStore) -> None:
+        self._store = store
+        self._rows: dict[tuple[str, str], list[Transition]] = {}
+        self._schemas: dict[tuple[str, str], AnswerSchema | None] = {}
+
+    def examples(self, call: Call, situation: Situation) -> Sequence[Transition]:
+        """The newest recordings of a call's tool, successes and failures, none of the episode's own."""
+        rows = self._of(situation.tenant, call.tool)
+        good = [row for row in rows if row.answer.error is None and row.answer.update is None]
+        bad = [row for row in rows if row.answer.error is not None]
+        newest = [*reversed(good[-_EXAMPLES:]), *reversed(bad[-_EXAMPLES // 2 :])]
+        return [row for row in newest if row.episode != situation.episode]
+
+    def schema(self, call: Call, situation: Situation) -> AnswerSchema | None:
+        """The form of a tool's answers: declared, or as recorded."""
         key = (situation.tenant, call.tool)
-        if key not in known:
-            with egress.exempt():  # the buffer is the kit's own file
-                rows = [row for row in store.scan(tenant=key[0], tool=key[1]) if row.split is Split.TRAIN]
-            good = [row for row in rows if row.answer.error is None and row.answer.update is None]
-            bad = [row for row in rows if row.answer.error is not None]
-            known[key] = [*reversed(good[-_EXAMPLES:]), *reversed(bad[-_EXAMPLES // 2 :])]
-        return [row for row in known[key] if row.episode != situation.episode]
+        if key not in self._schemas:
+            answers = [row.answer for row in self._of(*key)[-_FORM_ROWS:]]
+            self._schemas[key] = schema_for(situation.tool, answers)
+        return self._schemas[key]
 
-    return retrieve
+    def _of(self, tenant: str, tool: str) -> list[Transition]:
+        key = (tenant, tool)
+        if key not in self._rows:
+            with egress.exempt():  # the buffer is the kit's own file
+                rows = self._store.scan(tenant=tenant, tool=tool)
+                self._rows[key] = [row for row in rows if row.split is Split.TRAIN]
+        return self._rows[key]

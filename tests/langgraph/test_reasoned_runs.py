@@ -21,7 +21,14 @@ from dreamgym_kit.vocabulary import Effect, Task
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}
 TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
-DECISION = {"reasoning": "", "outcome": "ok", "like": None, "leaves": [], "answer": "open", "error": ""}
+DECISION = {
+    "reasoning": "",
+    "outcome": "ok",
+    "like": None,
+    "leaves": [],
+    "answer": '{"order_id": "o1"}',
+    "error": "",
+}
 
 
 def say(body: dict) -> str:

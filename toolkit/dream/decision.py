@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from jsonschema import Draft202012Validator
 
+from dreamgym_kit.dream.answer_schema import AnswerSchema
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
@@ -106,8 +107,14 @@ def read_decision(text: str) -> Decision:
     )
 
 
-def render(decision: Decision, call: Call, tool: ToolSpec, examples: Sequence[Transition]) -> Answer:
-    """Make the answer that a decision means.
+def render(
+    decision: Decision,
+    call: Call,
+    tool: ToolSpec,
+    examples: Sequence[Transition],
+    form: AnswerSchema | None = None,
+) -> Answer:
+    """Make the answer that a decision means; `form` says what the tool's answers look like.
 
     Raises:
         NotJson: it points at what is not there or changes what this tool cannot; for one repair.
@@ -129,19 +136,22 @@ def render(decision: Decision, call: Call, tool: ToolSpec, examples: Sequence[Tr
         }
         for change in decision.changes
     )
+    artifact: JsonValue = None
     if example is None:
         if decision.answer is None:
             raise NotJson("answer: without an example to be like, the whole answer has to stand here")
-        content: JsonValue = _parsed(decision.answer, examples)
+        content: JsonValue = _parsed(decision.answer, examples, form)
         support = _CEILING["whole"] * decision.confidence
     elif example.answer.error is not None or example.answer.update is not None:
         raise NotJson(f"like: example {decision.like} is no plain successful answer")
     else:
-        form = _carried(example.answer.content, _replacements(example.call, call))
-        content = _filled(form, decision.leaves, call)
+        carried = _carried(example.answer.content, _replacements(example.call, call))
+        content = _filled(carried, decision.leaves, call)
+        artifact = _artifact(example.answer, content)
         support = _CEILING["template"] * decision.confidence
     return Answer(
         content=content,
+        artifact=artifact,
         provenance=Provenance.REASONED,
         support=support,
         cites=(example.id,) if example is not None else (),
@@ -226,8 +236,15 @@ def _carried(form: JsonValue, replacements: Mapping[str, str]) -> JsonValue:
 def _put(content: JsonValue, path: str, value: JsonValue) -> None:
     """Replace one leaf that exists and keeps its kind; forms do not grow by it."""
     here, parts = content, path.split(".")
+    holder: JsonValue = None
+    held: str | int = ""
     for number, part in enumerate(parts):
         key: str | int = int(part) if isinstance(here, list) and part.isdecimal() else part
+        inner = _as_object(here) if isinstance(here, str) and number else None
+        if inner is not None:  # text that holds JSON, as MCP servers send it
+            _put(inner, ".".join(parts[number:]), value)
+            holder[held] = json.dumps(inner, ensure_ascii=False)
+            return
         known = key in here if isinstance(here, dict) else isinstance(key, int) and _within(here, key)
         if not known:
             raise NotJson(f"leaves: the example has no '{path}'")
@@ -236,7 +253,7 @@ def _put(content: JsonValue, path: str, value: JsonValue) -> None:
                 raise NotJson(f"leaves: '{path}' is a {type(here[key]).__name__} in the example")
             here[key] = value
         else:
-            here = here[key]
+            holder, held, here = here, key, here[key]
 
 
 def _within(here: JsonValue, index: int) -> bool:
@@ -263,8 +280,33 @@ def _argument(value: JsonValue, call: Call) -> JsonValue:
     return value
 
 
-def _parsed(text: str, examples: Sequence[Transition]) -> JsonValue:
-    """A whole answer as the tool gives its answers: an object where its examples are objects."""
+def _artifact(example: Answer, content: JsonValue) -> JsonValue:
+    """What stands beside a content: an MCP tool's structured form of it, else as the example has it."""
+    beside = copy.deepcopy(example.artifact)
+    if not isinstance(beside, dict) or "structured_content" not in beside:
+        return beside
+    before, after = _only_text(example.content), _only_text(content)
+    if before is not None and beside["structured_content"] == before:
+        return {**beside, "structured_content": after}
+    if beside["structured_content"] == {"result": before}:
+        return {**beside, "structured_content": {"result": after}}
+    return beside
+
+
+def _only_text(content: JsonValue) -> JsonValue:
+    """The value that a single block of text spells; the text itself where it is no JSON object or list."""
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        content = content[0].get("text")
+    if not isinstance(content, str):
+        return content
+    inner = _as_object(content)
+    return content if inner is None else inner
+
+
+def _parsed(text: str, examples: Sequence[Transition], form: AnswerSchema | None) -> JsonValue:
+    """A whole answer as the tool gives its answers: an object where its examples or its form are objects."""
+    if form is not None and form.wants_object:
+        return read_json(text)
     if any(isinstance(one.answer.content, (dict, list)) for one in examples if one.answer.error is None):
         return read_json(text)
     return text

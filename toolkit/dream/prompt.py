@@ -11,6 +11,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
+from dreamgym_kit.dream.answer_schema import AnswerSchema
 from dreamgym_kit.dream.decision import MAX_CHANGES, SCHEMA
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatMessage, Situation
@@ -48,6 +49,7 @@ def messages_for(
     situation: Situation,
     examples: Sequence[Transition],
     state: Mapping[str, JsonValue],
+    form: AnswerSchema | None = None,
     *,
     draw: Callable[[], str] = lambda: secrets.token_hex(8),
 ) -> list[ChatMessage]:
@@ -58,12 +60,14 @@ def messages_for(
         situation: where the call stands.
         examples: retrieved transitions, the best first.
         state: facts that code knows of this world, by name.
+        form: what the tool's answers look like.
         draw: makes a mark; tests give their own.
     """
     tool = situation.tool
     described = {"name": tool.name, "effect": tool.effect, "args": dict(tool.args_schema)}
+    looks = {"answers": dict(form.schema)} if form is not None and form.form != "seen" else {}
     steady = [
-        ("tool", _spell({**described, "description": tool.description})),
+        ("tool", _spell({**described, **looks, "description": tool.description})),
         ("task", _spell({"task": situation.task, "world": str(situation.world)})),
     ]
     listed = "\n".join(_step(number, one) for number, one in enumerate(examples, start=1))

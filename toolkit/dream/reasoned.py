@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.decision import SCHEMA, read_decision, render
 from dreamgym_kit.dream.following import Following
@@ -21,7 +22,15 @@ from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition
 
 Retrieve = Callable[[Call, Situation], Sequence[Transition]]
 """Gives like transitions, the best first; never of the episode itself or of a held-out split."""
+Schemas = Callable[[Call, Situation], AnswerSchema | None]
+"""Gives the form of a tool's answers, None where nobody knows it."""
 _KEPT = 20_000  # decisions
+_UNUSABLE = "the model's decision could not be used, and neither could its correction"
+_SHOWN = 300  # characters of an unusable decision that are kept for the report
+
+
+class OffSchema(NotJson):
+    """An answer that has not the form of the tool's answers."""
 
 
 class ReasonedExperience:
@@ -32,6 +41,7 @@ class ReasonedExperience:
         retrieve: examples for a call; none by default, and then the model writes whole answers.
         following: the state that answers have to agree with, and that they become part of; by default one
             that knows only what is told in the dream.
+        schemas: the form that answers have to have; by default what the tool declares.
         threshold: support below which it abstains, 0..1.
         max_tokens: of one decision.
         seed: sent along, and part of the memo's key.
@@ -47,6 +57,7 @@ class ReasonedExperience:
         *,
         retrieve: Retrieve | None = None,
         following: Following | None = None,
+        schemas: Schemas | None = None,
         threshold: float = 0.0,
         max_tokens: int = 1024,
         seed: int = 0,
@@ -55,6 +66,7 @@ class ReasonedExperience:
     ) -> None:
         self._endpoint = endpoint
         self._retrieve = retrieve
+        self._schemas = schemas or _as_declared
         self._following = following or Following(_no_recordings)
         self._threshold = threshold
         self._max_tokens = max_tokens
@@ -80,8 +92,8 @@ class ReasonedExperience:
             answer = await self._decide(call, situation, ground)
         except EndpointError as error:  # not kept: a later call may be luckier
             return _abstain(f"the dream's model gave no answer: {error}")
-        if answer is None:
-            return _abstain("the model's decision could not be used, and neither could its correction")
+        if answer.abstained and answer.why.startswith(_UNUSABLE):
+            return answer  # not kept either
         with self._lock:
             # a sibling may have been told something else meanwhile: the first answer holds for all
             kept = self._memo.setdefault(key, answer)
@@ -89,23 +101,32 @@ class ReasonedExperience:
                 self._memo.popitem(last=False)
         return kept
 
-    async def _decide(self, call: Call, situation: Situation, ground: Ground) -> Answer | None:
+    async def _decide(self, call: Call, situation: Situation, ground: Ground) -> Answer:
         examples = tuple(self._retrieve(call, situation)) if self._retrieve is not None else ()
-        messages = messages_for(call, situation, examples, ground.facts)
+        form = self._schemas(call, situation)
+        messages = messages_for(call, situation, examples, ground.facts, form)
         self.asked += 1
+        wrong, said = NotJson("nothing was said"), ""
         for attempt in range(2):
             said, cut = await self._ask(messages, situation)
             try:
                 if cut:
                     raise NotJson("it was cut off at its largest length; be brief")
                 decision = read_decision(said)
-                answer = render(decision, call, situation.tool, examples)
-                return self._settled(ground.settle(answer, decision, examples))
+                answer = render(decision, call, situation.tool, examples, form)
+                answer = ground.settle(answer, decision, examples)
+                broken = form.breaks(answer) if form is not None else None
+                if broken is not None:
+                    raise OffSchema(f"the answer has not the form of {call.tool}'s answers: {broken}")
+                return self._settled(answer)
             except NotJson as error:
+                wrong = error
                 self.repaired += attempt == 0
                 messages = [*messages, *repair(said, str(error))]
         self.unusable += 1
-        return None
+        if situation.account is not None:
+            situation.account.count("off_schema" if isinstance(wrong, OffSchema) else "unusable_decisions")
+        return _abstain(f"{_UNUSABLE}: {wrong} (it said: {' '.join(said.split())[:_SHOWN]})")
 
     async def _ask(self, messages: Sequence[ChatMessage], situation: Situation) -> tuple[str, bool]:
         request = ChatRequest(
@@ -128,6 +149,10 @@ class ReasonedExperience:
                 f"the model is not sure enough (support {answer.support:.2f} of {self._threshold:.2f})"
             )
         return answer
+
+
+def _as_declared(call: Call, situation: Situation) -> AnswerSchema | None:  # noqa: ARG001
+    return schema_for(situation.tool, ())
 
 
 def _no_recordings(tenant: str) -> tuple[Transition, ...]:  # noqa: ARG001  the form that is asked for
