@@ -1,19 +1,24 @@
 """The dream's own model in a run: opened, asked once before anything runs, put behind the recordings."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.dream.reasoned_support import ReasonedSupport
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, Situation, TransitionStore
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.spending import BudgetedEndpoint
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Call, Split, Transition
+
+Rows = Callable[[str, str], Iterable[Transition]]
+"""Gives what was recorded of a tenant's tool, in the order recorded."""
 
 _EXAMPLES = 6
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from
@@ -46,30 +51,51 @@ def with_model(
     chat: ChatEndpoint | None,
     settings: Settings,
     store: TransitionStore | None,
+    support: ReasonedSupport | None = None,
 ) -> ExperienceModel | None:
-    """`first`, and behind it the model where there is one."""
+    """`first`, and behind it the model where there is one; `support`: what its confidence is worth."""
     if chat is None:
         return first
-    recorded = RecordedAnswers(store) if store is not None else None
-    reasoned = ReasonedExperience(
+
+    def rows(tenant: str, tool: str) -> list[Transition]:
+        if store is None:
+            return []
+        with egress.exempt():  # the buffer is the kit's own file
+            return list(store.scan(tenant=tenant, tool=tool))
+
+    following = first.following if isinstance(first, ChainedExperience) else None
+    return AskedLast(first, reasoned_over(rows, chat, settings, following=following, support=support))
+
+
+def reasoned_over(
+    rows: Rows,
+    chat: ChatEndpoint,
+    settings: Settings,
+    *,
+    following: Following | None = None,
+    support: ReasonedSupport | None = None,
+) -> ReasonedExperience:
+    """The model's side as settings have it, with examples and forms from recordings."""
+    recorded = RecordedAnswers(rows)
+    return ReasonedExperience(
         chat,
-        retrieve=recorded.examples if recorded is not None else None,
-        schemas=recorded.schema if recorded is not None else None,
-        following=first.following if isinstance(first, ChainedExperience) else None,
+        retrieve=recorded.examples,
+        schemas=recorded.schema,
+        following=following,
+        support=support,
         threshold=settings.simulate.threshold,
         max_tokens=settings.endpoint.max_output,
         temperature=settings.endpoint.temperature,
         top_p=settings.endpoint.top_p,
         seed=settings.simulate.seed,
     )
-    return AskedLast(first, reasoned)
 
 
 class RecordedAnswers:
     """What was recorded of each tool, without the held-out rows; each tool is read once."""
 
-    def __init__(self, store: TransitionStore) -> None:
-        self._store = store
+    def __init__(self, rows: Rows) -> None:
+        self._read = rows
         self._rows: dict[tuple[str, str], list[Transition]] = {}
         self._schemas: dict[tuple[str, str], AnswerSchema | None] = {}
 
@@ -92,7 +118,5 @@ class RecordedAnswers:
     def _of(self, tenant: str, tool: str) -> list[Transition]:
         key = (tenant, tool)
         if key not in self._rows:
-            with egress.exempt():  # the buffer is the kit's own file
-                rows = self._store.scan(tenant=tenant, tool=tool)
-                self._rows[key] = [row for row in rows if row.split is Split.TRAIN]
+            self._rows[key] = [row for row in self._read(tenant, tool) if row.split is Split.TRAIN]
         return self._rows[key]

@@ -18,6 +18,7 @@ from typing import Any
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint, with_model
+from dreamgym_kit.adapters.langgraph.calibrating import held_out_trials
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
@@ -26,6 +27,7 @@ from dreamgym_kit.adapters.langgraph.loading import load_object, open_graph
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
+from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
 from dreamgym_kit.gate import egress
@@ -38,6 +40,7 @@ from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory, new_run
+from dreamgym_kit.rollout.spending import RunAccount
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
@@ -105,7 +108,11 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         _count_earlier(directory, budget, tally)
         dreams = request.mode is Mode.DREAM
         chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
-        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat)
+        account = RunAccount()
+        trials = await held_out_trials(directory, request.store, chat, settings, facts.specs(), account)
+        tally.charge("calibration", account.spend)
+        support = learn_support(trials)
+        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, support)
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -126,7 +133,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        summary = _finish(directory, request, totals, tally)
+        summary = _finish(directory, request, totals, tally, support)
         heard.emit("run_finished", directory=str(directory.path))
         return RunResult(
             directory=directory.path,
@@ -168,6 +175,7 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
     if settings.endpoint.urls and request.mode is Mode.DREAM:
         matters["endpoint_model"] = settings.endpoint.model
         matters["endpoint_judge"] = settings.endpoint.judge
+        matters["endpoint_calibrate"] = settings.endpoint.calibrate
     if settings.faults and request.mode is Mode.DREAM:
         matters["faults"] = {
             pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
@@ -240,6 +248,7 @@ def _runner(
     directory: RunDirectory,
     budget: RunBudget,
     chat: ChatEndpoint | None,
+    support: ReasonedSupport,
 ) -> LangGraphRunner:
     settings = request.settings
     recording = request.mode is Mode.RECORD
@@ -250,7 +259,9 @@ def _runner(
         settings=settings,
         budget=budget,
         events=events,
-        experience=None if recording else with_model(_experience(request), chat, settings, request.store),
+        experience=None
+        if recording
+        else with_model(_experience(request), chat, settings, request.store, support),
         chat=chat,
         second=ModelJudge(chat) if chat is not None and settings.endpoint.judge else None,
         worlds=_worlds(settings, tasks),
@@ -347,8 +358,10 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
     ]
 
 
-def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals, tally: Tally) -> Summary:
-    manifest = {
+def _finish(
+    directory: RunDirectory, request: RunRequest, totals: RunTotals, tally: Tally, support: ReasonedSupport
+) -> Summary:
+    manifest: dict[str, Any] = {
         "mode": request.mode.value,
         "run": directory.manifest.run,
         "graph": _name(request.graph),
@@ -357,6 +370,8 @@ def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals, tal
         "stopped": totals.stopped,
         "strays": list(PROCESS.strays),
     }
+    if support.rows:
+        manifest["reasoned_support"] = support.table()
     summary = tally.summary(manifest)
     with egress.exempt():
         directory.write_report(summary.to_json())

@@ -86,6 +86,13 @@ def test_a_declaration_that_recordings_break_is_not_believed() -> None:
     assert schema.source == "recordings"
 
 
+def test_a_declaration_that_says_little_is_held_together_with_the_recordings() -> None:
+    schema = schema_for(tool({"type": "object"}), [Answer({"id": f"o{n}"}) for n in range(6)])
+    assert schema is not None
+    assert schema.breaks(Answer({})) == "the whole: 'id' is a required property"
+    assert schema.breaks(Answer({"id": "a", "note": "declared tools may have more"})) is None
+
+
 def test_failures_and_updates_have_no_form() -> None:
     assert declared(ORDER).breaks(Answer(error="gone")) is None
     assert declared(ORDER).breaks(Answer(update={"a": 1})) is None

@@ -7,7 +7,9 @@ import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 
 from dreamgym_kit.adapters.langgraph.runs import RunRequest, run
+from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.model import (
@@ -17,16 +19,17 @@ from dreamgym_kit.settings.model import (
     SimulateSettings,
     ToolSettings,
 )
-from dreamgym_kit.vocabulary import Effect, Task
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Task, Transition, World
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}
 TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
+ANSWER = '{"order_id": "o1", "status": "open"}'
 DECISION = {
     "reasoning": "",
     "outcome": "ok",
     "like": None,
     "leaves": [],
-    "answer": '{"order_id": "o1"}',
+    "answer": ANSWER,
     "error": "",
 }
 
@@ -92,6 +95,37 @@ async def test_the_judging_model_can_be_left_out(project) -> None:
         result = await dry_run(project.write(), server.url, judge=False)
     assert not any("judge whether" in body["messages"][0]["content"] for body in server.requests)
     assert result.summary.undetermined == 3
+
+
+async def test_a_run_asks_held_out_recordings_first_and_only_once(project) -> None:
+    rows = [
+        Transition(
+            Call("get_order", {"order_id": f"o{world}"}),
+            Answer({"order_id": f"o{world}", "status": f"s{world}"}),
+            *(Effect.READ, f"e{world}", 1, World("w", world)),
+        )
+        for world in range(8)
+    ]
+    store = MemoryStore()
+    store.put(rows)
+    spec, trials = project.write(), []
+    with serving(FaultyEndpointDouble(content=say)) as server:
+        endpoint = EndpointSettings(urls=(server.url,), model="m", judge=False, usd_per_million_input=10.0)
+        settings = Settings(tools=EFFECTS, endpoint=endpoint)
+        request = RunRequest(graph=spec, tasks=[TASK], settings=settings, store=store)
+        result = await run(request, events=NoEvents())
+        asked = len(server.requests)
+        trials = RunDirectory.open(result.directory).read_trials()
+        again = await run(replace(request, directory=result.directory, resume=True), events=NoEvents())
+    assert trials is not None
+    assert [(one.form, one.exact) for one in trials] == [("whole", False)] * 2
+    assert result.summary.dream_spend["calibration"].calls == 2
+    table = result.summary.to_json()["manifest"]["reasoned_support"]
+    assert [(row["form"], row["right"], row["tried"]) for row in table] == [("whole", 0, 2)]
+    assert "  reasoned    the model was right in 0 of 2 held-out calls\n" in render_run(result.summary)
+    assert len(server.requests) == asked + 1  # whether the server answers at all
+    assert again.summary.to_json()["manifest"]["reasoned_support"] == table
+    assert "support 0.32 of 0.50" in result.summary.episodes[0].reason
 
 
 async def test_a_run_whose_model_cannot_be_asked_does_not_begin(project) -> None:

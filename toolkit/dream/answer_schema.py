@@ -8,7 +8,7 @@ references that lead outside of them are never followed, their regular expressio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -38,11 +38,13 @@ class AnswerSchema:
         form: "value" (the content), "structured" (an MCP tool's structured content), "text" (fields that
             stand in a text as name=value) or "seen" (the observation that rules see).
         source: who said so: "declared" or "recordings".
+        also: what recordings say beside a declaration, which may say little ("a dict").
     """
 
     schema: Mapping[str, JsonValue]
     form: str
     source: str
+    also: "AnswerSchema | None" = None
 
     @property
     def wants_object(self) -> bool:
@@ -57,6 +59,9 @@ class AnswerSchema:
         """What is wrong with an answer, with its place; None where nothing is, and for failures."""
         if answer.error is not None or answer.update is not None:
             return None
+        return self._wrong(answer) or (self.also.breaks(answer) if self.also is not None else None)
+
+    def _wrong(self, answer: Answer) -> str | None:
         if self.form == "text":
             return _missing_names(self.schema, answer.content)
         if self.form == "structured":
@@ -70,17 +75,19 @@ class AnswerSchema:
 def schema_for(tool: ToolSpec, recorded: Sequence[Answer]) -> AnswerSchema | None:
     """The form of a tool's answers: declared where no recording breaks it, else as recorded, else None."""
     declared = _declared(tool)
-    if declared is not None and not any(declared.breaks(answer) for answer in recorded):
-        return declared
+    if declared is not None and any(declared.breaks(answer) for answer in recorded):
+        declared = None
     good = [answer for answer in recorded if answer.error is None and answer.update is None]
     if len(good) < _LEAST:
-        return None
-    return AnswerSchema(infer([observation(answer) for answer in good]), "seen", "recordings")
+        return declared
+    inferred = infer([observation(answer) for answer in good], closed=declared is None)
+    as_recorded = AnswerSchema(inferred, "seen", "recordings")
+    return as_recorded if declared is None else replace(declared, also=as_recorded)
 
 
-def infer(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
-    """A JSON schema that all these values fit, no wider than they show."""
-    return _inferred(list(values), _DEEP)
+def infer(values: Sequence[JsonValue], *, closed: bool = True) -> dict[str, JsonValue]:
+    """A JSON schema that all these values fit; `closed`: records that never had another key have none."""
+    return _inferred(list(values), _DEEP, closed=closed)
 
 
 def _declared(tool: ToolSpec) -> AnswerSchema | None:
@@ -137,7 +144,7 @@ def _missing_names(schema: Mapping[str, JsonValue], content: JsonValue) -> str |
     return None
 
 
-def _inferred(values: list[JsonValue], depth: int) -> dict[str, JsonValue]:
+def _inferred(values: list[JsonValue], depth: int, *, closed: bool) -> dict[str, JsonValue]:
     kinds = sorted({_kind(value) for value in values})
     if depth == 0 or not kinds:
         return {}
@@ -145,25 +152,26 @@ def _inferred(values: list[JsonValue], depth: int) -> dict[str, JsonValue]:
         kinds.remove("integer")
     schema: dict[str, JsonValue] = {"type": kinds[0] if len(kinds) == 1 else kinds}
     if "object" in kinds:
-        schema |= _of_objects([value for value in values if isinstance(value, dict)], depth)
+        schema |= _of_objects([value for value in values if isinstance(value, dict)], depth, closed=closed)
     if "array" in kinds:
         items = [item for value in values if isinstance(value, list) for item in value]
         if items:
-            schema["items"] = _inferred(items, depth - 1)
+            schema["items"] = _inferred(items, depth - 1, closed=closed)
     return schema
 
 
-def _of_objects(values: list[dict[str, JsonValue]], depth: int) -> dict[str, JsonValue]:
+def _of_objects(values: list[dict[str, JsonValue]], depth: int, *, closed: bool) -> dict[str, JsonValue]:
     names = list(dict.fromkeys(name for value in values for name in value))
     in_all = [name for name in names if all(name in value for value in values)]
     if len(names) > _MOST_KEYS or (len(values) >= _LEAST and len(names) > 1 and not in_all):
         every = [item for value in values for item in value.values()]
-        return {"additionalProperties": _inferred(every, depth - 1)}
+        return {"additionalProperties": _inferred(every, depth - 1, closed=closed)}
     properties = {
-        name: _inferred([value[name] for value in values if name in value], depth - 1) for name in names
+        name: _inferred([value[name] for value in values if name in value], depth - 1, closed=closed)
+        for name in names
     }
     found: dict[str, JsonValue] = {"properties": properties, "required": in_all}
-    if len(values) >= _SURE_OF_KEYS:
+    if closed and len(values) >= _SURE_OF_KEYS:
         found["additionalProperties"] = False
     return found
 

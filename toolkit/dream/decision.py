@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from jsonschema import Draft202012Validator
 
 from dreamgym_kit.dream.answer_schema import AnswerSchema
+from dreamgym_kit.dream.reasoned_support import CEILING
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
@@ -23,8 +24,6 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, 
 MAX_CHANGES = 2
 """Changed facts of one call; models get more than that wrong nearly always (arXiv 2605.07247)."""
 _MAX_ANSWER = 20_000  # characters of what a decision may hold
-_CEILING = {"template": 0.8, "whole": 0.5}
-"""Most support that an answer can claim by its form; a calibration over recordings may map it further."""
 _LEAF_TYPES = ["string", "number", "boolean", "null"]
 
 
@@ -107,6 +106,12 @@ def read_decision(text: str) -> Decision:
     )
 
 
+def form_of(decision: Decision) -> str:
+    """The form of a decision, by which its support is known."""
+    form = "whole" if decision.like is None else "template"
+    return f"{form}_failure" if decision.outcome == "error" else form
+
+
 def render(
     decision: Decision,
     call: Call,
@@ -141,19 +146,17 @@ def render(
         if decision.answer is None:
             raise NotJson("answer: without an example to be like, the whole answer has to stand here")
         content: JsonValue = _parsed(decision.answer, examples, form)
-        support = _CEILING["whole"] * decision.confidence
     elif example.answer.error is not None or example.answer.update is not None:
         raise NotJson(f"like: example {decision.like} is no plain successful answer")
     else:
         carried = _carried(example.answer.content, _replacements(example.call, call))
         content = _filled(carried, decision.leaves, call)
         artifact = _artifact(example.answer, content)
-        support = _CEILING["template"] * decision.confidence
     return Answer(
         content=content,
         artifact=artifact,
         provenance=Provenance.REASONED,
-        support=support,
+        support=CEILING[form_of(decision)] * decision.confidence,
         cites=(example.id,) if example is not None else (),
         changes=changes,
     )
@@ -168,12 +171,11 @@ def _failure(decision: Decision, tool: ToolSpec, example: Transition | None) -> 
     text = decision.error.strip() or (example.answer.error if example is not None else "") or ""
     if not text:
         raise NotJson("error: the tool's message is missing")
-    form = "template" if example is not None else "whole"
     return Answer(
         error=text[:1000],
         error_type=(example.answer.error_type if example is not None else None) or "ToolException",
         provenance=Provenance.REASONED,
-        support=_CEILING[form] * decision.confidence,
+        support=CEILING[form_of(decision)] * decision.confidence,
         cites=(example.id,) if example is not None else (),
         why=f"reasoned for a {Effect(tool.effect)} tool",
     )

@@ -94,10 +94,14 @@ def fenced(parts: Sequence[tuple[str, JsonValue]]) -> str:
 
 
 def repair(said: str, wrong: str) -> list[ChatMessage]:
-    """What follows a decision that could not be used."""
+    """What follows a decision that could not be used; the reason may quote data, so it is fenced too."""
+    reason = " ".join(wrong.split())[:_MAX_PART]
+    mark = _mark([reason], lambda: secrets.token_hex(8))
+    told = f"That cannot be used. Why, as data between lines of the mark {mark}:"
+    asked = "Send the corrected JSON object only."
     return [
         ChatMessage("assistant", said[:_MAX_PART]),
-        ChatMessage("user", f"That cannot be used: {wrong}. Send the corrected JSON object only."),
+        ChatMessage("user", f"{told}\n{_fence(mark, 'reason', reason)}\n{asked}"),
     ]
 
 

@@ -8,14 +8,17 @@ answers: the decision is kept by world, seed, state and call, which siblings sha
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.asking import CountedEndpoint
-from dreamgym_kit.dream.decision import SCHEMA, read_decision, render
+from dreamgym_kit.dream.decision import SCHEMA, form_of, read_decision, render
 from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.grounds import Ground
 from dreamgym_kit.dream.prompt import messages_for, repair
+from dreamgym_kit.dream.reasoned_support import ReasonedSupport
 from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest, Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition
@@ -27,6 +30,14 @@ Schemas = Callable[[Call, Situation], AnswerSchema | None]
 _KEPT = 20_000  # decisions
 _UNUSABLE = "the model's decision could not be used, and neither could its correction"
 _SHOWN = 300  # characters of an unusable decision that are kept for the report
+
+
+class Decided(NamedTuple):
+    """An answer, and what its support hangs on."""
+
+    answer: Answer
+    form: str  # see `reasoned_support`
+    confidence: float
 
 
 class OffSchema(NotJson):
@@ -42,6 +53,7 @@ class ReasonedExperience:
         following: the state that answers have to agree with, and that they become part of; by default one
             that knows only what is told in the dream.
         schemas: the form that answers have to have; by default what the tool declares.
+        support: what a confidence is worth; by default it is believed up to the ceiling of its form.
         threshold: support below which it abstains, 0..1.
         max_tokens: of one decision.
         seed: sent along, and part of the memo's key.
@@ -58,6 +70,7 @@ class ReasonedExperience:
         retrieve: Retrieve | None = None,
         following: Following | None = None,
         schemas: Schemas | None = None,
+        support: ReasonedSupport | None = None,
         threshold: float = 0.0,
         max_tokens: int = 1024,
         seed: int = 0,
@@ -68,6 +81,7 @@ class ReasonedExperience:
         self._retrieve = retrieve
         self._schemas = schemas or _as_declared
         self._following = following or Following(_no_recordings)
+        self._support = support or ReasonedSupport()
         self._threshold = threshold
         self._max_tokens = max_tokens
         self._seed = seed
@@ -89,7 +103,7 @@ class ReasonedExperience:
         if ground.held is not None:
             return ground.held
         try:
-            answer = await self._decide(call, situation, ground)
+            answer = self._settled(await self._decide(call, situation, ground))
         except EndpointError as error:  # not kept: a later call may be luckier
             return _abstain(f"the dream's model gave no answer: {error}")
         if answer.abstained and answer.why.startswith(_UNUSABLE):
@@ -101,7 +115,14 @@ class ReasonedExperience:
                 self._memo.popitem(last=False)
         return kept
 
-    async def _decide(self, call: Call, situation: Situation, ground: Ground) -> Answer:
+    async def decide(self, call: Call, situation: Situation) -> Decided | None:
+        """The model's decision whatever its support, nothing kept; None where the endpoint fails."""
+        try:
+            return await self._decide(call, situation, Ground(self._following, call, situation))
+        except EndpointError:
+            return None
+
+    async def _decide(self, call: Call, situation: Situation, ground: Ground) -> Decided:
         examples = tuple(self._retrieve(call, situation)) if self._retrieve is not None else ()
         form = self._schemas(call, situation)
         messages = messages_for(call, situation, examples, ground.facts, form)
@@ -118,7 +139,7 @@ class ReasonedExperience:
                 broken = form.breaks(answer) if form is not None else None
                 if broken is not None:
                     raise OffSchema(f"the answer has not the form of {call.tool}'s answers: {broken}")
-                return self._settled(answer)
+                return Decided(answer, form_of(decision), decision.confidence)
             except NotJson as error:
                 wrong = error
                 self.repaired += attempt == 0
@@ -126,7 +147,8 @@ class ReasonedExperience:
         self.unusable += 1
         if situation.account is not None:
             situation.account.count("off_schema" if isinstance(wrong, OffSchema) else "unusable_decisions")
-        return _abstain(f"{_UNUSABLE}: {wrong} (it said: {' '.join(said.split())[:_SHOWN]})")
+        why = f"{_UNUSABLE}: {wrong} (it said: {' '.join(said.split())[:_SHOWN]})"
+        return Decided(_abstain(why), "whole", 0.0)
 
     async def _ask(self, messages: Sequence[ChatMessage], situation: Situation) -> tuple[str, bool]:
         request = ChatRequest(
@@ -143,12 +165,13 @@ class ReasonedExperience:
         reply = await counted.chat(request)
         return reply.content, reply.finish_reason == "length"
 
-    def _settled(self, answer: Answer) -> Answer:
-        if not answer.abstained and answer.support < self._threshold:
-            return _abstain(
-                f"the model is not sure enough (support {answer.support:.2f} of {self._threshold:.2f})"
-            )
-        return answer
+    def _settled(self, decided: Decided) -> Answer:
+        if decided.answer.abstained:
+            return decided.answer
+        support = round(self._support.support(decided.form, decided.confidence), 4)
+        if support < self._threshold:
+            return _abstain(f"the model is not sure enough (support {support:.2f} of {self._threshold:.2f})")
+        return replace(decided.answer, support=support)
 
 
 def _as_declared(call: Call, situation: Situation) -> AnswerSchema | None:  # noqa: ARG001

@@ -89,6 +89,12 @@ class Tally:
         self.last = max(self.last, episode.started_at + episode.elapsed_s)
         self.lines.append(_line(episode))
 
+    def charge(self, part: str, spend: Spend) -> None:
+        """Count what a part of the run cost that belongs to no episode."""
+        if spend.calls:
+            self.costs.append(spend.cost_usd)
+            self.spends.setdefault(part, []).append(spend)
+
     def _call(self, step: Transition) -> None:
         tool = self.tools.setdefault(step.call.tool, _ToolTally(step.effect))
         tool.calls += 1

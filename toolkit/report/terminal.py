@@ -67,6 +67,7 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     lines += _row("did" if summary.recorded else "would have", _changes(summary))
     if not summary.recorded:
         lines += _row("trust", _trust(summary))
+        lines += _reasoned(summary)
     lines += _real(summary, paint)
     counts = [f"{count} {_words(what)}" for what, count in summary.counts.items() if what not in _TOLD]
     if counts:
@@ -122,6 +123,16 @@ def _trust(summary: Summary) -> str:
     if weakest is not None:
         told += f"; weakest: {one_line(weakest.name)} ({weakest.grounded} of {weakest.dreamt})"
     return told
+
+
+def _reasoned(summary: Summary) -> list[str]:
+    """What the dream's model was worth on held-out recordings, where it was asked."""
+    tried = summary.fact("reasoned_support")
+    if not isinstance(tried, list) or not tried:
+        return []
+    right = sum(row["right"] for row in tried)
+    count = sum(row["tried"] for row in tried)
+    return _row("reasoned", f"the model was right in {right} of {count} held-out calls")
 
 
 def _real(summary: Summary, paint: Paint) -> list[str]:

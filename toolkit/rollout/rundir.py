@@ -3,6 +3,7 @@
     manifest.json   what the run is              written first, atomically, never changed
     episodes.jsonl  its finished episodes        `journal`
     events.jsonl    what happened, as it did     `events`
+    trials.json     held-out calls that the dream's model was asked, where it was; written once, atomically
     report.json     what came out                written at the end, atomically
     lock            held while somebody writes   `lock`
 
@@ -12,17 +13,19 @@ directory itself is used only where it is plain; any other becomes a digest.
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Self
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.reasoned_support import CEILING, ReasonedTrial
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.events import EventLog
+from dreamgym_kit.rollout.fields import Fields, items, number, text, truth
 from dreamgym_kit.rollout.files import read_whole, refused, write_atomically
 from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.lock import RunLock
@@ -37,6 +40,7 @@ from dreamgym_kit.rollout.manifest import (
 MANIFEST = "manifest.json"
 EPISODES = "episodes.jsonl"
 EVENTS = "events.jsonl"
+TRIALS = "trials.json"
 REPORT = "report.json"
 LOCK = "lock"
 
@@ -134,6 +138,27 @@ class RunDirectory:
         """The report, None while the run has none."""
         return _read_object(self.path / REPORT)
 
+    def write_trials(self, trials: Sequence[ReasonedTrial]) -> None:
+        """Keep how the dream's model did on held-out calls: a resumed run asks none again."""
+        self._must_be_locked()
+        rows = [{"form": one.form, "confidence": one.confidence, "exact": one.exact} for one in trials]
+        write_atomically(self.path / TRIALS, spell({"trials": rows}))
+
+    def read_trials(self) -> list[ReasonedTrial] | None:
+        """What `write_trials` kept; None where nothing was asked yet.
+
+        Raises:
+            RunDirectoryError: the file is not what was written.
+        """
+        record = _read_object(self.path / TRIALS)
+        if record is None:
+            return None
+        try:
+            rows = items(record.get("trials"), "trials")
+            return [_trial(row, f"trials[{place}]") for place, row in enumerate(rows)]
+        except NotJson as error:
+            raise RunDirectoryError(f"{self.path / TRIALS}: {error}.") from None
+
     def close(self) -> None:
         """Give the lock back; calling it twice does no harm."""
         if self._lock is not None:
@@ -149,6 +174,15 @@ class RunDirectory:
     def _must_be_locked(self) -> None:
         if self._lock is None:
             raise RunDirectoryError(f"{self.path}: opened for reading only; resume the run to write to it.")
+
+
+def _trial(value: object, where: str) -> ReasonedTrial:
+    fields = Fields(value, where, ("form", "confidence", "exact"))
+    fields.refuse_unknown()
+    form = fields.take("form", text)
+    if form not in CEILING:
+        raise NotJson(f"{where}.form: no such form")
+    return ReasonedTrial(form, fields.take("confidence", number), fields.take("exact", truth))
 
 
 def _make(root: Path, path: Path) -> None:

@@ -5,8 +5,11 @@ run) is counted where the agent's own models are. What an answer costs is known 
 passes its limit by at most what was in flight.
 """
 
+import threading
+
 from dreamgym_kit.ports import ChatEndpoint, ChatReply, ChatRequest
 from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.vocabulary import Spend
 
 
 class BudgetedEndpoint:
@@ -29,3 +32,21 @@ class BudgetedEndpoint:
             raise
         self._budget.settle(reserved, usd=reply.cost_usd)
         return reply
+
+
+class RunAccount:
+    """Implements `ports.Account` for what belongs to a run and to no episode of it."""
+
+    def __init__(self) -> None:
+        self.spend = Spend()
+        self._lock = threading.Lock()
+
+    def spent(self, part: str, reply: ChatReply) -> None:  # noqa: ARG002  all of it is one part
+        """See `Account.spent`."""
+        with self._lock:
+            self.spend += Spend(
+                1, reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens, reply.cost_usd
+            )
+
+    def count(self, what: str, by: int = 1) -> None:
+        """See `Account.count`; an account of a run tells its spend only."""

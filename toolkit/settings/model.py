@@ -93,6 +93,7 @@ class EndpointSettings:
     max_output: int = 1024  # tokens of one answer ("..._tokens" would read as a secret)
     timeout_s: float = 60.0  # of one request, whatever it does in that time
     attempts: int = 3  # requests for one answer at most
+    calibrate: int = 32  # held-out recorded calls asked before a run; 0: its confidence is not tried
     judge: bool = True  # also judges episodes, beside the checker
     usd_per_million_input: float = 0.0
     usd_per_million_output: float = 0.0

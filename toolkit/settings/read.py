@@ -37,6 +37,7 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("endpoint", "max_output"): 1,
     ("endpoint", "timeout_s"): 0.001,
     ("endpoint", "attempts"): 1,
+    ("endpoint", "calibrate"): 0,
     ("endpoint", "usd_per_million_input"): 0,
     ("endpoint", "usd_per_million_output"): 0,
 }

@@ -60,6 +60,10 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("endpoint", "max_output"): "tokens of one answer",
     ("endpoint", "timeout_s"): "of one request",
     ("endpoint", "attempts"): "requests for one answer at most",
+    (
+        "endpoint",
+        "calibrate",
+    ): "recorded calls asked before a run, to learn what its confidence is worth",
     ("endpoint", "judge"): "also judges each episode, beside the checker; false: does not",
     ("endpoint", "usd_per_million_input"): "tokens read",
     ("endpoint", "usd_per_million_output"): "tokens written",
