@@ -105,10 +105,12 @@ def _crash_log() -> str:
     import tempfile
     import traceback
 
+    from dreamgym_kit.settings.masking import process_masker
+
     try:
         descriptor, path = tempfile.mkstemp(prefix="dreamgym-crash-", suffix=".log")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as log:
-            log.write(traceback.format_exc())
+            log.write(process_masker().text(traceback.format_exc()))
     except OSError as error:
         return f"the steps that led here (the crash log could not be written: {error.strerror})"
     return path

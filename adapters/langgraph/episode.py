@@ -43,6 +43,8 @@ from dreamgym_kit.ports import (
     RealWorld,
 )
 from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.masked import masked_episode
+from dreamgym_kit.settings.masking import Masker, process_masker
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
 
@@ -73,6 +75,7 @@ class LangGraphRunner:
         prefix: put before episode ids in transitions, so that recordings of two runs stay apart.
         second: a model that judges beside the checker; the checker wins.
         chat: plays the users that tasks describe as personas.
+        masker: takes secrets out of what is kept of an episode.
     """
 
     graph: Pregel[Any]
@@ -87,6 +90,7 @@ class LangGraphRunner:
     prefix: str = ""
     second: ModelJudge | None = None
     chat: ChatEndpoint | None = None
+    masker: Masker = field(default_factory=process_masker)
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
@@ -112,28 +116,31 @@ class LangGraphRunner:
         judgement = _under_faults(judgement, transitions, session)
         findings = (*repeated_writes(transitions), *alarms)
         self._tell(episode, session, findings)
-        return Episode(
-            id=episode,
-            task=task.id,
-            sibling=sibling,
-            world=task.world,
-            verdict=judgement.verdict,
-            reason=judgement.reason,
-            reward=judgement.reward,
-            transitions=transitions,
-            messages=tuple(course.transcript.records),
-            stop=course.stop,
-            violations=tuple(session.violations),
-            findings=findings,
-            model_calls=usage.calls,
-            tokens=usage.tokens,
-            cost_usd=usage.cost_usd + sum(spend.cost_usd for spend in session.spends.values()),
-            attempt=attempt,
-            started_at=started,
-            elapsed_s=time.perf_counter() - clock,
-            counts=dict(session.counts),
-            final=final_state(course.values),
-            dream_spend=dict(sorted(session.spends.items())),
+        return masked_episode(
+            Episode(
+                id=episode,
+                task=task.id,
+                sibling=sibling,
+                world=task.world,
+                verdict=judgement.verdict,
+                reason=judgement.reason,
+                reward=judgement.reward,
+                transitions=transitions,
+                messages=tuple(course.transcript.records),
+                stop=course.stop,
+                violations=tuple(session.violations),
+                findings=findings,
+                model_calls=usage.calls,
+                tokens=usage.tokens,
+                cost_usd=usage.cost_usd + sum(spend.cost_usd for spend in session.spends.values()),
+                attempt=attempt,
+                started_at=started,
+                elapsed_s=time.perf_counter() - clock,
+                counts=dict(session.counts),
+                final=final_state(course.values),
+                dream_spend=dict(sorted(session.spends.items())),
+            ),
+            self.masker,
         )
 
     def _tell(self, episode: str, session: Session, findings: Sequence[Finding]) -> None:
@@ -171,6 +178,7 @@ class LangGraphRunner:
             step_limit=self.settings.limits.steps,
             abstain=self.settings.simulate.abstain,
             faults=FaultPlan(self.settings.faults, self.settings.simulate.seed),
+            masker=self.masker,
         )
 
     async def _drive(

@@ -39,10 +39,12 @@ from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.spending import RunAccount
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import read_tasks, tasks_digest
+from dreamgym_kit.settings.masking import Masker, process_masker
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task, Transition, World
 
@@ -103,7 +105,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         stack.callback(journal.close)
         log = directory.events()
         stack.callback(log.close)
-        heard = FanOut([log, events])
+        masker = process_masker(settings.endpoint.key_env)  # the graph's import may have read a .env file
+        heard = MaskedEvents(FanOut([log, events]), masker)
         budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
         _count_earlier(directory, budget, tally)
         dreams = request.mode is Mode.DREAM
@@ -112,7 +115,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         trials = await held_out_trials(directory, request.store, chat, settings, facts.specs(), account)
         tally.charge("calibration", account.spend)
         support = learn_support(trials)
-        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, support)
+        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, support, masker)
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -133,15 +136,17 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        summary = _finish(directory, request, totals, tally, support)
+        summary = _finish(directory, request, totals, tally, support, masker)
         heard.emit("run_finished", directory=str(directory.path))
         return RunResult(
             directory=directory.path,
             summary=summary,
             totals=totals,
             facts=facts,
-            strays=tuple(PROCESS.strays),
-            warnings=(*warnings, *facts.warnings, *_unreset(request, tasks, facts)),
+            strays=tuple(masker.text(stray) for stray in PROCESS.strays),
+            warnings=tuple(
+                masker.text(said) for said in (*warnings, *facts.warnings, *_unreset(request, tasks, facts))
+            ),
             stopped_by=switch.signal,
         )
 
@@ -180,6 +185,7 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         matters["faults"] = {
             pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
         }
+    matters = process_masker().plain(matters)
     if request.resume:
         if request.directory is None:
             raise UserError("to resume, name the run directory")
@@ -249,6 +255,7 @@ def _runner(
     budget: RunBudget,
     chat: ChatEndpoint | None,
     support: ReasonedSupport,
+    masker: Masker,
 ) -> LangGraphRunner:
     settings = request.settings
     recording = request.mode is Mode.RECORD
@@ -264,6 +271,7 @@ def _runner(
         else with_model(_experience(request), chat, settings, request.store, support),
         chat=chat,
         second=ModelJudge(chat) if chat is not None and settings.endpoint.judge else None,
+        masker=masker,
         worlds=_worlds(settings, tasks),
         checkers=_checkers(settings, tasks),
         keep=keeper(request.store) if recording else None,
@@ -359,7 +367,12 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
 
 
 def _finish(
-    directory: RunDirectory, request: RunRequest, totals: RunTotals, tally: Tally, support: ReasonedSupport
+    directory: RunDirectory,
+    request: RunRequest,
+    totals: RunTotals,
+    tally: Tally,
+    support: ReasonedSupport,
+    masker: Masker,
 ) -> Summary:
     manifest: dict[str, Any] = {
         "mode": request.mode.value,
@@ -372,7 +385,7 @@ def _finish(
     }
     if support.rows:
         manifest["reasoned_support"] = support.table()
-    summary = tally.summary(manifest)
+    summary = tally.summary(masker.plain(manifest))
     with egress.exempt():
         directory.write_report(summary.to_json())
     return summary

@@ -20,10 +20,13 @@ from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
 from dreamgym_kit.ports import ChatReply, ExperienceModel, Situation
+from dreamgym_kit.settings.masking import Masker, process_masker
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Spend, Split, Transition, World
 
 Identity = tuple[str, str]
 """Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
+
+_KEPT = ("content", "artifact", "error", "update", "why", "changes")
 
 Question = tuple[Call, Situation, float]
 """What an experience model is asked, and how many seconds its answer is kept back (a slow tool)."""
@@ -41,6 +44,8 @@ class Session:
         step_limit: most tool calls in this episode.
         abstain: "stop" ends the episode when the dream cannot tell; "error" lets the tool fail.
         faults: which dreamt calls fail, and how; real calls never do by it.
+        masker: takes secrets out of calls and answers before they are kept or dreamt about; a real tool
+            gets its arguments as they are.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Session:
         step_limit: int | None = None,
         abstain: str = "stop",
         faults: FaultPlan | None = None,
+        masker: Masker | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.policy = policy
@@ -83,6 +89,7 @@ class Session:
         self._step_limit = step_limit
         self._abstain = abstain
         self._faults = faults
+        self._masker = masker or process_masker()
         self._occurrences = Occurrences()
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -191,6 +198,7 @@ class Session:
         """Have a call answered by the dream; yields the question that an experience model answers."""
         if identity is not None and (before := self.ledger.remembered(identity)) is not None:
             return before
+        call = self._masked(call)
         started = time.time()
         after = self.ledger.after(place)
         fault = self._fault(call, after)
@@ -243,8 +251,8 @@ class Session:
         """Commit a call and its answer, dreamt or real."""
         entry = self.ledger.commit(
             place,
-            call,
-            answer,
+            self._masked(call),
+            self._masked_answer(answer),
             self.policy.spec(call.tool).effect,
             after=after,
             elapsed_s=max(0.0, time.time() - started),
@@ -269,6 +277,16 @@ class Session:
     def violated(self) -> bool:
         """Whether anything was refused in this session."""
         return bool(self.violations)
+
+    def _masked(self, call: Call) -> Call:
+        args = self._masker.plain(call.args)
+        return call if args is call.args else replace(call, args=args)
+
+    def _masked_answer(self, answer: Answer) -> Answer:
+        parts = {name: getattr(answer, name) for name in _KEPT}
+        masked = {name: self._masker.plain(value) for name, value in parts.items()}
+        changed = {name: value for name, value in masked.items() if value is not parts[name]}
+        return replace(answer, **changed) if changed else answer
 
     def _situation(self, call: Call, place: Place, after: str) -> Situation:
         return Situation(
