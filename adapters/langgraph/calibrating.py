@@ -9,10 +9,11 @@ from dreamgym_kit.dream.reasoned_audit import audit_reasoned
 from dreamgym_kit.dream.reasoned_support import ReasonedTrial
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, TransitionStore
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.spending import RunAccount
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import ToolSpec, Transition
+from dreamgym_kit.vocabulary import Spend, ToolSpec, Transition
 
 
 async def held_out_trials(
@@ -21,13 +22,17 @@ async def held_out_trials(
     chat: ChatEndpoint | None,
     settings: Settings,
     specs: Mapping[str, ToolSpec],
-    account: RunAccount,
-) -> list[ReasonedTrial]:
-    """The trials of this run: as an earlier leg kept them, or asked now; none without model or recordings."""
+    budget: RunBudget,
+) -> tuple[list[ReasonedTrial], Spend]:
+    """The trials of this run and what they cost: kept by an earlier leg, or asked now.
+
+    None without a model or recordings.
+    """
     if chat is None or store is None or not settings.endpoint.calibrate:
-        return []
+        return [], Spend()
     kept = directory.read_trials()
     if kept is not None:
+        budget.count_earlier(calls=0, usd=kept[1].cost_usd)
         return kept
     with egress.exempt():  # the buffer is the kit's own file
         rows = list(store.scan(tenant=settings.tenant))
@@ -40,6 +45,7 @@ async def held_out_trials(
             following=chain.following,
         )
 
+    account = RunAccount()
     trials = await audit_reasoned(
         rows,
         reasoner,
@@ -51,5 +57,5 @@ async def held_out_trials(
         at_once=settings.simulate.concurrency,
     )
     with egress.exempt():
-        directory.write_trials(trials)
-    return trials
+        directory.write_trials(trials, account.spend)
+    return trials, account.spend

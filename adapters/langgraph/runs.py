@@ -41,7 +41,6 @@ from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory, new_run
-from dreamgym_kit.rollout.spending import RunAccount
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import read_tasks, tasks_digest
 from dreamgym_kit.settings.masking import Masker, process_masker
@@ -111,9 +110,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         _count_earlier(directory, budget, tally)
         dreams = request.mode is Mode.DREAM
         chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
-        account = RunAccount()
-        trials = await held_out_trials(directory, request.store, chat, settings, facts.specs(), account)
-        tally.charge("calibration", account.spend)
+        trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
+        tally.charge("calibration", spend)
         support = learn_support(trials)
         runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, support, masker)
         heard.emit(

@@ -108,22 +108,23 @@ async def test_a_run_asks_held_out_recordings_first_and_only_once(project) -> No
     ]
     store = MemoryStore()
     store.put(rows)
-    spec, trials = project.write(), []
+    spec = project.write()
     with serving(FaultyEndpointDouble(content=say)) as server:
         endpoint = EndpointSettings(urls=(server.url,), model="m", judge=False, usd_per_million_input=10.0)
         settings = Settings(tools=EFFECTS, endpoint=endpoint)
         request = RunRequest(graph=spec, tasks=[TASK], settings=settings, store=store)
         result = await run(request, events=NoEvents())
         asked = len(server.requests)
-        trials = RunDirectory.open(result.directory).read_trials()
+        kept = RunDirectory.open(result.directory).read_trials()
         again = await run(replace(request, directory=result.directory, resume=True), events=NoEvents())
-    assert trials is not None
-    assert [(one.form, one.exact) for one in trials] == [("whole", False)] * 2
+    assert kept is not None
+    assert [(one.form, one.exact) for one in kept[0]] == [("whole", False)] * 2
     assert result.summary.dream_spend["calibration"].calls == 2
     table = result.summary.to_json()["manifest"]["reasoned_support"]
     assert [(row["form"], row["right"], row["tried"]) for row in table] == [("whole", 0, 2)]
     assert "  reasoned    the model was right in 0 of 2 held-out calls\n" in render_run(result.summary)
     assert len(server.requests) == asked + 1  # whether the server answers at all
+    assert again.summary.dream_spend["calibration"] == result.summary.dream_spend["calibration"]
     assert again.summary.to_json()["manifest"]["reasoned_support"] == table
     assert "support 0.32 of 0.50" in result.summary.episodes[0].reason
 

@@ -40,7 +40,12 @@ class Following:
         self._all = all_recordings
         self._knowledge: dict[str, Knowledge] = {}
         self._episodes: OrderedDict[tuple[str, str], Followed] = OrderedDict()
+        self._keeps_known = False
         self.lock = threading.Lock()
+
+    def keep_known(self) -> None:
+        """Keep also what no view shows (`claims.Known`): what a model says is held against it."""
+        self._keeps_known = True
 
     def knowledge(self, tenant: str) -> Knowledge:
         """What was mined for a tenant."""
@@ -58,6 +63,7 @@ class Following:
             followed = Followed(
                 start(knowledge.pool, knowledge.models, world_of(situation)),
                 Renaming(knowledge.models.fresh),
+                keeps_known=self._keeps_known,
             )
         for entry in list(history)[len(followed.entries) :]:
             followed.take(knowledge, entry)
@@ -71,9 +77,10 @@ class Following:
 class Followed:
     """An episode as far as it was followed."""
 
-    def __init__(self, state: State, renaming: Renaming) -> None:
+    def __init__(self, state: State, renaming: Renaming, *, keeps_known: bool = False) -> None:
         self.state, self.renaming = state, renaming
         self.known = Known()
+        self._keeps_known = keeps_known
         self.entries: list[tuple[str, int, Answer]] = []
 
     def precedes(self, history: Sequence[Transition]) -> bool:
@@ -103,7 +110,11 @@ class Followed:
         claims = self.claims(entry.answer.changes)
         if entry.answer.provenance is Provenance.REASONED and knowledge.models.advances(step):
             self.state = claimed(knowledge.models, before, self.state, step, claims, confidence)
-        self.known = known_after(self.known, knowledge.models, before, step, claims)
+        self._take_known(knowledge, before, step, claims)
+
+    def _take_known(self, knowledge: Knowledge, before: State, step: Step, claims: tuple[Claim, ...]) -> None:
+        if self._keeps_known:
+            self.known = known_after(self.known, knowledge.models, before, step, claims)
 
     def claims(self, changes: Iterable[Mapping[str, JsonValue]]) -> tuple[Claim, ...]:
         """Told changes in the state's own names of made-up ids."""
@@ -123,7 +134,7 @@ class Followed:
         step: Step = self.renaming.step(step_of(entry))._replace(seen=None, failed=False)
         if claims:
             self.state = claimed(knowledge.models, before, self.state, step, claims, entry.answer.support)
-        self.known = known_after(self.known, knowledge.models, before, step, claims)
+        self._take_known(knowledge, before, step, claims)
 
 
 def world_of(situation: Situation) -> str:

@@ -81,6 +81,7 @@ class ReasonedExperience:
         self._retrieve = retrieve
         self._schemas = schemas or _as_declared
         self._following = following or Following(_no_recordings)
+        self._following.keep_known()
         self._support = support or ReasonedSupport()
         self._threshold = threshold
         self._max_tokens = max_tokens

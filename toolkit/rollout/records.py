@@ -65,7 +65,7 @@ def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
         "elapsed_s": episode.elapsed_s,
         "counts": dict(episode.counts),
         "final": episode.final,
-        "dream_spend": {part: _spend_to_record(spend) for part, spend in episode.dream_spend.items()},
+        "dream_spend": {part: spend_to_record(spend) for part, spend in episode.dream_spend.items()},
     }
 
 
@@ -158,15 +158,17 @@ def _finding_to_record(finding: Finding) -> dict[str, JsonValue]:
     }
 
 
-def _spend_to_record(spend: Spend) -> dict[str, JsonValue]:
+def spend_to_record(spend: Spend) -> dict[str, JsonValue]:
+    """Give a spend as a JSON object."""
     return {name: getattr(spend, name) for name in _SPEND}
 
 
 def _spends(value: object, where: str) -> Mapping[str, Spend]:
-    return {part: _spend(item, f"{where}.{part}") for part, item in mapping(value, where).items()}
+    return {part: spend_from_record(item, f"{where}.{part}") for part, item in mapping(value, where).items()}
 
 
-def _spend(value: object, where: str) -> Spend:
+def spend_from_record(value: object, where: str) -> Spend:
+    """Read what `spend_to_record` wrote."""
     fields = Fields(value, where, _SPEND)
     fields.refuse_unknown()
     return Spend(

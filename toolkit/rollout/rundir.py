@@ -36,6 +36,8 @@ from dreamgym_kit.rollout.manifest import (
     manifest_to_record,
     spell,
 )
+from dreamgym_kit.rollout.records import spend_from_record, spend_to_record
+from dreamgym_kit.vocabulary import Spend
 
 MANIFEST = "manifest.json"
 EPISODES = "episodes.jsonl"
@@ -138,13 +140,13 @@ class RunDirectory:
         """The report, None while the run has none."""
         return _read_object(self.path / REPORT)
 
-    def write_trials(self, trials: Sequence[ReasonedTrial]) -> None:
-        """Keep how the dream's model did on held-out calls: a resumed run asks none again."""
+    def write_trials(self, trials: Sequence[ReasonedTrial], spend: Spend) -> None:
+        """Keep how the dream's model did on held-out calls, and the cost: a resumed run asks none again."""
         self._must_be_locked()
         rows = [{"form": one.form, "confidence": one.confidence, "exact": one.exact} for one in trials]
-        write_atomically(self.path / TRIALS, spell({"trials": rows}))
+        write_atomically(self.path / TRIALS, spell({"trials": rows, "spend": spend_to_record(spend)}))
 
-    def read_trials(self) -> list[ReasonedTrial] | None:
+    def read_trials(self) -> tuple[list[ReasonedTrial], Spend] | None:
         """What `write_trials` kept; None where nothing was asked yet.
 
         Raises:
@@ -155,7 +157,8 @@ class RunDirectory:
             return None
         try:
             rows = items(record.get("trials"), "trials")
-            return [_trial(row, f"trials[{place}]") for place, row in enumerate(rows)]
+            trials = [_trial(row, f"trials[{place}]") for place, row in enumerate(rows)]
+            return trials, spend_from_record(record.get("spend"), "spend")
         except NotJson as error:
             raise RunDirectoryError(f"{self.path / TRIALS}: {error}.") from None
 
