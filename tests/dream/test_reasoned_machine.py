@@ -87,7 +87,6 @@ class TheDreamKeepsItsWord(RuleBasedStateMachine):
         answer = self._write("freeze", card_id=card)
         if not answer.abstained:
             self.said[card, "status"] = "frozen"
-            self.there.add(card)
 
     def _read(self, tool: str, **args: object) -> None:
         answer = self._ask(tool, args)

@@ -6,6 +6,7 @@ that a read which shows them later has to agree. A write that names a thing with
 it makes the thing's known fields unknown again: open world.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -24,6 +25,7 @@ _NEVER_CHANGED = 20  # pairs of all reads around a write that show which fields 
 _DOUBTED = 0.5
 _UNKNOWN = " -> ?"
 _MODEL = "the model"
+_NO_ANSWER = re.compile(r"time[sd]?[ -]?out|no answer|no response|connection|unavailable", re.IGNORECASE)
 
 
 class Claim(NamedTuple):
@@ -42,13 +44,13 @@ class Known:
         fields: by thing and field, what a write was said to have set.
         shown: by thing and field, what a write's answer showed of it.
         told: by id, how many writes there had been when a record of it was told last, and the id's name.
-        written: by id, the number of the last write that named it.
+        written: by id, the number of the last write that named it, and a half for one that may have acted.
     """
 
     fields: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     shown: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     told: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    written: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, float] = field(default_factory=dict)
 
     def there(self, entity: str, named: str) -> bool:
         """Whether the agent was told of it under this name of its id, and nothing was done to it since."""
@@ -198,32 +200,51 @@ def known_after(
     known: Known, models: ToolModels, before: State, step: Step, claims: Iterable[Claim]
 ) -> Known:
     """What is known beside the views after an answered call; `before`: the state that it met."""
-    told, written = dict(known.told), dict(known.written)
     fields, shown = _copied(known.fields), _copied(known.shown)
+    told, written = dict(known.told), dict(known.written)
+    named = set(mentioned(list(step.args.values()))) if step.writes else set()
     advances = models.advances(step)
     writes = before.writes + advances
     if advances:
-        claims = tuple(claims)
-        named = {*mentioned(dict(step.args)), *(claim.entity for claim in claims)}
-        only = frozenset(claim.field for claim in claims) or changing_fields(models, step.tool)
+        told_changes = tuple(claims)
+        named |= {claim.entity for claim in told_changes}
+        only = frozenset(claim.field for claim in told_changes) or changing_fields(models, step.tool)
         for entity in named:
-            if not claims:  # nobody says what it did: what it may have changed is unknown again
+            if not told_changes:  # nobody says what it did: what it may have changed is unknown again
                 fields[entity] = _left(fields.get(entity, {}), only)
             shown[entity] = _left(shown.get(entity, {}), only)
-        written.update(dict.fromkeys(named, writes))
-        for claim in claims:
+        for claim in told_changes:
             fields.setdefault(claim.entity, {})[claim.field] = claim.value
+    if advances or _may_have_acted(step):
+        written.update(dict.fromkeys(named, writes + (0.0 if advances else 0.5)))
     for record in () if step.failed else records(step.seen, step.args):
-        if not record.named:
-            continue
-        told[record.entity] = (writes, record.named)
-        if advances:
-            shown.setdefault(record.entity, {}).update(record.scalars())
-        elif record.entity in fields or record.entity in shown:  # a view says it from now on
-            for known_fields in (fields, shown):
-                told_now = frozenset(record.fields)
-                known_fields[record.entity] = _left(known_fields.get(record.entity, {}), told_now)
+        if record.named and not (advances and record.entity in named):  # a write may have been its end
+            told[record.entity] = (writes, record.named)
+        _take_record(record, fields, shown, advances=advances)
     return Known(_filled(fields), _filled(shown), told, written)
+
+
+def _take_record(
+    record: Record,
+    fields: dict[str, dict[str, JsonValue]],
+    shown: dict[str, dict[str, JsonValue]],
+    *,
+    advances: bool,
+) -> None:
+    if record.named and advances:
+        shown.setdefault(record.entity, {}).update(record.scalars())
+    elif record.named:  # a view says it from now on
+        for kept in (fields, shown):
+            if record.entity in kept:
+                kept[record.entity] = _left(kept[record.entity], frozenset(record.fields))
+
+
+def _may_have_acted(step: Step) -> bool:
+    """Whether a failure leaves open if it was done: no answer came, or the line went."""
+    if not step.failed:
+        return False
+    parts = step.seen.get("$answer", {}) if isinstance(step.seen, dict) else {}
+    return _NO_ANSWER.search(f"{parts.get('error_type')} {parts.get('error')}") is not None
 
 
 def _copied(fields: Mapping[str, Mapping[str, JsonValue]]) -> dict[str, dict[str, JsonValue]]:
@@ -246,10 +267,17 @@ def said_of(state: State, known: Known, record: Record, read: str) -> dict[str, 
     found: dict[str, JsonValue] = {}
     for view, other in records_of(state, record.entity):
         same_kind = record.named == other.named and (record.kind_is_known or view.tool == read)
-        if same_kind and is_sure(view, record.entity):
+        if same_kind and is_sure(view, record.entity) and not _overtaken(view, record.entity, known):
             found.update(other.scalars())
     found.update(known.fields.get(record.entity, {}))
     return {name: value for name, value in found.items() if is_scalar(value)}
+
+
+def _overtaken(view: View, entity: str, known: Known) -> bool:
+    """Whether a later write named the thing, and nobody put into this view what became of it."""
+    if view.source == "rule" or _MODEL in view.through:
+        return False
+    return known.written.get(entity, -1) > view.step
 
 
 def is_sure(view: View, entity: str | None = None) -> bool:
