@@ -39,12 +39,15 @@ def exit_code(result: "RunResult", *, fail_on_findings: bool) -> int:
     return DONE if result.summary.gate(fail_on_findings=fail_on_findings) else GATE_FAILED
 
 
-def end(code: int) -> NoReturn:
-    """End the command; a tool that still holds a thread does not hold the process."""
+def end(code: int, *, dreamt: bool) -> NoReturn:
+    """End the command; a tool that still holds a thread does not hold the process.
+
+    After a dream nothing of the agent's runs any more: no thread it left, no exit handler.
+    """
     from dreamgym_kit.rollout.signals import leave
     from dreamgym_kit.rollout.threads import busy_threads
 
-    if busy_threads():
+    if dreamt or busy_threads():
         leave(code)
     raise typer.Exit(code)
 

@@ -39,7 +39,7 @@ from dreamgym_kit.adapters.langgraph.patches import (
     plain_wrapper,
     subclasses,
 )
-from dreamgym_kit.adapters.langgraph.threads import guard_pools
+from dreamgym_kit.adapters.langgraph.threads import guard_threads
 from dreamgym_kit.gate.registry import PROCESS, current, stray
 
 _PATCHES: PatchSet | None = None
@@ -68,7 +68,7 @@ def install() -> None:
     _guard_frames(patches)
     _guard_model_entries(patches)
     guard_memory(patches)
-    guard_pools(patches)
+    guard_threads(patches)
 
 
 def uninstall() -> None:

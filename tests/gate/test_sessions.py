@@ -115,20 +115,31 @@ def test_raw_threads_are_refused_without_the_key_and_answered_with_it(canary: Ca
             )
             thread.start()
             thread.join()
-        with ThreadPoolExecutor(1) as pool:
-            said.append(pool.submit(outcome, lambda: tool.invoke(ADD)).result())
-            said.append(pool.submit(outcome, lambda: tool.invoke(ADD, keyed(session))).result())
-    assert said == ["GateRefused", DREAMT, "GateRefused", DREAMT]
+    assert said == ["GateRefused", DREAMT]
     assert canary.written() == []
 
 
-async def test_executor_hops_that_copy_the_context_are_answered(canary: Canary) -> None:
+def test_a_shared_pool_answers_each_piece_of_work_from_its_own_dream(canary: Canary) -> None:
+    tool = add_tool()
+    with ThreadPoolExecutor(1) as pool:
+        for text in ("one", "two"):
+            session = dream(ScriptedExperienceDouble(text))
+            with entered(session):
+                assert pool.submit(tool.invoke, ADD).result() == text
+                assert pool.submit(tool.invoke, ADD, keyed(session)).result() == text
+                late = contextvars.copy_context()
+            assert late.run(pool.submit, outcome, lambda: tool.invoke(ADD)).result() == "GateRefused"
+        assert pool.submit(outcome, lambda: tool.invoke(ADD)).result() == "GateRefused"
+    assert canary.written() == []
+
+
+async def test_executor_hops_are_answered(canary: Canary) -> None:
     tool = add_tool()
     loop = asyncio.get_running_loop()
     with entered(dream()):
         assert await asyncio.to_thread(tool.invoke, ADD) == DREAMT
         assert await run_in_executor(None, tool.invoke, ADD) == DREAMT
-        assert await loop.run_in_executor(None, outcome, lambda: tool.invoke(ADD)) == "GateRefused"
+        assert await loop.run_in_executor(None, tool.invoke, ADD) == DREAMT
     assert canary.written() == []
 
 

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import NoReturn
 
 from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.session import Session
 
@@ -54,6 +55,7 @@ def wake() -> None:
             raise GateRefused(f"{len(dreaming)} dream(s) are still running; close them before waking")
         PROCESS.armed = False
         PROCESS.strays.clear()
+    egress.forget()
 
 
 @contextmanager
