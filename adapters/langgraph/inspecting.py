@@ -186,13 +186,17 @@ def _model_hosts() -> set[str]:
 def _check_bound(settings: Settings, facts: GraphFacts) -> None:
     known = {spec.name for spec in facts.tools}
     named = {entry.name for entry in settings.functions.values()} | set(settings.structured_outputs)
-    for name, reason in sorted(HOLDINGS.unhookable.items()):
+    for name, why in sorted(HOLDINGS.unhookable.items()):
         if name not in known and name not in named:
             facts.problems.append(
-                f"'{name}' is bound to the model but is a callable that cannot be hooked ({reason}). "
+                f"'{name}' is bound to the model but is a callable that cannot be hooked ({why}). "
                 f"Bind a plain function or a tool, or register the function under it: "
                 f'[functions."package.module:{name}"]'
             )
+    for tool in HOLDINGS.tools():
+        reason = HOLDINGS.own_entry(tool.name)
+        if reason is not None:
+            facts.problems.append(f"'{tool.name}' is {reason}: it cannot be simulated. Put it into the class")
     for name in sorted(HOLDINGS.schemas - known - named):
         facts.warnings.append(
             f"'{name}' is bound to the model by its schema alone; if the model calls it, the episode is "

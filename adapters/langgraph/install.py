@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from dreamgym_kit.adapters.langgraph.fields import FieldGuard
 from dreamgym_kit.adapters.langgraph.frames import Frame, frame
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
-from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, unhook_all
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, of_python, unhook_all
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
 from dreamgym_kit.adapters.langgraph.leaf import async_leaf, sync_leaf
 from dreamgym_kit.adapters.langgraph.models import (
@@ -91,8 +91,9 @@ def hook_tool_functions(*, look: bool = True) -> None:
     """Put the gate into the functions under all live tools too, so that one captured early is met.
 
     Leaves that were put into a class since the gate was installed are met here as well. Functions of
-    the framework itself are left alone, and so is what has no Python code of its own: the tool's leaf
-    holds those. `look` is False where the living tools were looked for just before.
+    the framework and of Python's own library are left alone (everybody calls those), and so is what has
+    no Python code of its own: the tool's leaf holds all of them. `look` is False where the living tools
+    were looked for just before.
     """
     if _PATCHES is not None:
         for owner in subclasses(BaseTool):
@@ -103,7 +104,7 @@ def hook_tool_functions(*, look: bool = True) -> None:
     for tool in HOLDINGS.tools():
         for field in ("func", "coroutine"):
             body = tool.__dict__.get(field) if isinstance(tool, (StructuredTool, Tool)) else None
-            if body is None or _of_framework(body):
+            if body is None or _of_framework(body) or of_python(body):
                 continue
             try:
                 hook(body, tool.name, tool=tool)

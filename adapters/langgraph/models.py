@@ -20,7 +20,7 @@ from dreamgym_kit.adapters.langgraph.dispatching import (
 )
 from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of
-from dreamgym_kit.adapters.langgraph.hooks import registered
+from dreamgym_kit.adapters.langgraph.hooks import hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.gate.policy import Mode
@@ -256,15 +256,16 @@ def _calls_in_event(part: Any) -> list[tuple[str, str | None, str]]:
 def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[str, Any]) -> None:
     """Refuse a call that somebody's own code would run.
 
-    What was bound as a tool or function is gated. Of a bare schema it is not known what runs, so a tool
-    has to be there and no loose function. A name that the model was never told of is the framework's to
-    answer ("not a valid tool"), unless a node runs functions by name. And a model that nobody was seen to
-    tell anything has its names from elsewhere: none of them is taken on trust.
+    What was bound as a tool or function is gated. Of a bare schema, or of a tool or function with nothing
+    in it, it is not known what runs, so a tool has to be there and no loose function. A name that the model
+    was never told of is the framework's to answer ("not a valid tool"), unless a node runs functions by
+    name. And a model that nobody was seen to tell anything has its names from elsewhere: none of them is
+    taken on trust.
     """
     if session.mode is not Mode.DREAM or name in session.policy.structured or registered(name):
         return
     known = HOLDINGS.told(model)
-    unhookable = HOLDINGS.unhookable.get(name)
+    unhookable = HOLDINGS.unhookable.get(name) or HOLDINGS.own_entry(name)
     seen = known is not None and known.knows_what_runs(name)
     if unhookable is None and (seen or runs_in_tool_node(session, name)):
         return
@@ -283,7 +284,8 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     else:
         why = "the model was never told of"
     loose = loose_function(session, name)
-    if unhookable is not None or loose is not None or not HOLDINGS.has_tool(name):
+    held = name in hooked_names() or HOLDINGS.has_tool(name)
+    if unhookable is not None or loose is not None or not held:
         _refuse(session, name, why, loose or f"package.module:{name}")
 
 
