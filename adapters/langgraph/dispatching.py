@@ -32,9 +32,10 @@ def answers_unknown_names(session: Session) -> bool:
     return any(True for _ in _tool_nodes(session))
 
 
-def runs_in_tool_node(session: Session, name: str) -> bool:
-    """Whether a ToolNode of this episode has a tool of that name."""
-    return any(name in node.tools_by_name for node in _tool_nodes(session))
+def tool_of_node(session: Session, name: str) -> BaseTool | None:
+    """The tool of that name that a ToolNode of this episode runs."""
+    found = (node.tools_by_name.get(name) for node in _tool_nodes(session))
+    return next((tool for tool in found if tool is not None), None)
 
 
 def loose_function(session: Session, name: str) -> str | None:

@@ -5,7 +5,6 @@ answer. A name that a model was bound with and that is none of these will be run
 code, which the gate cannot see.
 """
 
-import gc
 import inspect
 import weakref
 from collections.abc import Callable, Iterable
@@ -112,17 +111,6 @@ class Holdings:
         self.scan()
         return any(tool.name == name for tool in self.tools())
 
-    def own_entry(self, name: str) -> str | None:
-        """What a living tool of that name carries on the object itself, past every class."""
-        for sure in (False, True):
-            found = (_own_entry(tool) for tool in self.tools() if tool.name == name)
-            own = next((entry for entry in found if entry is not None), None)
-            if own is None:
-                return None
-            if not sure:
-                gc.collect()  # what nobody can reach any more cannot be run
-        return f"a tool object with a {own} of its own"
-
     def is_body(self, function: Any) -> bool:
         """Whether a function is what a living tool runs."""
         return any(function in _bodies(tool) for tool in self.tools())
@@ -134,6 +122,9 @@ class Holdings:
     def _bind_tool(self, tool: BaseTool) -> None:
         self.add_tool(tool)
         self.unhookable.pop(tool.name, None)
+        own = own_entry(tool)
+        if own is not None:
+            self.unhookable[tool.name] = own
 
     def _hook(self, function: Callback) -> None:
         name = name_of(function)
@@ -168,8 +159,10 @@ def name_of(bound: Any) -> str:
         return str(getattr(bound, "name", None) or getattr(bound, "__name__", None) or type(bound).__name__)
 
 
-def _own_entry(tool: BaseTool) -> str | None:
-    return next((name for name in (*LEAVES, *ENTRY_POINTS) if name in tool.__dict__), None)
+def own_entry(tool: BaseTool) -> str | None:
+    """What a tool carries on the object itself, past every class."""
+    own = next((name for name in (*LEAVES, *ENTRY_POINTS) if name in tool.__dict__), None)
+    return None if own is None else f"a tool object with a {own} of its own"
 
 
 def _bodies(tool: BaseTool) -> list[Any]:

@@ -18,7 +18,7 @@ from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.acting import acts_by_itself
 from dreamgym_kit.adapters.langgraph.alive import alive
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, own_entry
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
@@ -148,6 +148,10 @@ def _read_node(
             tools.update(inner.tools_by_name)
             for tool in inner.tools_by_name.values():
                 HOLDINGS.add_tool(tool)
+                if (own := own_entry(tool)) is not None:
+                    facts.problems.append(
+                        f"'{tool.name}' in node '{path}' is {own}: it cannot be simulated. Put it into its class"
+                    )
         if type(inner).__name__ == "RemoteGraph":
             facts.problems.append(
                 f"node '{path}' is a remote graph: its tools run on another machine and cannot be simulated. "
@@ -193,10 +197,6 @@ def _check_bound(settings: Settings, facts: GraphFacts) -> None:
                 f"Bind a plain function or a tool, or register the function under it: "
                 f'[functions."package.module:{name}"]'
             )
-    for tool in HOLDINGS.tools():
-        reason = HOLDINGS.own_entry(tool.name)
-        if reason is not None:
-            facts.problems.append(f"'{tool.name}' is {reason}: it cannot be simulated. Put it into the class")
     for name in sorted(HOLDINGS.schemas - known - named):
         facts.warnings.append(
             f"'{name}' is bound to the model by its schema alone; if the model calls it, the episode is "

@@ -16,10 +16,10 @@ from langchain_core.outputs import ChatResult
 from dreamgym_kit.adapters.langgraph.dispatching import (
     answers_unknown_names,
     loose_function,
-    runs_in_tool_node,
+    tool_of_node,
 )
 from dreamgym_kit.adapters.langgraph.frames import session_key
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entry
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.canonical import canonical
@@ -265,9 +265,10 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     if session.mode is not Mode.DREAM or name in session.policy.structured or registered(name):
         return
     known = HOLDINGS.told(model)
-    unhookable = HOLDINGS.unhookable.get(name) or HOLDINGS.own_entry(name)
+    in_node = tool_of_node(session, name)
+    unhookable = HOLDINGS.unhookable.get(name) or (own_entry(in_node) if in_node is not None else None)
     seen = known is not None and known.knows_what_runs(name)
-    if unhookable is None and (seen or runs_in_tool_node(session, name)):
+    if unhookable is None and (seen or in_node is not None):
         return
     names = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}
     bound = name in names or (known is not None and name in known.schemas)
