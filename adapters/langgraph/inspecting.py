@@ -150,7 +150,7 @@ def _read_node(
                 HOLDINGS.add_tool(tool)
                 if (own := own_entry(tool)) is not None:
                     facts.problems.append(
-                        f"'{tool.name}' in node '{path}' is {own}: it cannot be simulated. Put it into its class"
+                        f"'{tool.name}' in node '{path}' is {own}: not to be simulated. Put it into its class"
                     )
         if type(inner).__name__ == "RemoteGraph":
             facts.problems.append(

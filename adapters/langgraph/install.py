@@ -14,6 +14,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 
 from dreamgym_kit.adapters.langgraph.fields import FieldGuard
 from dreamgym_kit.adapters.langgraph.frames import Frame, frame
+from dreamgym_kit.adapters.langgraph.held import guard_held_memory
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, of_python, unhook_all
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
@@ -35,6 +36,7 @@ from dreamgym_kit.adapters.langgraph.patches import (
     PatchSet,
     as_function,
     entry_of,
+    guard_late_classes,
     is_ours,
     plain_wrapper,
     subclasses,
@@ -63,11 +65,12 @@ def install() -> None:
         patches.replace(owner, "coroutine", FieldGuard("coroutine", is_async=True))
     for owner in subclasses(BaseChatModel):
         _guard_model_class(patches, owner)
-    _guard_late_classes(patches, BaseTool, _guard_tool_class)
-    _guard_late_classes(patches, BaseChatModel, _guard_model_class)
+    guard_late_classes(patches, BaseTool, _guard_tool_class)
+    guard_late_classes(patches, BaseChatModel, _guard_model_class)
     _guard_frames(patches)
     _guard_model_entries(patches)
     guard_memory(patches)
+    guard_held_memory(patches)
     guard_threads(patches)
 
 
@@ -153,20 +156,6 @@ def _guard_model_class(patches: PatchSet, owner: type) -> None:
         own = owner is not BaseChatModel or name == "bind_tools"
         if own and inspect.isfunction(real) and not is_ours(real):
             patches.replace(owner, name, wrap(real))
-
-
-def _guard_late_classes(patches: PatchSet, root: type, guard: Any) -> None:
-    """Classes made after installation are met when they are made."""
-    own = root.__dict__.get("__init_subclass__")
-
-    def __init_subclass__(cls: Any, /, **kwargs: Any) -> None:  # noqa: N807
-        if own is not None:
-            own.__get__(None, cls)(**kwargs)
-        else:
-            super(root, cls).__init_subclass__(**kwargs)  # type: ignore[arg-type]
-        guard(patches, cls)
-
-    patches.replace(root, "__init_subclass__", classmethod(__init_subclass__))
 
 
 def _guard_frames(patches: PatchSet) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dreamgym_kit.adapters.langgraph.patches import PatchSet, plain_wrapper
 from dreamgym_kit.gate import egress
+from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import current
 from dreamgym_kit.gate.session import Session
 
@@ -28,7 +29,8 @@ def guard_threads(patches: PatchSet) -> None:
 
     @functools.wraps(starting)
     def start(self: threading.Thread) -> None:
-        egress.begins(self)
+        session = current.get()
+        egress.begins(self, session if session is not None and session.mode is Mode.DREAM else None)
         starting(self)
 
     patches.replace(ThreadPoolExecutor, "submit", plain_wrapper(submit, submitting))

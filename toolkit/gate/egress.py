@@ -222,9 +222,9 @@ def owner() -> Owner | None:
     return (guard.owner() if guard is not None else None) or _begun.owner()
 
 
-def begins(thread: threading.Thread) -> None:
+def begins(thread: threading.Thread, owner: Owner | None) -> None:
     """A thread is about to start: what it does will belong to the episode that starts it."""
-    _begun.note(thread, owner())
+    _begun.note(thread, owner or _begun.owner())
 
 
 def _outlived() -> bool:
