@@ -22,9 +22,9 @@ from dreamgym_kit.adapters.langgraph.answers import deliver
 from dreamgym_kit.adapters.langgraph.frames import (
     config_here,
     function_arguments,
-    let_through,
     metadata_here,
     plain_arguments,
+    running,
     session_key,
 )
 from dreamgym_kit.adapters.langgraph.injected import without_injected
@@ -264,10 +264,10 @@ def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
     """The session to ask; None where the real body may run unasked."""
     if not PROCESS.armed and current.get() is None:
         return None
-    running = let_through.get()
-    if running is one or (isinstance(running, BaseTool) and _is_body_of(one.function, running)):
+    body = running()
+    if body is one or (isinstance(body, BaseTool) and _is_body_of(one.function, body)):
         return None
-    if one.leaf and args and running is args[0]:
+    if one.leaf and args and body is args[0]:
         return None
     return find(session_key(config_here()), _name(one, args))
 

@@ -19,6 +19,7 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, of_python, unhook_all
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
 from dreamgym_kit.adapters.langgraph.leaf import async_leaf, sync_leaf
+from dreamgym_kit.adapters.langgraph.mcp_sessions import guard_mcp_sessions
 from dreamgym_kit.adapters.langgraph.models import (
     ASYNC_STREAMS,
     STREAMS,
@@ -72,6 +73,7 @@ def install() -> None:
     guard_memory(patches)
     guard_held_memory(patches)
     guard_threads(patches)
+    guard_mcp_sessions(patches)
 
 
 def uninstall() -> None:
@@ -99,6 +101,7 @@ def hook_tool_functions(*, look: bool = True) -> None:
     were looked for just before.
     """
     if _PATCHES is not None:
+        guard_mcp_sessions(_PATCHES)
         for owner in subclasses(BaseTool):
             _guard_tool_class(_PATCHES, owner)
             _hook_leaf_bodies(owner)

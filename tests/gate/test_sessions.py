@@ -13,9 +13,10 @@ import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import run_in_executor
+from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from shapes.agents import ADD, with_create_agent
-from shapes.canary import Canary
+from shapes.canary import Canary, touch
 from shapes.middleware import once
 from shapes.stage import DREAMT, HELLO, ScriptedExperienceDouble, dream
 from shapes.tools import add_tool, async_tool
@@ -102,6 +103,36 @@ async def test_a_task_that_outlives_its_session_is_refused(canary: Canary) -> No
     with pytest.raises(GateRefused, match="after its episode had ended"):
         await left[0]
     assert canary.written() == []
+
+
+async def test_a_real_body_lets_nothing_through_that_it_leaves_behind(canary: Canary) -> None:
+    left: list[asyncio.Task[Any]] = []
+    ended = asyncio.Event()
+
+    async def later(a: int) -> Any:
+        await ended.wait()
+        return await outcome_of(poll.ainvoke({"a": a + 1}))
+
+    @tool
+    async def poll(a: int) -> str:
+        """Look, and look again later."""
+        touch(f"poll{a}")
+        left.append(asyncio.create_task(later(a)))
+        return "real"
+
+    with entered(Session(GatePolicy(Mode.RECORD))):
+        assert await poll.ainvoke({"a": 0}) == "real"
+    with entered(dream()):
+        ended.set()
+        assert await left[0] == "GateRefused"
+    assert canary.written() == ["poll0"]
+
+
+async def outcome_of(call: Any) -> Any:
+    try:
+        return await call
+    except BaseException as error:
+        return type(error).__name__
 
 
 def test_raw_threads_are_refused_without_the_key_and_answered_with_it(canary: Canary) -> None:
