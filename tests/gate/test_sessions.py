@@ -140,13 +140,13 @@ def test_raw_threads_are_refused_without_the_key_and_answered_with_it(canary: Ca
     session = dream()
     said: list[Any] = []
     with entered(session):
-        for config in (None, keyed(session)):
+        for config in (keyed(session), None):
             thread = threading.Thread(
                 target=lambda config=config: said.append(outcome(lambda: tool.invoke(ADD, config)))
             )
             thread.start()
             thread.join()
-    assert said == ["GateRefused", DREAMT]
+    assert said == [DREAMT, "GateRefused"]
     assert canary.written() == []
 
 

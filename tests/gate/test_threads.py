@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from shapes.stage import dream
+from shapes.tools import add_tool
 
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.errors import GateRefused
@@ -132,6 +133,25 @@ async def test_a_thread_that_trips_ends_the_episode_that_began_it_and_no_other(t
         await beside
         assert len(egress.trips()) == 1
     assert (len(first.violations), second.violations) == (1, [])
+
+
+def test_a_tool_refused_in_a_bare_thread_ends_the_episode_that_began_the_thread() -> None:
+    session, said = dream(), []
+
+    def call() -> None:
+        try:
+            add_tool().invoke({"a": 1, "b": 2})
+        except GateRefused as error:
+            said.append(str(error))
+
+    with entered(session):
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join(20)
+        with pytest.raises(GateRefused, match="after a refusal"):
+            add_tool().invoke({"a": 1, "b": 2})
+    assert session.violations == said
+    assert len(said) == 1
 
 
 async def test_a_late_trip_of_an_ended_episode_is_told_with_the_run(tmp_path: Path) -> None:

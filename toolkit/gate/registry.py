@@ -111,7 +111,13 @@ def _by_key(key: str, session: Session | None, tool: str) -> Session:
 
 
 def stray(why: str) -> NoReturn:
-    """Refuse a call that belongs to no session, and keep that it happened."""
+    """Refuse a call that belongs to no session, and keep that it happened.
+
+    In a bare thread nobody hears of the refusal: it ends the episode that began the thread.
+    """
+    owner = egress.owner()
+    if isinstance(owner, Session) and owner.open:
+        owner.refuse(why)
     with PROCESS.lock:
         if len(PROCESS.strays) < 1000:
             PROCESS.strays.append(why)
