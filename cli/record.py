@@ -93,7 +93,7 @@ def command(
     result = carry_out(request, plain=plain)
     _show(result, f"{store.count() - before} calls were added to {path}", as_json=as_json)
     store.close()
-    end(exit_code(result, fail_on_findings=False))
+    end(exit_code(result, fail_on_findings=False), dreamt=False)
 
 
 def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool) -> None:

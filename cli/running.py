@@ -1,7 +1,10 @@
 """Carries out a run for `simulate`, `record` and `demo`: progress, signals, and the exit code at its end."""
 
+import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.report.paint import Paint
 
 DONE, GATE_FAILED = 0, 1
+_STDOUT, _STDERR = 1, 2  # descriptors
 _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
 
 
@@ -28,8 +32,31 @@ def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
     from dreamgym_kit.rollout.stop import StopSwitch
 
     stop = StopSwitch()
-    with stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S), progress(plain=plain) as events:
+    with (
+        stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
+        progress(plain=plain) as events,
+        _prints_on_stderr(),
+    ):
         return run_to_end(run(request, events=events, stop=stop))
+
+
+@contextmanager
+def _prints_on_stderr() -> Iterator[None]:
+    """What the agent prints is no result of the command: it goes to stderr, from C code and programs too."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(_STDOUT)
+    except OSError:  # closed by whoever called us
+        yield
+        return
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
 
 
 def exit_code(result: "RunResult", *, fail_on_findings: bool) -> int:
@@ -39,12 +66,15 @@ def exit_code(result: "RunResult", *, fail_on_findings: bool) -> int:
     return DONE if result.summary.gate(fail_on_findings=fail_on_findings) else GATE_FAILED
 
 
-def end(code: int) -> NoReturn:
-    """End the command; a tool that still holds a thread does not hold the process."""
+def end(code: int, *, dreamt: bool) -> NoReturn:
+    """End the command; a tool that still holds a thread does not hold the process.
+
+    After a dream nothing of the agent's runs any more: no thread it left, no exit handler.
+    """
     from dreamgym_kit.rollout.signals import leave
     from dreamgym_kit.rollout.threads import busy_threads
 
-    if busy_threads():
+    if dreamt or busy_threads():
         leave(code)
     raise typer.Exit(code)
 

@@ -89,7 +89,7 @@ def command(
     )
     result = carry_out(request, plain=plain)
     _show(result, as_json=as_json, fail_on_findings=fail_on_findings)
-    end(exit_code(result, fail_on_findings=fail_on_findings))
+    end(exit_code(result, fail_on_findings=fail_on_findings), dreamt=True)
 
 
 def _show(result: "RunResult", *, as_json: bool, fail_on_findings: bool) -> None:

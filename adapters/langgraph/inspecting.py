@@ -18,7 +18,7 @@ from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.acting import acts_by_itself
 from dreamgym_kit.adapters.langgraph.alive import alive
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, own_entry
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
@@ -148,6 +148,10 @@ def _read_node(
             tools.update(inner.tools_by_name)
             for tool in inner.tools_by_name.values():
                 HOLDINGS.add_tool(tool)
+                if (own := own_entry(tool)) is not None:
+                    facts.problems.append(
+                        f"'{tool.name}' in node '{path}' is {own}: not to be simulated. Put it into its class"
+                    )
         if type(inner).__name__ == "RemoteGraph":
             facts.problems.append(
                 f"node '{path}' is a remote graph: its tools run on another machine and cannot be simulated. "
@@ -186,10 +190,10 @@ def _model_hosts() -> set[str]:
 def _check_bound(settings: Settings, facts: GraphFacts) -> None:
     known = {spec.name for spec in facts.tools}
     named = {entry.name for entry in settings.functions.values()} | set(settings.structured_outputs)
-    for name, reason in sorted(HOLDINGS.unhookable.items()):
+    for name, why in sorted(HOLDINGS.unhookable.items()):
         if name not in known and name not in named:
             facts.problems.append(
-                f"'{name}' is bound to the model but is a callable that cannot be hooked ({reason}). "
+                f"'{name}' is bound to the model but is a callable that cannot be hooked ({why}). "
                 f"Bind a plain function or a tool, or register the function under it: "
                 f'[functions."package.module:{name}"]'
             )

@@ -18,6 +18,7 @@ from typing import Any
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint, with_model
+from dreamgym_kit.adapters.langgraph.driving import only_sync
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
@@ -256,6 +257,7 @@ def _runner(
         checkers=_checkers(settings, tasks),
         keep=keeper(request.store) if recording else None,
         prefix=f"{label}:" if recording else "",
+        in_thread=only_sync(graph),
     )
 
 

@@ -172,3 +172,15 @@ def test_a_reader_that_goes_away_is_no_error(
         ["bash", "-c", piped], cwd=recorded, env=environment, capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.slow
+def test_what_the_agent_prints_stays_out_of_the_json(run, recorded: Path) -> None:
+    with (recorded / "agent.py").open("a") as file:
+        file.write("\nprint('told while imported')\nwrite = os.write\n")
+        file.write(
+            "def once(outcome):\n    print('told while run')\n    return bool(write(1, b'told below'))\n"
+        )
+    done = run("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--json")
+    assert json.loads(done.stdout)["episodes"]
+    assert [word in done.stderr for word in ("while imported", "while run", "told below")] == [True] * 3

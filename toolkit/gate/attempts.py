@@ -7,6 +7,7 @@ no attempt at all. Whether an attempt may pass is decided in `egress`.
 
 import ipaddress
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -43,6 +44,7 @@ Reader: TypeAlias = Callable[[Sequence[Any]], Sequence[Attempt]]
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TERMINAL = frozenset({"/dev/null", "/dev/tty", "/dev/stdout", "/dev/stderr"})
+_BYTECODE = re.compile(r"\.pyc(\.\d+)?$")
 # C functions that act on the outside. Looking up any other one is how packages are wired.
 # fmt: off
 _ACTING = frozenset(
@@ -125,6 +127,10 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost" if address is None else ipaddress.ip_address(address).is_loopback
 
 
+def _log(_: Sequence[Any]) -> Sequence[Attempt]:
+    return [Attempt(Setting.PATHS, "/dev/log", "write to the system's log")]
+
+
 # Files --------------------------------------------------------------------------------------------
 
 
@@ -172,7 +178,7 @@ def _is_harmless(path: str) -> bool:
         return True
     # Importing a module writes its bytecode beside it: <folder>/__pycache__/name.cpython-311.pyc.1234
     parent, last = os.path.split(path)
-    return last == "__pycache__" or (os.path.basename(parent) == "__pycache__" and ".pyc" in last)  # noqa: PTH119
+    return last == "__pycache__" or (parent.endswith("/__pycache__") and bool(_BYTECODE.search(last)))
 
 
 def _open(args: Sequence[Any]) -> Sequence[Attempt]:
@@ -318,6 +324,7 @@ READERS: dict[str, Reader] = {
     "socket.gethostbyname": _look_up_name,
     "socket.gethostbyaddr": _look_up,
     "socket.getnameinfo": _look_up,
+    "syslog.syslog": _log,
     "open": _open,
     "os.remove": _remove,
     "os.rmdir": _remove,
