@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.rollout.fields import Fields, mapping, number, shown, text, whole
+from dreamgym_kit.replay.fields import Fields, mapping, number, shown, text, whole
 
 RUN_SCHEMA = 1
 MAX_DIFFERENCES = 10
