@@ -53,7 +53,8 @@ def manifest_from_record(record: object) -> Manifest:
         age = "an older" if schema < RUN_SCHEMA else "a newer"
         raise NotJson(
             f"the run was written by {age} dreamgym-kit "
-            f"(run schema {shown(schema)}, this one reads {RUN_SCHEMA})"
+            f"(run schema {shown(schema)}, this one reads {RUN_SCHEMA}); "
+            "read it with that version, or begin a new run"
         )
     fields.refuse_unknown()
     return Manifest(

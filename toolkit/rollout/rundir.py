@@ -170,6 +170,8 @@ class RunDirectory:
 def _make(root: Path, path: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RunDirectoryError(f"{root}: is no folder, and runs are kept in one; name another.") from None
     except OSError as error:
         raise refused(root, "cannot be made", error) from error
     try:
