@@ -142,6 +142,7 @@ def ran(
     run("rules", "buffer", "rules")
     run("export", "buffer", "export", "export.jsonl")
     run("broken", "simulate", "agent:broken", "--tasks", "tasks.jsonl")
+    run("doctor", "doctor", "agent:broken")
     (folder / "agent.py").unlink()
     for cache in folder.rglob("*.pyc"):
         os.unlink(cache)
@@ -151,7 +152,7 @@ def ran(
 @pytest.mark.slow
 def test_a_planted_key_is_in_no_artefact_and_on_no_screen(ran: tuple[Path, dict[str, int]]) -> None:
     folder, codes = ran
-    assert {name: code for name, code in codes.items() if code} == {"broken": 2}
+    assert {name: code for name, code in codes.items() if code} == {"broken": 2, "doctor": 2}
     found = {secret: holding(folder, secret) for secret in (CANARY, PASSWORD)}
     print(f"files {sum(path.is_file() for path in folder.rglob('*'))} holding a secret {found}")
     assert found == {CANARY: [], PASSWORD: []}
