@@ -1,5 +1,7 @@
 """Keys and passwords are taken out of what is written down, and nothing else is."""
 
+import time
+
 import pytest
 
 from dreamgym_kit.replay.masking import MASK, masked, masked_answer, masked_arguments, masked_text
@@ -54,3 +56,19 @@ def test_the_value_of_a_secret_variable_is_masked_wherever_it_stands(monkeypatch
         Answer(content={"seen": ["no-known-form-1234", "order"]}, error="no-known-form-1234!")
     )
     assert (answer.content, answer.error) == ({"seen": [MASK, "order"]}, f"{MASK}!")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-eyJaaaaa" * 110_000,
+        "://a:b" * 160_000,
+        "eyJ" + "aaaaaa." * 140_000,
+        "-----BEGIN " * 90_000 + "PRIVATE KEY",
+    ],
+    ids=["tokens", "urls", "dots", "headers"],
+)
+def test_no_text_of_a_tool_holds_the_run_up(text: str) -> None:
+    started = time.process_time()
+    masked_text(text)
+    assert time.process_time() - started < 3

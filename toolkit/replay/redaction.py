@@ -49,7 +49,7 @@ KEY_FORMS = (
     r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bhf_[A-Za-z0-9]{20,}",
     r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
     r"\bAIza[0-9A-Za-z_-]{30,}",
-    r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*",
+    r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*",
     r"(?i:\bbearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{12,})",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"://[^/\s:@]*:(?P<secret>[^/\s@]+)@",
