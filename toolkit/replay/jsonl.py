@@ -123,9 +123,7 @@ def export_jsonl(store: TransitionStore, path: Path, *, overwrite: bool = False)
     """
     beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
     try:
-        if (
-            path.exists() and not path.is_file()
-        ):  # replacing a device, as root one may, would break it for all
+        if path.exists() and not path.is_file():  # root may replace a device, and break it for everybody
             raise UserError(f"{path}: is no plain file; nothing was exported: name a file")
         if not overwrite and path.exists():
             raise _exists(path)
