@@ -3,7 +3,7 @@
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,7 +47,10 @@ def command(
     as_json: options.AsJson = False,
 ) -> None:
     """Check settings, graph, tasks, recordings and packages; imports the graph, runs no tool."""
-    checks = list(_checks(graph, tasks, buffer, settings_file, tools=tools))
+    from dreamgym_kit.replay.masking import masked_text
+
+    found = _checks(graph, tasks, buffer, settings_file, tools=tools)
+    checks = [replace(check, text=masked_text(check.text)) for check in found]
     stops = sum(check.level == "stop" for check in checks)
     fixes = sum(check.level == "fix" for check in checks)
     if as_json:

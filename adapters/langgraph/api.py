@@ -22,6 +22,7 @@ from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult, keeper, recorded_experience, run
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
@@ -221,7 +222,9 @@ def _request(
     )
 
 
-def _settings(settings: Settings | None, n: int | None) -> Settings:
+def _settings(settings: Settings | None, n: object) -> Settings:
+    if n is not None and (not isinstance(n, int) or n < 1):
+        raise UserError(f"n: episodes per task are a whole number from 1 on, got {n!r:.40}. Nothing was run.")
     known = settings if settings is not None else load_settings()
     return known.with_overrides({"simulate.n": n})
 

@@ -42,6 +42,7 @@ from dreamgym_kit.ports import (
     Outcome,
     RealWorld,
 )
+from dreamgym_kit.replay.masking import masked, masked_arguments, masked_text
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
@@ -120,10 +121,10 @@ class LangGraphRunner:
             sibling=sibling,
             world=task.world,
             verdict=judgement.verdict,
-            reason=judgement.reason,
+            reason=masked_text(judgement.reason),
             reward=judgement.reward,
             transitions=transitions,
-            messages=tuple(course.transcript.records),
+            messages=tuple(masked_arguments(message) for message in course.transcript.records),
             stop=course.stop,
             violations=tuple(session.violations),
             findings=findings,
@@ -134,7 +135,7 @@ class LangGraphRunner:
             started_at=started,
             elapsed_s=time.perf_counter() - clock,
             counts=dict(session.counts),
-            final=final_state(course.values),
+            final=masked(final_state(course.values)),
         )
 
     def _tell(self, episode: str, session: Session, findings: Sequence[Finding]) -> None:

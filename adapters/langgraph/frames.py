@@ -21,6 +21,7 @@ from dreamgym_kit.adapters.langgraph.injected import without_injected
 from dreamgym_kit.gate.registry import CONFIG_KEY
 from dreamgym_kit.gate.session import Identity, Session
 from dreamgym_kit.plain import to_plain
+from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.vocabulary import Call
 
 
@@ -106,12 +107,14 @@ def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 
 def plain_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Validated arguments as JSON data, without what the framework injected."""
+    """Validated arguments as JSON data, without what the framework injected, keys and passwords."""
     passed = {name: value for name, value in kwargs.items() if name not in _PLUMBING}
     if args:
         passed = {**positional_names(tool, args), **passed}
     kept = _kept_names(tool, passed)
-    return {name: to_plain(value) for name, value in passed.items() if name in kept and not _is_config(value)}
+    return masked_arguments(
+        {name: to_plain(value) for name, value in passed.items() if name in kept and not _is_config(value)}
+    )
 
 
 def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:

@@ -32,6 +32,7 @@ from dreamgym_kit.adapters.langgraph.leaf import run_real, run_real_async
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
+from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.vocabulary import Call
 
 _HOOKS: dict[int, "Hook"] = {}
@@ -300,4 +301,4 @@ def _call(
     arguments = function_arguments(one.signature, args, kwargs)
     if tool is not None:
         arguments = dict(without_injected(tool, arguments))
-    return Call(name, arguments, None, node), tool
+    return Call(name, masked_arguments(arguments), None, node), tool

@@ -7,6 +7,7 @@ while the dream runs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -211,6 +212,11 @@ def _check_settings(settings: Settings, facts: GraphFacts) -> None:
         if name not in known:
             raise UnknownName(
                 "tool", name, known=known, source=settings.where("tools", name), where="the graph"
+            )
+    for pattern in settings.faults:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise UnknownName(
+                "tool", pattern, known=known, source=settings.where("faults", pattern), where="the graph"
             )
     nodes = {path.rpartition("/")[2] for path in facts.nodes}
     for name in settings.nodes:

@@ -23,7 +23,7 @@ from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
-from dreamgym_kit.adapters.langgraph.loading import load_object, open_graph
+from dreamgym_kit.adapters.langgraph.loading import load_named, open_graph
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
@@ -40,7 +40,7 @@ from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import read_tasks, tasks_digest
+from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task, Transition, World
 
@@ -97,6 +97,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         warnings = stack.enter_context(_process(request, directory))
         graph = await stack.enter_async_context(open_graph(request.graph, folder=settings.folder))
         facts = _ready(graph, request)
+        _check_expectations(tasks, facts)
+        _check_inputs(tasks, graph)
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
@@ -141,10 +143,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
 
 
 def _tasks(request: RunRequest) -> list[Task]:
-    tasks = read_tasks(request.tasks) if isinstance(request.tasks, Path) else list(request.tasks)
-    if not tasks:
-        raise UserError("no tasks: there is nothing to run")
-    return tasks
+    if isinstance(request.tasks, Path):
+        return read_tasks(request.tasks)
+    return checked_tasks(request.tasks)
 
 
 @contextmanager
@@ -187,7 +188,12 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         )
         directory = RunDirectory.create(root, folder, manifest)
     with directory:
-        yield directory
+        try:
+            yield directory
+        except BaseException:
+            if not request.resume:
+                directory.discard_unused()
+            raise
 
 
 def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
@@ -312,7 +318,8 @@ def _worlds(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, RealWorld
     """The worlds that the tasks name and settings describe; others are left as they are."""
     worlds: dict[str, RealWorld] = {}
     for name in {task.world.name for task in tasks} & set(settings.worlds):
-        kind: Any = load_object(settings.worlds[name], folder=settings.folder)
+        where = settings.where("worlds", name, "ref")
+        kind: Any = load_named(settings.worlds[name], kind="world", where=where, folder=settings.folder)
         worlds[name] = kind() if isinstance(kind, type) else kind
     return worlds
 
@@ -320,18 +327,48 @@ def _worlds(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, RealWorld
 def _checkers(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
     """Every checker that a task names, loaded before anything runs."""
     found: dict[str, Checker] = {}
-    for name in {task.checker for task in tasks if task.checker}:
+    for task in tasks:
+        if not task.checker or task.checker in found:
+            continue
+        name = task.checker
         reference = settings.checkers.get(name, name)
         if ":" not in reference:
-            known = sorted(settings.checkers)
             raise UnknownName(
-                "checker", name, known=known, source="tasks", where="[checkers] of dreamgym.toml"
+                "checker",
+                name,
+                known=sorted(settings.checkers),
+                source=f"task {task.id!a}",
+                where='[checkers] of dreamgym.toml, and no "module:function"',
             )
-        checker: Any = load_object(reference, folder=settings.folder)
+        declared = name in settings.checkers
+        where = settings.where("checkers", name) if declared else f"task {task.id!a}"
+        checker: Any = load_named(reference, kind="checker", where=where, folder=settings.folder)
         if not callable(checker):
-            raise UserError(f"checker '{name}': {reference} is a {type(checker).__name__}, not a function")
+            found_type = type(checker).__name__
+            raise UserError(f"{where}: checker '{reference}' is of type {found_type}, not a function")
         found[name] = checker
     return found
+
+
+def _check_expectations(tasks: Sequence[Task], facts: GraphFacts) -> None:
+    """Refuse an expectation about a tool that the graph lacks: it would fail, or hold, whatever happens."""
+    known = facts.specs()
+    for task in tasks:
+        for tool in (*(task.expect.get("calls") or ()), *(task.expect.get("max") or ())):
+            if tool not in known:
+                source = f"task {task.id!a}, expect"
+                raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
+
+
+def _check_inputs(tasks: Sequence[Task], graph: Pregel[Any]) -> None:
+    """Refuse an input that holds nothing of the graph's state; LangGraph drops unknown fields silently."""
+    known = [name for name in graph.channels if not name.startswith("__") and ":" not in name]
+    for task in tasks:
+        if known and task.input and not any(name in known for name in task.input):
+            source = f"task {task.id!a}, input"
+            raise UnknownName(
+                "field", next(iter(task.input)), known=known, source=source, where="the graph's state"
+            )
 
 
 def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> list[str]:

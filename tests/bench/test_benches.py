@@ -115,13 +115,3 @@ def test_orchestration_in_small_gives_every_share(bench: ModuleType) -> None:
     print(figures)
     for name in ("share", "share_sync", "ideal_share_1s"):
         assert 0.2 < figures[name] < 3, figures
-
-
-@pytest.mark.bench
-@pytest.mark.timeout(600)
-def test_a_short_soak_keeps_memory_and_files_where_they_are() -> None:
-    figures = dict(line.split()[:2] for line in started("soak", "--quick").stdout.splitlines())
-    print(figures)
-    assert float(figures["growth_mb"]) < 50
-    assert float(figures["growth_files"]) <= 0
-    assert float(figures["growth_threads"]) <= 0

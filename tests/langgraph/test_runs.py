@@ -316,6 +316,68 @@ def test_bad_names_are_refused_before_anything_runs(project: Any) -> None:
     assert project.touched() == []
 
 
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        (None, "tasks: expected a file or a list of Task, got NoneType"),
+        ([TASK, TASK], r"tasks\[1\]: id: 't1' is the id of an earlier task too"),
+        (["refund A-1"], r"tasks\[0\]: expected a Task, got str; write Task\("),
+        ([Task(3, TASK.input)], r"tasks\[0\]: id: expected text, got 3"),
+        ([Task("t", "refund")], r"tasks\[0\]: input: expected an object \(the graph's state\), got 'refund'"),
+        ([Task("t", {"messages": [object()]})], r"tasks\[0\]: object is not a JSON value"),
+        (
+            [Task("t", {"mesages": []})],
+            "input: field 'mesages' is not in the graph's state; did you mean 'messages'",
+        ),
+        (
+            [Task("t", TASK.input, expect={"cals": ["x"]})],
+            r"expect.cals: no such field; did you mean 'calls'\?",
+        ),
+        (
+            [Task("t", TASK.input, expect={"max": {"get_ordr": 1}})],
+            "task 't', expect: tool 'get_ordr' is not in the graph; did you mean 'get_order'",
+        ),
+        ([Task("t", TASK.input, checker="agnet_x:check")], "task 't': no module 'agnet_x' from "),
+    ],
+)
+def test_tasks_made_in_python_are_named_before_anything_runs(
+    project: Any, tmp_path: Path, tasks: Any, message: str
+) -> None:
+    graph = project.write()
+    runs = Settings().with_overrides({"runs": str(tmp_path / "runs")})
+    with pytest.raises(UserError, match=message):
+        dreamgym_kit.simulate(graph, tasks, settings=runs, store=MemoryStore())
+    assert project.touched() == []
+    assert not (tmp_path / "runs").exists() or list((tmp_path / "runs").iterdir()) == []
+
+
+def test_no_episodes_are_no_run(project: Any) -> None:
+    with pytest.raises(UserError, match="n: episodes per task are a whole number from 1 on, got 0"):
+        dreamgym_kit.simulate(project.write(), [TASK], n=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            '[functions."json:dmps"]\neffect = "write"\n',
+            "function 'json:dmps': name 'dmps' is not in json; did you mean 'dumps'",
+        ),
+        ('[worlds.default]\nref = "json:Wrld"\n', "world 'json:Wrld': name 'Wrld' is not in json"),
+        (
+            '[faults."cancel_ordr"]\nrate = 0.5\n',
+            "tool 'cancel_ordr' is not in the graph; did you mean 'cancel_order'",
+        ),
+    ],
+)
+def test_a_name_in_settings_that_leads_nowhere_is_named_with_its_place(
+    project: Any, settings: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        dreamgym_kit.simulate(project.write(), [TASK], settings=parse_settings(settings), store=MemoryStore())
+    assert project.touched() == []
+
+
 def test_bad_arguments_and_unknown_tools_are_the_frameworks_to_answer_and_counted(project: Any) -> None:
     graph = project.write(
         """

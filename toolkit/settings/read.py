@@ -161,6 +161,8 @@ class _Reader:
         text: str = value
         if not text.strip():
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is empty; give it a value or leave it out.")
+        if "\0" in text:  # no path, host or name can hold one, and the system says so in a traceback
+            raise UserError(f"{self.where(*key)}: {_dotted(key)} holds a NUL character; take it out.")
         if key[0] in _REFERENCES:
             self._reference(text, key)
         if key == ("simulate", "abstain") and text not in _ABSTAIN:
