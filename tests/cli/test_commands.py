@@ -184,3 +184,13 @@ def test_what_the_agent_prints_stays_out_of_the_json(run, recorded: Path) -> Non
     done = run("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--json")
     assert json.loads(done.stdout)["episodes"]
     assert [word in done.stderr for word in ("while imported", "while run", "told below")] == [True] * 3
+
+
+def test_a_node_that_ends_the_process_does_not_pass_the_gate(run, project: Path) -> None:
+    agent = (project / "agent.py").read_text()
+    (project / "agent.py").write_text(
+        agent.replace("def agent(state):\n", "def agent(state):\n    os._exit(0)\n")
+    )
+    done = run("simulate", *FLAGS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "GATE FAILED" in done.stdout

@@ -264,6 +264,10 @@ def _fork(_: Sequence[Any]) -> Sequence[Attempt]:
     return _run("fork", "a copy of this process (fork)")
 
 
+def _end_process(_: Sequence[Any]) -> Sequence[Attempt]:
+    return _run("exit", "end this process (os._exit)")
+
+
 def _kill(args: Sequence[Any]) -> Sequence[Attempt]:
     process, number = args
     if number == 0 or process == os.getpid() or _is_child(process):
@@ -351,6 +355,7 @@ READERS: dict[str, Reader] = {
     "os.kill": _kill,
     "os.killpg": _kill,
     "dreamgym_kit.spawn": _run_program,
+    "dreamgym_kit.exit": _end_process,
     "ctypes.dlopen": _load_library,
     "ctypes.dlsym": _look_up_function,
 }

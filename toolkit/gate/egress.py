@@ -50,10 +50,12 @@ KNOWN_GAPS: dict[str, str] = {
     "rust_client": "HTTP clients written in Rust connect without telling Python.",
     "uvloop": "A uvloop event loop connects and starts programs through libuv without telling Python; "
     "the kit's own loop refuses to be one.",
-    "sqlite_attach": "SQL can attach and write a second database file on an allowed SQLite connection.",
+    "sqlite_attach": "SQL can attach and write a second database file on an allowed SQLite connection, "
+    "also on one in memory.",
     "name_lookup": "socket.connect((name, port)) looks the name up before Python tells; "
     "the connection itself is refused.",
     "special_file": "os.mkfifo and os.mknod make special files without telling Python.",
+    "pidfd": "signal.pidfd_send_signal sends a signal to another process without telling Python.",
     "folder_descriptor": "os.open(name, flags, dir_fd=...) is judged as if `name` lay in the working "
     "directory, which matters only where that is allowed.",
 }
@@ -158,13 +160,16 @@ class _Guard:
 
 
 class _Doors:
-    """Two functions that audit events show only half of, replaced while the guard is armed.
+    """Functions that audit events show only half of or not at all, replaced while the guard is armed.
 
-    `_socket.getaddrinfo` is announced with the name but never with the addresses that it found, and
-    `_posixsubprocess.fork_exec`, by which multiprocessing starts its processes, is not announced at all.
+    `_socket.getaddrinfo` is announced with the name but never with the addresses that it found.
+    `_posixsubprocess.fork_exec`, by which multiprocessing starts its processes, is not announced, nor is
+    `os._exit`, by which a node would end the dry run with the code of a passed gate.
     """
 
     def __init__(self) -> None:
+        self.exit = os._exit
+        self.pid = 0
         self.getaddrinfo = _socket.getaddrinfo
         try:
             self._posix: dict[str, Any] = vars(importlib.import_module("_posixsubprocess"))
@@ -173,11 +178,14 @@ class _Doors:
         self.fork_exec = self._posix.get("fork_exec")
 
     def shut(self) -> None:
+        self.pid = os.getpid()
+        vars(os)["_exit"] = self._announced_exit
         vars(_socket)["getaddrinfo"] = self._remembered_getaddrinfo
         if self.fork_exec is not None:
             self._posix["fork_exec"] = self._announced_fork_exec
 
     def reopen(self) -> None:
+        vars(os)["_exit"] = self.exit
         vars(_socket)["getaddrinfo"] = self.getaddrinfo
         if self.fork_exec is not None:
             self._posix["fork_exec"] = self.fork_exec
@@ -187,6 +195,11 @@ class _Doors:
         if _guard is not None:
             _guard.learn(args[0] if args else kwargs.get("host"), found)
         return found
+
+    def _announced_exit(self, status: int) -> NoReturn:
+        if os.getpid() == self.pid:  # a forked child, where forks are allowed, ends in no other way
+            sys.audit("dreamgym_kit.exit", status)
+        self.exit(status)
 
     def _announced_fork_exec(self, argv: Any, programs: Any, *rest: Any) -> Any:
         assert self.fork_exec is not None
