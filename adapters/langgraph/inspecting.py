@@ -28,6 +28,7 @@ from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.gate.effects import declared_effect, guess_effect
 from dreamgym_kit.plain import to_plain
+from dreamgym_kit.settings.load import check_models
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
@@ -98,7 +99,7 @@ def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
 def _effect_of(tool: BaseTool, settings: Settings) -> tuple[Effect, str, str]:
     said = settings.tools.get(tool.name)
     if said is not None:
-        return said.effect, "declared", settings.where("tools", tool.name)
+        return said.effect, *_who_said(settings, tool.name)
     for holder in (tool, tool.__dict__.get("func"), tool.__dict__.get("coroutine")):
         by_author = declared_effect(holder) if holder is not None else None
         if by_author is not None:
@@ -114,6 +115,14 @@ def _effect_of(tool: BaseTool, settings: Settings) -> tuple[Effect, str, str]:
     return guessed, "guessed", reason
 
 
+def _who_said(settings: Settings, name: str) -> tuple[str, str]:
+    """The source and the reason of an effect in settings: a person, or `init` whom nobody has confirmed."""
+    where = settings.where("tools", name)
+    if settings.tools[name].guessed:
+        return "guessed", f"{where} says so, and that nobody has confirmed it"
+    return "declared", where
+
+
 def function_spec(name: str, settings: Settings) -> ToolSpec:
     """A hooked function as the gate will treat it."""
     said = settings.tools.get(name)
@@ -124,7 +133,8 @@ def function_spec(name: str, settings: Settings) -> ToolSpec:
     registered = by_name.get(name)
     if said is not None or registered is not None:
         effect = said.effect if said is not None else registered.effect  # type: ignore[union-attr]
-        return ToolSpec(name, effect, source="declared", kind="function")
+        source, reason = _who_said(settings, name) if said is not None else ("declared", "")
+        return ToolSpec(name, effect, source=source, reason=reason, kind="function")
     if name in HOLDINGS.declared:
         return ToolSpec(name, HOLDINGS.declared[name], source="decorator", kind="function")
     guessed, reason = guess_effect(name)
@@ -218,6 +228,7 @@ def _check_settings(settings: Settings, facts: GraphFacts) -> None:
             raise UnknownName(
                 "tool", pattern, known=known, source=settings.where("faults", pattern), where="the graph"
             )
+    check_models(settings, facts.specs())
     nodes = {path.rpartition("/")[2] for path in facts.nodes}
     for name in settings.nodes:
         if name not in nodes:

@@ -28,6 +28,7 @@ from dreamgym_kit.adapters.langgraph.registering import register_functions, regi
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
@@ -42,6 +43,7 @@ from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.tool_models import as_data
 from dreamgym_kit.vocabulary import Task, Transition, World
 
 
@@ -167,6 +169,8 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         "tenant": settings.tenant,
         "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
     }
+    if request.mode is Mode.DREAM and (stated := stated_models(settings)):
+        matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
     if settings.endpoint.urls and request.mode is Mode.DREAM:
         matters["endpoint_model"] = settings.endpoint.model
     if settings.faults and request.mode is Mode.DREAM:
@@ -278,29 +282,41 @@ def _count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> 
 
 
 def _experience(request: RunRequest) -> ExperienceModel | None:
-    if request.experience is not None or request.store is None:
-        return request.experience
-    return chained_experience(request.store, threshold=request.settings.simulate.threshold)
+    return request.experience or chained_experience(request.store, request.settings)
 
 
-def recorded_experience(store: TransitionStore) -> RecordedExperience:
+def recorded_experience(store: TransitionStore | None) -> RecordedExperience:
     """The dream that repeats what a store holds."""
 
     def recordings(world: World, tenant: str) -> list[Transition]:
+        if store is None:
+            return []
         with egress.exempt():  # the buffer is the kit's own file
             return list(store.scan(world=world, tenant=tenant))
 
     return RecordedExperience(recordings)
 
 
-def chained_experience(store: TransitionStore, *, threshold: float) -> ExperienceModel:
-    """The dream that repeats what a store holds, and where it cannot, goes by what can be mined from it."""
+def chained_experience(store: TransitionStore | None, settings: Settings) -> ExperienceModel | None:
+    """The dream that repeats what a store holds; else it goes by what was declared, mined and drafted.
+
+    None where there is nothing to go by.
+
+    Raises:
+        UserError: the drafts beside the buffer cannot be read.
+    """
+    stated = stated_models(settings)
+    if store is None and not stated:
+        return None
 
     def all_recordings(tenant: str) -> list[Transition]:
+        if store is None:
+            return []
         with egress.exempt():  # the buffer is the kit's own file
             return list(store.scan(tenant=tenant))
 
-    return ChainedExperience(recorded_experience(store), all_recordings, threshold=threshold)
+    threshold = settings.simulate.threshold
+    return ChainedExperience(recorded_experience(store), all_recordings, threshold=threshold, stated=stated)
 
 
 def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:

@@ -130,12 +130,23 @@ def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
     done = run("doctor", *FLAGS)
     assert done.returncode == 0
     assert " ok    graph       agent:graph imports; 2 tools, all can be simulated\n" in done.stdout
-    assert " fix   effects     2 guessed: get_order (read), refund_payment (destructive)\n" in done.stdout
+    assert " fix   effects     2 guessed, confirmed by nobody: get_order (read), refund_payment (destructive)\n" in done.stdout
     assert done.stdout.endswith(" 0 to stop, 3 to fix. Then: dreamgym-kit simulate\n")
     broken = run("doctor", "agent:nothing", "--json")
     assert broken.returncode == 2
     said = json.loads(broken.stdout)
     assert [check["name"] for check in said["checks"] if check["level"] == "stop"] == ["graph"]
+
+
+def test_doctor_tells_an_effect_that_init_guessed_from_one_that_a_person_confirmed(run, project: Path) -> None:
+    assert run("init", "agent:graph", "--tasks", "tasks.jsonl").returncode == 0
+    done = run("doctor")
+    assert "2 guessed, confirmed by nobody: get_order (read), refund_payment (destructive)" in done.stdout
+    assert "correct the effect, then delete guessed = true\n" in done.stdout
+    file = project / "dreamgym.toml"
+    kept = [line for line in file.read_text().splitlines() if not line.startswith("guessed = true")]
+    file.write_text("\n".join(kept))
+    assert "every tool's effect was said by a person or its author" in run("doctor").stdout
 
 
 def test_report_shows_the_run_its_episodes_and_one_of_them(run, recorded: Path) -> None:

@@ -9,6 +9,7 @@ from dreamgym_kit.dream.state.history import Pool, Recording, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.stated import DECLARED
 from dreamgym_kit.dream.state.support import Calibration, Trial
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
@@ -87,6 +88,8 @@ def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
 
 
 def _told(knowledge: Knowledge, tool: str, one: Candidate) -> Told:
+    if one.basis == DECLARED:  # a person said so: nothing was learned of it
+        return Told(one.seen, one.provenance, one.support, one.support, one.basis, one.why)
     support = knowledge.calibration.support(tool, one.basis, one.support)
     if one.basis == PRESUMED:
         support = min(support, one.support)

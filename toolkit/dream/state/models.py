@@ -14,11 +14,13 @@ from dreamgym_kit.dream.state.facts import Common
 from dreamgym_kit.dream.state.forms import Enumerated, form_of
 from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import Node
 from dreamgym_kit.dream.state.values import field_path, is_scalar, walk
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Fresh, symbol_of
+from dreamgym_kit.dream.state.wrapping import Wrap
 from dreamgym_kit.plain import JsonValue
 
 PROBE, HIDDEN, LAST = "probe:", "hidden:", "last:"
@@ -64,6 +66,8 @@ class ToolModels:
             ("*" for the read), and of everything ("*", "*").
         absences: by (tool, argument), how well a world must be known before a value that occurs nowhere
             in it may be called absent.
+        stated: tools that a person declared or a model drafted, by name.
+        wraps: by stated tool, what it puts around its answers.
     """
 
     writes: frozenset[str] = frozenset()
@@ -81,6 +85,8 @@ class ToolModels:
     agreement: dict[str, float] = field(default_factory=dict)
     left_alone: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     absences: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    stated: Mapping[str, StatedModel] = field(default_factory=dict)
+    wraps: Mapping[str, Wrap] = field(default_factory=dict)
     transitions: int = 0
 
     def keeps(self, write: str, read: str) -> float:
@@ -99,6 +105,11 @@ class ToolModels:
             Names({f"args.{key}": value for key, value in step.args.items()}),
             self.enumerated.get(step.tool, frozenset()),
         )
+
+    def wrapped(self, tool: str, seen: JsonValue) -> JsonValue:
+        """A stated answer in what the tool puts around its answers."""
+        raw = isinstance(seen, dict) and ("$answer" in seen or "$json" in seen)
+        return seen if raw or tool not in self.wraps else self.wraps[tool](seen)
 
     def advances(self, step: Step) -> bool:
         """Whether the world may be another after this call."""

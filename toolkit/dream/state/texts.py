@@ -38,6 +38,23 @@ def has_holes(masked: str) -> bool:
     return _OPEN in masked and _HOLE.fullmatch(masked) is None
 
 
+def hole_text(name: str, form: str = "text") -> str:
+    """A hole for a name, written in one of the ways in which a value stands in a text."""
+    return f"{_OPEN}{name}|{form}{_CLOSE}"
+
+
+def holes(masked: str) -> list[str | tuple[str, str]]:
+    """A masked text in parts: literal texts, and (name, form) for holes."""
+    parts: list[str | tuple[str, str]] = []
+    for place, part in enumerate(_HOLE.split(masked)):
+        if place % 2:
+            name, form = part.rsplit("|", 1)
+            parts.append((name, form))
+        elif part:
+            parts.append(part)
+    return parts
+
+
 def fill(masked: str, names: Names) -> str | None:
     """The text for these values; None when one is not known."""
     missing = False
