@@ -149,7 +149,7 @@ def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
         if written
         else f'dreamgym.toml  [tools.{first.name}] effect = "{first.effect}"'
     )
-    yield Check("fix", "effects", f"{len(guessed)} guessed, confirmed by nobody: {names}", remedy)
+    yield Check("fix", "effects", f"{len(guessed)} guessed: {names}", remedy)
 
 
 def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:

@@ -126,11 +126,23 @@ def test_init_leaves_an_existing_file_alone_unless_asked_to_update_it(run, proje
     assert '[tools.get_order]\neffect = "read"  # guessed' in written
 
 
+def test_init_offers_what_the_recordings_show_as_comments(run, recorded: Path) -> None:
+    done = run("init", "agent:graph", "--tasks", "tasks.jsonl")
+    assert "as comments: what the recordings show of " in done.stdout
+    file = recorded / "dreamgym.toml"
+    offered = file.read_text().partition("# Mined from the recordings")[2].split("\n", 2)[2]
+    assert '# [tools.refund_payment.model]\n# answer = "refunded"\n' in offered
+    taken = file.read_text() + "\n".join(line[2:] for line in offered.splitlines())
+    file.write_text(taken)
+    assert "  declared  answers " in run("buffer", "rules").stdout
+    assert run("simulate").returncode == 0
+
+
 def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
     done = run("doctor", *FLAGS)
     assert done.returncode == 0
     assert " ok    graph       agent:graph imports; 2 tools, all can be simulated\n" in done.stdout
-    assert " fix   effects     2 guessed, confirmed by nobody: get_order (read), refund_payment (destructive)\n" in done.stdout
+    assert " fix   effects     2 guessed: get_order (read), refund_payment (destructive)\n" in done.stdout
     assert done.stdout.endswith(" 0 to stop, 3 to fix. Then: dreamgym-kit simulate\n")
     broken = run("doctor", "agent:nothing", "--json")
     assert broken.returncode == 2
@@ -138,10 +150,12 @@ def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
     assert [check["name"] for check in said["checks"] if check["level"] == "stop"] == ["graph"]
 
 
-def test_doctor_tells_an_effect_that_init_guessed_from_one_that_a_person_confirmed(run, project: Path) -> None:
+def test_doctor_tells_an_effect_that_init_guessed_from_one_that_a_person_confirmed(
+    run, project: Path
+) -> None:
     assert run("init", "agent:graph", "--tasks", "tasks.jsonl").returncode == 0
     done = run("doctor")
-    assert "2 guessed, confirmed by nobody: get_order (read), refund_payment (destructive)" in done.stdout
+    assert "2 guessed: get_order (read), refund_payment (destructive)" in done.stdout
     assert "correct the effect, then delete guessed = true\n" in done.stdout
     file = project / "dreamgym.toml"
     kept = [line for line in file.read_text().splitlines() if not line.startswith("guessed = true")]

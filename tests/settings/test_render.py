@@ -61,8 +61,8 @@ condition = st.builds(ConditionSettings, of=st.just("card.status"), test=st.just
 models = st.builds(
     ToolModelSettings,
     views=st.builds(dict, card=st.builds(ViewSettings, read=text, bind=names, row=names, at=path)),
-    fails=st.none()
-    | st.lists(
+    fails_only=st.booleans(),
+    fails=st.lists(
         st.builds(FailSettings, when=st.lists(condition, max_size=2).map(tuple), error=text.map(escaped)),
         min_size=1,
         max_size=2,

@@ -1,6 +1,7 @@
 """`[tools.NAME.model]`: what is wrong is named by file, line and field, with the nearest known word."""
 
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,8 @@ from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 HEAD = '[tools.pay]\neffect = "write"\n[tools.pay.model]\n'
 TABLE = "tools.pay.model"
+CHANGE = f"[[{TABLE}.changes]]\nread = 'a'\n"
+TWICE = f"{CHANGE}set = {{ x = 1 }}\n{CHANGE}set = {{ x = '{{arg.y}}' }}"
 
 
 @pytest.mark.parametrize(
@@ -26,8 +29,8 @@ TABLE = "tools.pay.model"
             f"dreamgym.toml:6: key 'sett' is not in {TABLE}.changes.1; did you mean 'set'?",
         ),
         (
-            f'[[{TABLE}.changes]]\nread = "a"\nset = {{ x = 1 }}\n[[{TABLE}.changes]]\nset = {{ x = "{{arg.y}}" }}',
-            f"dreamgym.toml:8: name 'arg.y' is not in what {TABLE}.changes.2.set.x can name; did you mean 'args'",
+            TWICE,
+            f"dreamgym.toml:9: name 'arg.y' is not in what {TABLE}.changes.2.set.x can name; did you mean",
         ),
         (
             '[[tools.pay.model.fails]]\nwhen = { of = "args.x", equals = 1 }\nerror = "no"',
@@ -67,6 +70,13 @@ def test_a_bad_model_is_named_with_its_place(text: str, message: str) -> None:
     assert str(refused.value).startswith("dreamgym.toml:")
 
 
+def test_the_example_of_the_documentation_is_read() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "dream.md").read_text(encoding="utf-8")
+    model = parse_settings(text.split("```toml")[1].split("```")[0]).tools["cancel_order"].model
+    assert model is not None
+    assert (len(model.fails), len(model.changes), model.views["order"].read) == (1, 2, "get_order")
+
+
 def test_reads_and_arguments_that_the_graph_lacks_get_the_nearest_name() -> None:
     specs = {
         "pay": ToolSpec("pay", Effect.WRITE, args_schema={"properties": {"card_id": {}, "amount": {}}}),
@@ -88,7 +98,7 @@ def test_a_secret_in_a_model_is_refused_and_not_repeated() -> None:
 
 
 def test_drafts_are_kept_beside_the_buffer_with_who_said_them(tmp_path) -> None:
-    drafts = {"x y": ToolModelSettings(answer={"a": "{args.b}"}, said_by="m, 2026-01-01", fails=None)}
+    drafts = {"x y": ToolModelSettings(answer={"a": "{args.b}"}, said_by="m, 2026-01-01")}
     (file := tmp_path / "b.drafts.toml").write_text(render_drafts(drafts))
     assert read_drafts(file) == drafts
     assert read_drafts(tmp_path / "none.toml") == {}

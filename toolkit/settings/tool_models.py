@@ -22,7 +22,7 @@ TESTS = (
 )
 WRITING = ("set", "add", "subtract", "append", "prepend", "remove")
 """Operations that are tables from path to value."""
-_MODEL_KEYS = ("said_by", "views", "fails", "answer", "changes", "keeps", "fresh")
+_MODEL_KEYS = ("said_by", "views", "fails", "fails_only", "answer", "changes", "keeps", "fresh")
 _VIEW_KEYS = ("read", "bind", "row", "at")
 _FAIL_KEYS = ("when", "error", "error_type", "answer")
 _CHANGE_KEYS = ("read", "bind", *WRITING, "delete", "whole")
@@ -76,7 +76,8 @@ class ToolModelSettings:
     """What is said of one tool; what is left out is left to the recordings."""
 
     views: Mapping[str, ViewSettings] = field(default_factory=dict)
-    fails: tuple[FailSettings, ...] | None = None  # the first that holds; (): it never fails
+    fails: tuple[FailSettings, ...] = ()  # the first that holds
+    fails_only: bool = False  # it never fails otherwise, whatever recordings show
     answer: JsonValue = None  # what it answers when it succeeds
     changes: tuple[ChangeSettings, ...] = ()
     keeps: tuple[str, ...] = ()  # reads, or patterns of reads, that the write leaves alone
@@ -149,10 +150,13 @@ class _Reader:
         for name, view in views.items():
             for path in (*view.bind.values(), *view.row.values()):
                 self.name(path, (*key, "views", name))
-        fails = table.get("fails")
+        only = table.get("fails_only", False)
+        if not isinstance(only, bool):
+            raise self.wrong((*key, "fails_only"), "wants true or false")
         return ToolModelSettings(
             views=views,
-            fails=None if fails is None else tuple(self.each(fails, (*key, "fails"), self.failing)),
+            fails=tuple(self.each(table.get("fails", []), (*key, "fails"), self.failing)),
+            fails_only=only,
             answer=self.value(table.get("answer"), (*key, "answer")),
             changes=tuple(self.each(table.get("changes", []), (*key, "changes"), self.change)),
             keeps=self.texts(table.get("keeps", []), (*key, "keeps")),
@@ -306,8 +310,10 @@ def as_data(model: ToolModelSettings) -> dict[str, JsonValue]:
         data["said_by"] = model.said_by
     if model.views:
         data["views"] = {name: _view_data(view) for name, view in model.views.items()}
-    if model.fails is not None:
+    if model.fails:
         data["fails"] = [_fail_data(fail) for fail in model.fails]
+    if model.fails_only:
+        data["fails_only"] = True
     if model.answer is not None:
         data["answer"] = model.answer
     if model.changes:

@@ -86,10 +86,11 @@ def _declared(
     if outcome is None:
         return None
     if not outcome.failure:
-        if said.said.fails is None and any(failed(one.seen) for one in mined):
-            return None  # when it fails was not said, and the recordings say that it does
+        mined_failures = [one for one in mined if failed(one.seen)]
+        if mined_failures and not said.said.fails_only:
+            return None  # a failure that was not said, but recorded
         if outcome.seen is MISSING:
-            return [one for one in mined if not failed(one.seen)] if said.said.fails is not None else None
+            return [one for one in mined if one not in mined_failures]
     return [] if outcome.seen is MISSING else [_of_outcome(models, asked, said, outcome)]
 
 

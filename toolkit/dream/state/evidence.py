@@ -46,7 +46,7 @@ class Evidence:
 
 
 Found = Mapping[str, Mapping[str, Evidence]]
-"""By tool and part: "answer", "fails", "fails.2", "changes.1", "keeps.get_order"."""
+"""By tool and part: "answer", "fails_only", "fails.2", "changes.1", "keeps.get_order"."""
 
 
 def evidence(
@@ -72,16 +72,20 @@ def evidence(
     return found
 
 
-def uncontradicted(said: ToolModelSettings, parts: Mapping[str, Evidence]) -> ToolModelSettings:
-    """The model without the parts that recordings contradict."""
+def uncontradicted(
+    said: ToolModelSettings, parts: Mapping[str, Evidence], *, tolerance: float = 0.0
+) -> ToolModelSettings:
+    """The model without the parts that recordings contradict in more than this share of calls."""
 
     def holds(part: str) -> bool:
-        return part not in parts or not parts[part].wrong
+        known = parts.get(part)
+        return known is None or known.wrong <= tolerance * (known.right + known.wrong)
 
-    fails = [fail for number, fail in enumerate(said.fails or (), start=1) if holds(f"fails.{number}")]
+    fails = [fail for number, fail in enumerate(said.fails, start=1) if holds(f"fails.{number}")]
     return replace(
         said,
-        fails=tuple(fails) if fails else None,
+        fails=tuple(fails),
+        fails_only=said.fails_only and holds("fails_only") and len(fails) == len(said.fails),
         answer=said.answer if holds("answer") else None,
         changes=tuple(
             change for number, change in enumerate(said.changes, start=1) if holds(f"changes.{number}")
@@ -90,8 +94,7 @@ def uncontradicted(said: ToolModelSettings, parts: Mapping[str, Evidence]) -> To
             pattern
             for pattern in said.keeps
             if not any(
-                part.startswith("keeps.") and parts[part].wrong and _names_read(pattern, part)
-                for part in parts
+                part.startswith("keeps.") and not holds(part) and _names_read(pattern, part) for part in parts
             )
         ),
     )
@@ -125,12 +128,10 @@ def _judge_answer(
     if outcome.failure:
         parts[outcome.part].count(outcome.seen, step.seen, where)
     elif not step.failed:
-        if said.said.fails:
-            parts["fails"].right += 1
         if outcome.seen is not MISSING:
             parts["answer"].count(models.wrapped(step.tool, outcome.seen), step.seen, where)
-    elif said.said.fails is not None and not outcome.doubts:
-        parts["fails"].count("no failure", step.seen, where)
+    elif said.said.fails_only and not outcome.doubts:
+        parts["fails_only"].count("no failure", step.seen, where)
 
 
 def _judge_effects(

@@ -20,7 +20,7 @@ from dreamgym_kit.dream.state.trees import Node
 from dreamgym_kit.dream.state.values import field_path, is_scalar, walk
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Fresh, symbol_of
-from dreamgym_kit.dream.state.wrapping import Wrap
+from dreamgym_kit.dream.state.wrapping import Wrap, is_raw
 from dreamgym_kit.plain import JsonValue
 
 PROBE, HIDDEN, LAST = "probe:", "hidden:", "last:"
@@ -108,8 +108,7 @@ class ToolModels:
 
     def wrapped(self, tool: str, seen: JsonValue) -> JsonValue:
         """A stated answer in what the tool puts around its answers."""
-        raw = isinstance(seen, dict) and ("$answer" in seen or "$json" in seen)
-        return seen if raw or tool not in self.wraps else self.wraps[tool](seen)
+        return seen if is_raw(seen) or tool not in self.wraps else self.wraps[tool](seen)
 
     def advances(self, step: Step) -> bool:
         """Whether the world may be another after this call."""

@@ -16,7 +16,7 @@ from dreamgym_kit.dream.state.operations import Step, apply, locate
 from dreamgym_kit.dream.state.stated_values import Stated, compiled, steps_of
 from dreamgym_kit.dream.state.values import MISSING, add, as_number, copy_json, fields, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, View
-from dreamgym_kit.dream.state.wrapping import opened, unwrapped
+from dreamgym_kit.dream.state.wrapping import is_raw, opened, unwrapped
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.settings.drafts import drafts_file, read_drafts
 from dreamgym_kit.settings.model import Settings
@@ -30,7 +30,7 @@ from dreamgym_kit.settings.tool_models import (
 
 DECLARED, DRAFTED = "declared", "drafted"
 _SUPPORT = {DECLARED: 0.97, DRAFTED: 0.6}
-_DOUBT = 0.7  # what an answer is worth once more for each condition that nobody can tell
+_DOUBT = 0.5  # what an answer is worth once more for each condition that nobody can tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class StatedModel:
     ) -> None:
         self.tool, self.said, self.source = tool, said, source
         self.writes = bool(said.changes or said.keeps) if writes is None else writes
-        self._fails = [(_conditions(fail.when), _told(fail)) for fail in said.fails or ()]
+        self._fails = [(_conditions(fail.when), _told(fail)) for fail in said.fails]
         self._answer = compiled(said.answer) if said.answer is not None else None
         self._changes = [(number, _Change(change)) for number, change in enumerate(said.changes, start=1)]
 
@@ -89,7 +89,7 @@ class StatedModel:
         return names.with_more(more), sure
 
     def outcome(self, names: Names, sure: float = 1.0) -> Outcome | None:
-        """What the tool answers; None where nothing is said of failures and of the answer."""
+        """What the tool answers; None where nothing is said of that."""
         doubts = 0
         for number, (conditions, told) in enumerate(self._fails, start=1):
             held = [condition(names) for condition in conditions]
@@ -99,7 +99,7 @@ class StatedModel:
                 doubts += 1
                 continue
             return Outcome(told.value(names), True, f"fails.{number}", doubts, sure)
-        if self._answer is None and self.said.fails is None:
+        if self._answer is None and not self.said.fails_only:
             return None
         seen = MISSING if self._answer is None else self._answer.value(names)
         return Outcome(seen, False, "answer", doubts, sure)
@@ -302,7 +302,7 @@ class _Change:
         """The view after the change; MISSING where it cannot be told."""
         if self.whole is not None:
             made = self.whole.value(names)
-            if made is MISSING or before is MISSING or failed(before):
+            if made is MISSING or before is MISSING or failed(before) or is_raw(made):
                 return made
             _, put = opened(before)
             return put(made)

@@ -37,6 +37,11 @@ def usual_wrap(answers: Iterable[JsonValue]) -> Wrap:
     return _as_it_is
 
 
+def is_raw(seen: object) -> bool:
+    """Whether a statement says the wrapping itself."""
+    return isinstance(seen, dict) and ("$answer" in seen or "$json" in seen)
+
+
 def _is_text_block(block: JsonValue) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and set(block) <= {"type", "text", "id"}
 
