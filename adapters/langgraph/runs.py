@@ -8,7 +8,7 @@ be simulated is refused by name while nothing has run.
 import importlib.metadata
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -263,7 +263,7 @@ def _runner(
         experience=None if recording else with_model(_experience(request), chat, settings, request.store),
         chat=chat,
         second=ModelJudge(chat) if chat is not None else None,
-        worlds=_worlds(settings, tasks),
+        worlds=real_worlds(settings, {task.world.name for task in tasks}),
         checkers=_checkers(settings, tasks),
         keep=keeper(request.store) if recording else None,
         prefix=f"{label}:" if recording else "",
@@ -330,10 +330,10 @@ def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None
     return keep
 
 
-def _worlds(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, RealWorld]:
-    """The worlds that the tasks name and settings describe; others are left as they are."""
+def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWorld]:
+    """The worlds of these names that settings describe; others are left as they are."""
     worlds: dict[str, RealWorld] = {}
-    for name in {task.world.name for task in tasks} & set(settings.worlds):
+    for name in set(names) & set(settings.worlds):
         where = settings.where("worlds", name, "ref")
         kind: Any = load_named(settings.worlds[name], kind="world", where=where, folder=settings.folder)
         worlds[name] = kind() if isinstance(kind, type) else kind

@@ -104,6 +104,26 @@ def test_record_keeps_every_call(run, project: Path) -> None:
     assert f" 6 calls were added to {project / 'dreamgym.db'}\n" in done.stdout
 
 
+def test_a_crawl_says_what_it_will_call_and_calls_only_what_is_known_to_read(run, project: Path) -> None:
+    refused = run("record", "agent:graph", "--crawl", "--yes")
+    assert refused.returncode == 2
+    assert "get_order: that it reads is only a guess" in refused.stderr
+    (project / "dreamgym.toml").write_text('graph = "agent:graph"\n[tools.get_order]\neffect = "read"\n')
+    (project / "ids.txt").write_text("A-1\nA-2\n")
+    asked = run("record", "--crawl", "--ids", "ids.txt")
+    assert asked.returncode == 2
+    assert "These REAL tools will be called, at most 1000 times, 5 a second; nothing else" in asked.stderr
+    assert "  read   get_order\n" in asked.stderr
+    assert "agree with --yes. Nothing was run." in asked.stderr
+    assert not (project / "dreamgym.db").exists()
+    done = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--calls", "1", "--json")
+    assert json.loads(done.stdout)["by_tool"] == {"get_order": 1}
+    assert json.loads(done.stdout)["stopped"] == "the budget of 1 calls"
+    rest = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--per-second", "0")
+    assert " 0 of them the tools refused, 1 were there from before; " in rest.stdout
+    assert not (project / "REAL").exists()
+
+
 def test_init_writes_settings_that_the_other_commands_use(run, project: Path) -> None:
     done = run("init", "agent:graph", "--tasks", "tasks.jsonl")
     assert done.returncode == 0, done.stderr
