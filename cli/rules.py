@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import drafting, options
 from dreamgym_kit.cli.output import say, say_json
 
 if TYPE_CHECKING:
@@ -33,10 +33,25 @@ AsToml = Annotated[
     ),
 ]
 
+Draft = Annotated[
+    bool,
+    typer.Option(
+        "--draft",
+        help="Let the endpoint draft tools (with --explain: that one) from schema and docstring.",
+        show_default=False,
+    ),
+]
+WithSource = Annotated[
+    bool,
+    typer.Option("--with-source", help="With --draft: show the model the tools' source.", show_default=False),
+]
+
 
 def command(
     explain: Explain = None,
     as_toml: AsToml = False,
+    draft: Draft = False,
+    with_source: WithSource = False,
     buffer: options.Buffer = None,
     tenant: options.Tenant = None,
     settings_file: options.SettingsFile = None,
@@ -52,6 +67,9 @@ def command(
     from dreamgym_kit.errors import UnknownName
 
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
+    if draft:
+        drafting.draft_tools(settings, explain, with_source=with_source, as_json=as_json)
+        return
     path = settings.resolve(settings.buffer)
     stated = stated_models(settings)
     episodes = recorded(settings, needed=not stated)

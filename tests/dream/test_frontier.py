@@ -1,4 +1,4 @@
-"""Which reads a crawl makes: first those without arguments, then with ids found; no guess where names tell."""
+"""Which reads a crawl makes: those without arguments, then those with ids; no guess where names tell."""
 
 from dreamgym_kit.dream.frontier import Frontier, words_of
 from dreamgym_kit.vocabulary import Call, Effect, ToolSpec
