@@ -67,9 +67,11 @@ def test_tools_without_recordings_are_dreamt_from_their_drafts(run, project, ser
     assert set(read_drafts(project / "dreamgym.drafts.toml")) == {"refund_payment"}
     assert run("buffer", "rules", "--draft").returncode == 0
     server.content = lambda body: "ready"  # from here on the model decides nothing
-    done = run("simulate", "--tasks", "tasks.jsonl")
+    done = run("simulate", "--tasks", "tasks.jsonl", "--json")
     assert "holds no recordings yet, so the dream goes by what was declared or drafted" in done.stderr
-    assert " 0 undetermined" in done.stdout or "undetermined" not in done.stdout
+    told = json.loads(done.stdout)
+    assert told["trust"]["provenance"] == {"composed": 6}
+    assert told["episodes"]["undetermined"] == 0
     assert not (project / "REAL").exists()
     assert (
         run("buffer", "rules", "--draft", "--explain", "refund_paymnt")
