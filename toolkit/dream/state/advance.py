@@ -11,7 +11,7 @@ from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.history import OFF_RECORD, Step
 from dreamgym_kit.dream.state.models import LAST, ToolModels
 from dreamgym_kit.dream.state.names import Names
-from dreamgym_kit.dream.state.stated import DECLARED, DRAFTED, StatedModel, names_of_success
+from dreamgym_kit.dream.state.stated_effects import said_to_keep, through_statements
 from dreamgym_kit.dream.state.values import MISSING, fields, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.plain import JsonValue
@@ -44,9 +44,6 @@ def advance(
         views.update({(name, "{}"): view for name, view in pseudo.items()})
         return replace(state, views=views, line=line)
     views = _through_rules(models, state, step, names)
-    said = models.stated.get(step.tool)
-    if said is not None and not step.failed:
-        _through_statements(views, models, said, state, step, names)
     gone = tuple(view for key, view in state.views.items() if key not in views)
     views.update({(name, "{}"): view for name, view in pseudo.items()})
     last = {"args": dict(step.args), "answer": step.seen}
@@ -55,7 +52,7 @@ def advance(
     )
     minted = {**state.minted, step.tool: state.minted.get(step.tool, 0) + (not step.failed)}
     done = state.done if step.failed else state.done | {(step.tool, step.spelled)}
-    return replace(
+    after = replace(
         state,
         views=views,
         line=line,
@@ -65,16 +62,16 @@ def advance(
         minted=minted,
         forgotten=(*state.forgotten, *gone),
     )
+    return through_statements(models, state, after, step, names)
 
 
 def forget(models: ToolModels, state: State, tool: str) -> State:
     """The state after a write that nobody could answer: what it never touches is still known."""
     forms = [rules for (write, _), rules in models.rules.items() if write == tool]
-    said = models.stated.get(tool)
     kept = {
         key: view
         for key, view in state.views.items()
-        if (said is not None and said.keeps(key[0]))
+        if said_to_keep(models, tool, key[0])
         or (forms and all(key[0] in rules and rules[key[0]].keeps for rules in forms))
     }
     gone = tuple(view for key, view in state.views.items() if key not in kept)
@@ -110,38 +107,6 @@ def _through_rules(models: ToolModels, state: State, step: Step, names: Names) -
             if told is not None:
                 views.setdefault((told.tool, told.spelled), told)
     return views
-
-
-def _through_statements(
-    views: dict[ViewKey, View],
-    models: ToolModels,
-    said: StatedModel,
-    state: State,
-    step: Step,
-    names: Names,
-) -> None:
-    """Put what somebody stated of a write in the place of what was mined; a draft only where nothing was."""
-    known, sure = said.around(names, state, step.spelled)
-    known = names_of_success(known, step.seen)
-    rules = models.rules.get((step.tool, models.form(step)), {})
-    label = f"{step.tool} {said.source}"
-    for key, view in state.views.items():
-        if ":" in view.tool or not said.speaks_of(view.tool) or _is_mined(said, rules.get(view.tool), models):
-            continue
-        made, used = said.after(view, known)
-        views.pop(key, None)
-        held = view.believed(said.support * (sure if used else 1.0), label)
-        if made is not MISSING and held.confidence > _DOUBTFUL * (said.source == DECLARED):
-            views[key] = held if not used else held.saying(made)
-    for read, args, made in said.told(known):
-        seen = models.wrapped(read, made)
-        told = View(read, spell(args), seen, confidence=said.support * sure, source="rule", step=state.writes)
-        views.setdefault((told.tool, told.spelled), told)
-
-
-def _is_mined(said: StatedModel, rule: Rule | None, models: ToolModels) -> bool:
-    """Whether the recordings say what a draft says as well; they are believed before it."""
-    return said.source == DRAFTED and rule is not None and rule.tells(models.keeps(said.tool, ""))
 
 
 def _after(models: ToolModels, write: str, rule: Rule | None, view: View, names: Names) -> View | None:

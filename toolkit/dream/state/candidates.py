@@ -5,7 +5,7 @@ says so: open world, because "not found" of what was merely never seen is the wo
 """
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dreamgym_kit.dream.state.facts import facts_around, known_to_lack
@@ -13,9 +13,7 @@ from dreamgym_kit.dream.state.history import Pool, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.stated import DECLARED, DRAFTED, Outcome, StatedModel
 from dreamgym_kit.dream.state.trees import Feature, predict
-from dreamgym_kit.dream.state.values import MISSING
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Provenance
@@ -47,7 +45,7 @@ class Candidate:
     seen: JsonValue
     provenance: Provenance
     support: float
-    basis: str  # "line", "view ...", "rule", "worlds", "presumed", "declared", "drafted"; calibrated for each
+    basis: str  # "line", "view ...", "rule", "worlds" or "presumed"; support is calibrated for each
     why: str = ""
 
 
@@ -65,47 +63,8 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
         support = view.confidence * min(1.0, state.sure + 0.02)
         yield Candidate(view.observation, provenance, support, f"view {view.source}", f"known: {view.source}")
     if view is None or asked.writes or view.confidence < _HELD:  # what is known is not guessed anew
-        mined = list(_by_rules(models, pool, state, asked))
-        said = models.stated.get(asked.tool)
-        if said is not None and said.source == DECLARED:
-            settled = _declared(models, state, asked, said, mined)
-            if settled is not None:
-                yield from settled
-                return
-        yield from mined
-        if said is not None and said.source == DRAFTED and not any(one.support >= _HELD for one in mined):
-            yield from _drafted(models, state, asked, said)
+        yield from _by_rules(models, pool, state, asked)
     yield from _analogous(models, state, asked)
-
-
-def _declared(
-    models: ToolModels, state: State, asked: Asked, said: StatedModel, mined: Sequence[Candidate]
-) -> Sequence[Candidate] | None:
-    """The answers of a declared model; None where it leaves the answer to the recordings."""
-    outcome = said.outcome(*said.around(asked.names, state, asked.spelled))
-    if outcome is None:
-        return None
-    if not outcome.failure:
-        mined_failures = [one for one in mined if failed(one.seen)]
-        if mined_failures and not said.said.fails_only:
-            return None  # a failure that was not said, but recorded
-        if outcome.seen is MISSING:
-            return [one for one in mined if one not in mined_failures]
-    return [] if outcome.seen is MISSING else [_of_outcome(models, asked, said, outcome)]
-
-
-def _drafted(models: ToolModels, state: State, asked: Asked, said: StatedModel) -> Iterator[Candidate]:
-    outcome = said.outcome(*said.around(asked.names, state, asked.spelled))
-    if outcome is not None and outcome.seen is not MISSING:
-        yield _of_outcome(models, asked, said, outcome)
-
-
-def _of_outcome(models: ToolModels, asked: Asked, said: StatedModel, outcome: Outcome) -> Candidate:
-    seen = models.wrapped(asked.tool, outcome.seen)
-    who = said.said.said_by or "settings"
-    doubts = f", {outcome.doubts} conditions unknown" if outcome.doubts else ""
-    why = f"{said.source} by {who}: {outcome.part}{doubts}"
-    return Candidate(seen, Provenance.COMPOSED, outcome.support(said.source), said.source, why)
 
 
 def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:

@@ -10,6 +10,7 @@ from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.stated import DECLARED
+from dreamgym_kit.dream.state.stated_answers import with_statements
 from dreamgym_kit.dream.state.support import Calibration, Trial
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
@@ -47,7 +48,8 @@ def consider(
     models = knowledge.models
     names = around(args, state, models.fresh_for(tool, state))
     asked = Asked(tool, spell(dict(args)), names, tool in models.writes, world)
-    told = [_told(knowledge, tool, one) for one in candidates(models, knowledge.pool, state, asked)]
+    found = with_statements(models, state, asked, candidates(models, knowledge.pool, state, asked))
+    told = [_told(knowledge, tool, one) for one in found]
     return sorted(told, key=lambda one: (-one.support, -one.raw)), names
 
 

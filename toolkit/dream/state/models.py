@@ -60,14 +60,14 @@ class ToolModels:
         rules: by (write, form) and read.
         trees: by tool.
         answers: by (tool, form).
+        stated: what a person declared or a model drafted, by tool.
+        wraps: of stated tools, what they put around their answers.
         everywhere: by (tool, spelled arguments), the answers in all worlds, as spelled.
         agreement: by tool, how often another world's answer to the same call is right.
         left_alone: pairs of a read around a write: left as it was, and all; by write and read, by write
             ("*" for the read), and of everything ("*", "*").
         absences: by (tool, argument), how well a world must be known before a value that occurs nowhere
             in it may be called absent.
-        stated: tools that a person declared or a model drafted, by name.
-        wraps: by stated tool, what it puts around its answers.
     """
 
     writes: frozenset[str] = frozenset()
@@ -85,9 +85,9 @@ class ToolModels:
     agreement: dict[str, float] = field(default_factory=dict)
     left_alone: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     absences: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    transitions: int = 0
     stated: Mapping[str, StatedModel] = field(default_factory=dict)
     wraps: Mapping[str, Wrap] = field(default_factory=dict)
-    transitions: int = 0
 
     def keeps(self, write: str, read: str) -> float:
         """0..1, that a write of whatever form leaves a read alone: share of pairs, the general first."""
@@ -105,10 +105,6 @@ class ToolModels:
             Names({f"args.{key}": value for key, value in step.args.items()}),
             self.enumerated.get(step.tool, frozenset()),
         )
-
-    def wrapped(self, tool: str, seen: JsonValue) -> JsonValue:
-        """A stated answer in what the tool puts around its answers."""
-        return seen if is_raw(seen) or tool not in self.wraps else self.wraps[tool](seen)
 
     def advances(self, step: Step) -> bool:
         """Whether the world may be another after this call."""
@@ -134,3 +130,7 @@ class ToolModels:
                 if (step.tool, name) in self.hidden and is_scalar(value):
                     told[f"{HIDDEN}{step.tool}.{name}"] = value
         return told
+
+    def wrapped(self, tool: str, seen: JsonValue) -> JsonValue:
+        """A stated answer in what the tool puts around its answers."""
+        return seen if is_raw(seen) or tool not in self.wraps else self.wraps[tool](seen)

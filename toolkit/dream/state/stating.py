@@ -13,7 +13,7 @@ from dreamgym_kit.dream.state.expressions import Expression
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.operations import Step
 from dreamgym_kit.dream.state.templates import Template
-from dreamgym_kit.dream.state.texts import holes
+from dreamgym_kit.dream.state.texts import parts_of
 from dreamgym_kit.dream.state.trees import Node
 from dreamgym_kit.dream.state.wrapping import unwrapped
 from dreamgym_kit.errors import UserError
@@ -203,7 +203,9 @@ def _spoken(expression: Expression) -> JsonValue:
     if kind == "const":
         return _escaped(json.loads(text))
     if kind == "text":
-        parts = (escaped(part) if isinstance(part, str) else _hole(part[0], part[1]) for part in holes(text))
+        parts = (
+            escaped(part) if isinstance(part, str) else _hole(part[0], part[1]) for part in parts_of(text)
+        )
         return "".join(parts)
     said = {
         "name": lambda: of[0],
