@@ -45,9 +45,9 @@ BENCHES: Mapping[str, str] = {
     "truth": "dreamt answers of the desk against what the real desk says, beside naive dreams",
     "calibration": "is support right? exactness by coverage, and expected calibration error",
     "mining": "rules mined from 10,000 transitions; CPU of an answer",
-    "crawl": "what one read crawl of a world adds to the dream of the desk",
     "store": "100,000 transitions: hybrid search, exact key, appends, beside LanceDB",
     "endpoint_faults": "1,000 episodes against an endpoint that fails one request in five",
+    "crawl": "what one read crawl of a world adds to the dream of the desk",
 }
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
