@@ -20,6 +20,7 @@ EXAMPLES = (
     "dreamgym-kit init my_agent:graph --update",
 )
 
+_MOST_MINED = 20_000  # recorded calls; mining more would keep a person waiting
 _OFFER = (
     "# Mined from the recordings; a dream goes by it anyway. To correct a rule, or to keep it whatever is",
     "# recorded later, remove the # in front of it: what is said here is believed before what is mined.",
@@ -84,7 +85,10 @@ def _offered(settings: "Settings") -> list[str]:
     from dreamgym_kit.dream.state.mining import mine
 
     episodes = recorded(settings, needed=False)
-    if not episodes:
+    calls = sum(len(episode.steps) for episode in episodes)
+    if calls > _MOST_MINED:
+        tell(f"{calls} recorded calls: what they show is told by dreamgym-kit buffer rules --toml")
+    if not 0 < calls <= _MOST_MINED:
         return []
     models = mine(episodes)
     said = {name for name, tool in settings.tools.items() if tool.model is not None}

@@ -85,9 +85,9 @@ def ask(experience, tool, args, history=(), world=1):
     return asyncio.run(experience.answer(Call(tool, args), situation))
 
 
-def chain(models, rows=()):
+def chain(models, rows=(), threshold=0.5):
     recorded = RecordedExperience(lambda world, _: [row for row in rows if row.world == world])
-    return ChainedExperience(recorded, lambda _: list(rows), stated=models)
+    return ChainedExperience(recorded, lambda _: list(rows), stated=models, threshold=threshold)
 
 
 CARD = ("get_card", {"card_id": "C1"}, {"card_id": "C1", "status": "active"})
@@ -122,6 +122,15 @@ def test_the_first_failure_that_holds_is_told_with_its_message() -> None:
 
 def test_what_nobody_knows_is_neither_a_failure_nor_a_success() -> None:
     assert ask(chain(stated(FREEZE)), "freeze", {"card_id": "C1"}).abstained
+
+
+def test_a_condition_that_nobody_can_tell_halves_the_support() -> None:
+    text = PAY.replace("[{ of", "{ of").replace("}]\nerror", "}\nerror")
+    asked = ("pay", {"card_id": "C1", "amount": 10})
+    assert ask(chain(stated(text)), *asked).abstained
+    told = ask(chain(stated(text), threshold=0.4), *asked)
+    assert (told.content, told.support) == ({"paid": 10}, 0.485)
+    assert told.why == "declared by settings: answer, 1 of its conditions unknown"
 
 
 def test_a_row_is_found_by_its_field_and_numbers_are_compared_and_taken_off() -> None:

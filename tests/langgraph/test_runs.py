@@ -452,6 +452,16 @@ def test_a_block_dreams_by_the_same_chain_as_a_run(project: Any) -> None:
     assert project.touched() == ["get_order"]
 
 
+def test_a_block_asks_the_endpoint_of_the_settings_like_a_run(project: Any) -> None:
+    project.write()
+    said = '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nattempts = 1\n'
+    with (
+        pytest.raises(UserError, match="the dream's model cannot be asked"),
+        dreamgym_kit.dreaming(store=MemoryStore(), settings=parse_settings(said)),
+    ):
+        pass
+
+
 def test_a_real_endpoint_is_refused_unless_a_person_allows_it(project: Any) -> None:
     graph = project.write(
         """

@@ -60,6 +60,6 @@ def _is_mined(one: Candidate) -> bool:
 def _of_outcome(models: ToolModels, asked: Asked, said: StatedModel, outcome: Outcome) -> Candidate:
     seen = models.wrapped(asked.tool, outcome.seen)
     who = said.said.said_by or "settings"
-    doubts = f", {outcome.doubts} conditions unknown" if outcome.doubts else ""
+    doubts = f", {outcome.doubts} of its conditions unknown" if outcome.doubts else ""
     why = f"{said.source} by {who}: {outcome.part}{doubts}"
     return Candidate(seen, Provenance.COMPOSED, outcome.support(said.source), said.source, why)
