@@ -22,7 +22,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
-from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
+from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled, own_tools
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
@@ -116,7 +116,9 @@ def plan_crawl(facts: GraphFacts, *, trust_guesses: bool) -> CrawlPlan:
     for spec in facts.tools:
         if spec.effect is not Effect.READ:
             continue
-        if spec.kind != "tool":
+        if facts.own and spec.name not in facts.own and spec.kind == "tool":
+            left_out.append((spec.name, "in no tool node of this graph"))
+        elif spec.kind != "tool":
             left_out.append((spec.name, "a function or node, which cannot be called by itself"))
         elif spec.source == "guessed" and not trust_guesses:
             left_out.append((spec.name, f"that it reads is only a guess ({spec.reason})"))
@@ -144,8 +146,9 @@ async def crawl(
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
         if not plan.reads:
             raise UserError(nothing_to_read(plan))
-        tools = {tool.name: tool for tool in HOLDINGS.tools()}
-        caller = _caller([tools[spec.name] for spec in plan.reads if spec.name in tools])
+        # of two tools of one name the graph's own is meant
+        tools = {**{tool.name: tool for tool in HOLDINGS.tools()}, **own_tools(graph)}
+        caller = _caller([tools[spec.name] for spec in plan.reads])
         worlds = real_worlds(request.settings, {one.world.name for one in request.worlds})
         for one in request.worlds:
             if result.stopped:

@@ -45,6 +45,7 @@ class GraphFacts:
     warnings: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
+    own: frozenset[str] = frozenset()  # names in the graph's tool nodes
 
     def specs(self) -> dict[str, ToolSpec]:
         """Tools by name."""
@@ -71,6 +72,7 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     for path, bound in nodes_of(graph):
         facts.nodes.append(path)
         _read_node(path, bound, settings, facts, tools)
+    facts.own = frozenset(tools)
     for tool in HOLDINGS.tools():
         if tool.name not in HOLDINGS.structured:
             tools.setdefault(tool.name, tool)
@@ -81,6 +83,17 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts
+
+
+def own_tools(graph: Pregel[Any]) -> dict[str, BaseTool]:
+    """The tools in a graph's tool nodes, by name."""
+    nodes = (inner for _, bound in nodes_of(graph) for inner in unwrapped(bound))
+    return {
+        name: tool
+        for node in nodes
+        if isinstance(node, ToolNode)
+        for name, tool in node.tools_by_name.items()
+    }
 
 
 def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
