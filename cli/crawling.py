@@ -95,7 +95,7 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
         )
         result = run_to_end(crawl(request, events=_Progress(), stop=stop))
     _show(result, path, worlds, as_json=as_json)
-    end(_exit_code(result, stop))
+    end(_exit_code(result, stop), dreamt=False)
 
 
 def _worlds(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
