@@ -21,7 +21,10 @@ EXAMPLES = (
     "dreamgym-kit record --crawl --calls 300 --per-second 2",
     "dreamgym-kit record --crawl --world shop:3 --ids customers.txt",
 )
-CODES = "Exit codes: 0 done; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
+CODES = (
+    "Exit codes: 0 done; 1 a crawl met a read that writes; 2 cannot run, or nobody agreed; "
+    "130 or 143 stopped, can be resumed."
+)
 
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
