@@ -116,3 +116,15 @@ def test_orchestration_in_small_gives_every_share(bench: ModuleType) -> None:
     print(figures)
     for name in ("share", "share_sync", "ideal_share_1s"):
         assert 0.2 < figures[name] < 3, figures
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["crawl"], indirect=True)
+def test_a_crawl_in_small_adds_to_the_dream(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "WORLDS", 8)
+    monkeypatch.setattr(bench, "DREAMED", 3)
+    figures = {name: value for name, value, _ in bench.measure(0)}
+    print(figures)
+    assert figures["coverage_tasks_crawled"] > figures["coverage_tasks_unseen"] + 0.2
+    assert figures["calls_per_world"] < 60

@@ -133,6 +133,22 @@ def test_a_condition_that_nobody_can_tell_halves_the_support() -> None:
     assert told.why == "declared by settings: answer, 1 of its conditions unknown"
 
 
+def test_what_a_write_said_that_has_not_happened_equals_nothing() -> None:
+    text = """
+    [tools.pay]
+    effect = "write"
+    [tools.pay.model]
+    answer = "ok"
+    [[tools.pay.model.fails]]
+    when = { of = "args.card_id", is = "{view.last:freeze.args.card_id}" }
+    error = "{args.card_id} is frozen"
+    """
+    asked = ("pay", {"card_id": "C1"})
+    assert ask(chain(stated(text)), *asked).content == "ok"
+    history = episode("e", 1, [("freeze", {"card_id": "C1"}, "done")])
+    assert ask(chain(stated(text)), *asked, history).error == "C1 is frozen"
+
+
 def test_a_row_is_found_by_its_field_and_numbers_are_compared_and_taken_off() -> None:
     experience, history = chain(stated(PAY)), episode("e", 1, [LIST])
     assert ask(experience, "pay", {"card_id": "C2", "amount": 10}, history).error == "only 9.00 left"

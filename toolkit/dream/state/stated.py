@@ -30,6 +30,7 @@ from dreamgym_kit.settings.tool_models import (
 
 DECLARED, DRAFTED = "declared", "drafted"
 _SUPPORT = {DECLARED: 0.97, DRAFTED: 0.6}
+_LAST = "view.last:"
 _DOUBT = 0.5  # what an answer is worth once more for each condition that nobody can tell
 
 
@@ -246,7 +247,10 @@ def _condition(of: str, test: str, value: Stated) -> Callable[[Names], bool | No
     def holds(names: Names) -> bool | None:
         against = value.value(names)
         if of not in names.values or against is MISSING:
-            return None
+            unknown = [name for name in (of, *value.names()) if name not in names.values]
+            # that a write has not happened yet is known: nothing equals what it said
+            never = bool(unknown) and all(name.startswith(_LAST) for name in unknown)
+            return test in ("is_not", "not_in") if never else None
         return _TESTS[test](names.values[of], against)
 
     return holds

@@ -3,12 +3,12 @@
 The other way to come by a value beside `templates`, which learns it from examples. Both use `expressions`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from dreamgym_kit.dream.state.expressions import Expression, evaluate
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.operations import Step
-from dreamgym_kit.dream.state.texts import hole_text
+from dreamgym_kit.dream.state.texts import hole_text, parts_of
 from dreamgym_kit.dream.state.values import MISSING, spell
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.settings.holes import Hole, parse_path, parse_text
@@ -53,6 +53,15 @@ class Stated:
             return MISSING if MISSING in made.values() else made
         listed = [item.value(names, old) for item in self._items or ()]
         return MISSING if any(item is MISSING for item in listed) else listed
+
+    def names(self) -> Iterator[str]:
+        """The names that it takes."""
+        if self._leaf is not None:
+            yield from self._leaf.of
+            if self._leaf.kind == "text":
+                yield from (part[0] for part in parts_of(self._leaf.text) if not isinstance(part, str))
+        for inner in (*(self._record or {}).values(), *(self._items or ())):
+            yield from inner.names()
 
 
 def _of_text(text: str) -> Expression:
