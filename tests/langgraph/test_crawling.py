@@ -1,6 +1,7 @@
 """`record --crawl`: reads and nothing but reads, and what was left is gone on with."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def crawled(settings: Settings, store: MemoryStore, **said: Any) -> Any:
         worlds=worlds,
         settings=settings,
         store=store,
-        per_second=0,
+        per_second=said.pop("per_second", 0),
         **said,
     )
     return asyncio.run(crawl(request))
@@ -97,6 +98,13 @@ def test_a_stopped_crawl_goes_on_where_it_was_and_makes_no_call_twice() -> None:
     good = {row.call.key for row in whole.scan() if row.answer.error is None}
     assert good <= set(keys)
     assert {row.episode for row in parts.scan()} == {f"crawl:desk:{SEED}:1", f"crawl:desk:{SEED}:2"}
+
+
+def test_calls_keep_their_pace() -> None:
+    settings = load_settings(file=SETTINGS_FILE, environ={})
+    began = time.perf_counter()
+    crawled(settings, MemoryStore(), most=6, per_second=25)
+    assert time.perf_counter() - began >= 5 / 25
 
 
 SNEAKY = """
