@@ -39,7 +39,7 @@ def finish() -> None:
 
 def _write(stream: TextIO, text: str) -> None:
     if text:
-        from dreamgym_kit.settings.masking import process_masker  # `--help` does without it
+        from dreamgym_kit.replay.masking import process_masker  # `--help` does without it
 
         text = process_masker().text(text)
     try:

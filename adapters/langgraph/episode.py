@@ -16,6 +16,7 @@ from langgraph.errors import GraphRecursionError
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
+from dreamgym_kit.adapters.langgraph.driving import streamed
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
@@ -42,9 +43,9 @@ from dreamgym_kit.ports import (
     Outcome,
     RealWorld,
 )
+from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.masked import masked_episode
-from dreamgym_kit.settings.masking import Masker, process_masker
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
 
@@ -76,6 +77,7 @@ class LangGraphRunner:
         second: a model that judges beside the checker; the checker wins.
         chat: plays the users that tasks describe as personas.
         masker: takes secrets out of what is kept of an episode.
+        in_thread: run the graph synchronously (see `driving`).
     """
 
     graph: Pregel[Any]
@@ -91,6 +93,7 @@ class LangGraphRunner:
     second: ModelJudge | None = None
     chat: ChatEndpoint | None = None
     masker: Masker = field(default_factory=process_masker)
+    in_thread: bool = False
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
@@ -196,7 +199,8 @@ class LangGraphRunner:
         try:
             with entered(session):
                 async with asyncio.timeout(self.settings.limits.seconds):
-                    await _follow(graph, task, config, course, self._user(task, session))
+                    user = self._user(task, session)
+                    await _follow(graph, task, config, course, user, in_thread=self.in_thread)
         except asyncio.CancelledError:
             if session.stopped is None:
                 raise
@@ -274,7 +278,13 @@ class LangGraphRunner:
 
 
 async def _follow(
-    graph: Pregel[Any], task: Task, config: RunnableConfig, course: _Course, user: SimulatedUser | None
+    graph: Pregel[Any],
+    task: Task,
+    config: RunnableConfig,
+    course: _Course,
+    user: SimulatedUser | None,
+    *,
+    in_thread: bool,
 ) -> None:
     """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
     given: Any = dict(task.input)
@@ -282,8 +292,7 @@ async def _follow(
     config["configurable"].update(hearing_nested_graphs(graph, course.transcript.take))
     while True:
         course.waiting = []
-        stream: Any = graph.astream(given, config, stream_mode=["updates", "values"])
-        async for mode, part in stream:
+        async for mode, part in streamed(graph, given, config, in_thread=in_thread):
             if mode == "updates":
                 if isinstance(part, Mapping) and "__interrupt__" in part:
                     course.waiting = list(part["__interrupt__"])

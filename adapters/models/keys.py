@@ -4,7 +4,9 @@ import os
 from collections.abc import Mapping
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.masking import MASK, forms_of
+from dreamgym_kit.replay.masking import forms_of
+
+MASK = "***"
 
 
 class Key:

@@ -173,7 +173,7 @@ def test_no_artefact_of_a_run_holds_a_secret(project: Path, told: str) -> None:
     assert leaking_files(project, SECRETS, inputs=INPUTS) == []
     assert leaks(told.encode(), SECRETS) == []
     journal = "".join(path.read_text() for path in project.glob("runs/*/episodes.jsonl"))
-    assert "***" in journal
+    assert "<masked>" in journal
 
 
 @pytest.mark.slow
@@ -255,5 +255,5 @@ def test_a_graph_that_fails_to_import_tells_no_secret(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text("\n".join([*broken, "connect()", ""]))
     (tmp_path / "tasks.jsonl").write_text('{"id": "a", "input": "x"}\n')
     code, text = run(tmp_path, "simulate", "agent:graph", "--tasks", "tasks.jsonl")
-    assert (code, "***" in text) == (2, True)
+    assert (code, "<masked>" in text) == (2, True)
     assert leaks(text.encode(), SECRETS) == []

@@ -5,12 +5,13 @@ mined tool models comes next, at its calibrated support; below the threshold the
 is mined from the tenant's own recordings when the first call of the run is asked, once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dreamgym_kit.dream.following import AllRecordings, Followed, Following, world_of
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.dreaming import Told, consider
 from dreamgym_kit.dream.state.observed import answer_of
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.plain import is_exact
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance
@@ -23,15 +24,21 @@ class ChainedExperience:
         recorded: what repeats recordings.
         all_recordings: what tool models are mined from.
         threshold: 0..1, the calibrated support below which the dream does not answer.
+        stated: what a person declared or a model drafted of tools, by tool.
     """
 
     waits = False
 
     def __init__(
-        self, recorded: RecordedExperience, all_recordings: AllRecordings, *, threshold: float = 0.5
+        self,
+        recorded: RecordedExperience,
+        all_recordings: AllRecordings,
+        *,
+        threshold: float = 0.5,
+        stated: Mapping[str, StatedModel] | None = None,
     ) -> None:
         self._recorded, self._threshold = recorded, threshold
-        self.following = Following(all_recordings)
+        self.following = Following(all_recordings, stated=stated)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""

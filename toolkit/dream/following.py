@@ -15,6 +15,7 @@ from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.claims import Claim, Known, claimed, claims_of, known_after
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
 from dreamgym_kit.dream.state.history import Step, recordings, step_of
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Renaming
 from dreamgym_kit.dream.state.worlds import start
@@ -34,10 +35,13 @@ class Following:
 
     Args:
         all_recordings: what tool models are mined from, once per tenant.
+        stated: what a person declared or a model drafted of tools, by tool.
     """
 
-    def __init__(self, all_recordings: AllRecordings) -> None:
-        self._all = all_recordings
+    def __init__(
+        self, all_recordings: AllRecordings, *, stated: Mapping[str, StatedModel] | None = None
+    ) -> None:
+        self._all, self._stated = all_recordings, stated
         self._knowledge: dict[str, Knowledge] = {}
         self._episodes: OrderedDict[tuple[str, str], Followed] = OrderedDict()
         self._keeps_known = False
@@ -50,7 +54,7 @@ class Following:
     def knowledge(self, tenant: str) -> Knowledge:
         """What was mined for a tenant."""
         if tenant not in self._knowledge:
-            self._knowledge[tenant] = learn(recordings(self._all(tenant)))
+            self._knowledge[tenant] = learn(recordings(self._all(tenant)), stated=self._stated)
         return self._knowledge[tenant]
 
     def follow(self, situation: Situation) -> "Followed":

@@ -211,7 +211,7 @@ class Ground:
         only = changing_fields(models, self._call.tool)
         ruled = False
         for view, record in records_of(self._state, claim.entity):
-            if believed(models, step, view) is None or claim.field not in record.fields:
+            if not believed(models, step, view) or claim.field not in record.fields:
                 continue
             later = after.get((view.tool, view.spelled))
             if later is None:
@@ -221,7 +221,7 @@ class Ground:
                 value = other.fields.get(claim.field)
                 if other.entity == claim.entity and differs(value, claim.value):
                     raise NotJson(
-                        f"set: recordings show that {claim.field} of {claim.entity} is {self._shown(value)} "
+                        f"set: it is known that {claim.field} of {claim.entity} is {self._shown(value)} "
                         f"after {self._call.tool}, not {self._shown(claim.value)}"
                     )
         if not ruled and only is not None and claim.field not in only:

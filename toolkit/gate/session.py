@@ -20,13 +20,11 @@ from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
 from dreamgym_kit.ports import ChatReply, ExperienceModel, Situation
-from dreamgym_kit.settings.masking import Masker, process_masker
+from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Spend, Split, Transition, World
 
 Identity = tuple[str, str]
 """Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
-
-_KEPT = ("content", "artifact", "error", "update", "why", "changes")
 
 Question = tuple[Call, Situation, float]
 """What an experience model is asked, and how many seconds its answer is kept back (a slow tool)."""
@@ -252,7 +250,7 @@ class Session:
         entry = self.ledger.commit(
             place,
             self._masked(call),
-            self._masked_answer(answer),
+            masked_answer(answer, self._masker),
             self.policy.spec(call.tool).effect,
             after=after,
             elapsed_s=max(0.0, time.time() - started),
@@ -281,12 +279,6 @@ class Session:
     def _masked(self, call: Call) -> Call:
         args = self._masker.plain(call.args)
         return call if args is call.args else replace(call, args=args)
-
-    def _masked_answer(self, answer: Answer) -> Answer:
-        parts = {name: getattr(answer, name) for name in _KEPT}
-        masked = {name: self._masker.plain(value) for name, value in parts.items()}
-        changed = {name: value for name, value in masked.items() if value is not parts[name]}
-        return replace(answer, **changed) if changed else answer
 
     def _situation(self, call: Call, place: Place, after: str) -> Situation:
         return Situation(

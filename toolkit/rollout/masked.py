@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dreamgym_kit.plain import JsonValue, to_plain
 from dreamgym_kit.ports import EventSink
-from dreamgym_kit.settings.masking import Masker
+from dreamgym_kit.replay.masking import Masker
 from dreamgym_kit.vocabulary import Episode, Finding
 
 

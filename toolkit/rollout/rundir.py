@@ -24,8 +24,8 @@ from dreamgym_kit.dream.reasoned_support import CEILING, ReasonedTrial
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.replay.fields import Fields, items, number, text, truth
 from dreamgym_kit.rollout.events import EventLog
-from dreamgym_kit.rollout.fields import Fields, items, number, text, truth
 from dreamgym_kit.rollout.files import read_whole, refused, write_atomically
 from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.lock import RunLock
@@ -162,6 +162,22 @@ class RunDirectory:
         except NotJson as error:
             raise RunDirectoryError(f"{self.path / TRIALS}: {error}.") from None
 
+    def discard_unused(self) -> None:
+        """Remove a run in which nothing was begun, so that it does not stand as the latest one.
+
+        What holds anything stays: an event, an episode, a file that somebody left in a folder of it.
+        """
+        self._must_be_locked()
+        logs = (self.path / EVENTS, self.path / EPISODES)
+        if any(log.exists() and log.stat().st_size for log in logs):
+            return
+        with suppress(OSError):
+            for folder in [path for path in self.path.iterdir() if path.is_dir()]:
+                folder.rmdir()
+            for name in (EVENTS, EPISODES, MANIFEST, LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            self.path.rmdir()
+
     def close(self) -> None:
         """Give the lock back; calling it twice does no harm."""
         if self._lock is not None:
@@ -191,6 +207,8 @@ def _trial(value: object, where: str) -> ReasonedTrial:
 def _make(root: Path, path: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RunDirectoryError(f"{root}: is no folder, and runs are kept in one; name another.") from None
     except OSError as error:
         raise refused(root, "cannot be made", error) from error
     try:

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from math import log2
 
-KEY_FORMS = re.compile(
+_FORMS = re.compile(
     r"""
     \b(sk|rk|pk)-[A-Za-z0-9_-]{16,}        # OpenAI, Anthropic, OpenRouter
     | \b(sk|rk|pk)_(live|test)_[A-Za-z0-9]{8,}   # Stripe
@@ -22,12 +22,10 @@ KEY_FORMS = re.compile(
     | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.
     | -----BEGIN\ [A-Z ]*PRIVATE\ KEY
     | \b[Bb]earer\ +[A-Za-z0-9._~+/-]{8,}
+    | ://[^/\s:@]+:[^/\s@]+@               # user:password@host
     """,
     re.VERBOSE,
 )
-"""The forms of keys that providers publish."""
-
-_USER_INFO = re.compile(r"://[^/\s:@]+:[^/\s@]+@")  # user:password@host
 _SECRET_NAME = re.compile(
     r"(^|[_-])(api[_-]?key|apikey|token|secret|password|passwd|credentials?)s?$", re.IGNORECASE
 )
@@ -37,9 +35,7 @@ _CHANCE_BITS = 4.2  # per character; English words and dotted paths stay below, 
 
 def looks_secret(text: str) -> bool:
     """Say whether `text` holds what looks like a credential."""
-    return any(form.search(text) for form in (KEY_FORMS, _USER_INFO)) or any(
-        _by_chance(word) for word in _WORD.findall(text)
-    )
+    return _FORMS.search(text) is not None or any(_by_chance(word) for word in _WORD.findall(text))
 
 
 def names_secret(key: str) -> bool:

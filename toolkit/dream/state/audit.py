@@ -1,11 +1,12 @@
 """From recordings to knowledge: mine, then hold worlds out to learn how far support can be believed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
 from dreamgym_kit.dream.state.history import OFF_RECORD, Recording
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.support import Calibration, Trial, calibrate
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.worlds import start
@@ -15,15 +16,25 @@ _LEAST_WORLDS = 4
 _MOST_TRANSITIONS = 4_000  # that the held-out models are mined from: they are thrown away
 
 
-def learn(episodes: Sequence[Recording], *, calibrated: bool = True) -> Knowledge:
-    """Mine tool models from recordings, pool their worlds, and calibrate the support."""
-    models = mine(episodes)
+def learn(
+    episodes: Sequence[Recording],
+    *,
+    stated: Mapping[str, StatedModel] | None = None,
+    calibrated: bool = True,
+) -> Knowledge:
+    """Mine tool models from recordings, pool their worlds, and calibrate the support.
+
+    `stated` is what a person declared or a model drafted of tools; see `stated`.
+    """
+    models = mine(episodes, stated)
     pool = pooled([renamed(episode, models) for episode in episodes], models)
-    calibration = held_out_calibration(episodes) if calibrated else Calibration()
+    calibration = held_out_calibration(episodes, stated) if calibrated else Calibration()
     return Knowledge(models, pool, calibration)
 
 
-def held_out_calibration(episodes: Sequence[Recording]) -> Calibration:
+def held_out_calibration(
+    episodes: Sequence[Recording], stated: Mapping[str, StatedModel] | None = None
+) -> Calibration:
     """Replay episodes of worlds that the models were not mined from.
 
     What only read there, as a crawl does, is known beforehand, and a third of the rest; the other episodes
@@ -33,7 +44,7 @@ def held_out_calibration(episodes: Sequence[Recording]) -> Calibration:
     if len(worlds) < _LEAST_WORLDS:
         return Calibration()
     held = set(worlds[::_HELD_OUT])
-    models = mine(_some([episode for episode in episodes if episode.world not in held]))
+    models = mine(_some([episode for episode in episodes if episode.world not in held]), stated)
     return calibrate(_tried(models, [episode for episode in episodes if episode.world in held]))
 
 

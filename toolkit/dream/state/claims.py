@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.entities import Record, mentioned, records, with_field
 from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.stated import DECLARED
 from dreamgym_kit.dream.state.values import MISSING, is_number, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.plain import JsonValue
@@ -67,10 +67,13 @@ def claims_of(changes: Iterable[Mapping[str, JsonValue]]) -> tuple[Claim, ...]:
     )
 
 
-def believed(models: ToolModels, step: Step, view: View) -> Rule | None:
-    """The rule that says, on enough evidence, what a write does to a view; None where there is none."""
+def believed(models: ToolModels, step: Step, view: View) -> bool:
+    """Whether what a write does to a view is known better than by the model: declared, or often recorded."""
+    said = models.stated.get(step.tool)
+    if said is not None and said.source == DECLARED and said.speaks_of(view.tool):
+        return True
     rule = models.rules.get((step.tool, models.form(step)), {}).get(view.tool)
-    return rule if rule is not None and rule.same + rule.changed >= ENOUGH else None
+    return rule is not None and rule.same + rule.changed >= ENOUGH
 
 
 def changing_fields(models: ToolModels, tool: str) -> frozenset[str] | None:
@@ -111,7 +114,7 @@ def claimed(
     views = dict(after.views)
     told = _Told(before, step, tuple(claims), support)
     for key, view in before.views.items():
-        if ":" in view.tool or believed(models, step, view) is not None:
+        if ":" in view.tool or believed(models, step, view):
             continue
         views.pop(key, None)
         made = told.view_after(view, after.views.get(key))

@@ -7,7 +7,7 @@ not made from.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dreamgym_kit.dream.state.advance import advance, names_after, with_keys
@@ -19,12 +19,14 @@ from dreamgym_kit.dream.state.models import AnswerForm, ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.pseudo import hidden_fields, probes
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import Case, grow
 from dreamgym_kit.dream.state.values import MISSING, is_key, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.dream.state.volatile import Renaming, fresh_fields
 from dreamgym_kit.dream.state.worlds import reads_at, start
+from dreamgym_kit.dream.state.wrapping import Wrap, usual_wrap
 from dreamgym_kit.plain import JsonValue
 
 _PASSES = 2
@@ -37,12 +39,17 @@ _LEAST_ABSENCES = 6
 _PAIRS = 160  # of one (write, form, read)
 
 
-def mine(episodes: Sequence[Recording]) -> ToolModels:
-    """Mine the tool models of some recordings."""
+def mine(episodes: Sequence[Recording], stated: Mapping[str, StatedModel] | None = None) -> ToolModels:
+    """Mine the tool models of some recordings, beside what somebody stated of tools."""
+    said = stated or {}
+    writes = {step.tool for episode in episodes for step in episode.steps if step.writes}
+    made_up = {tool: model.said.fresh for tool, model in said.items() if model.said.fresh}
     models = ToolModels(
-        writes=frozenset(step.tool for episode in episodes for step in episode.steps if step.writes),
+        writes=frozenset(writes | {tool for tool, model in said.items() if model.writes}),
         transitions=sum(len(episode.steps) for episode in episodes),
-        fresh=fresh_fields(episodes),
+        fresh={**fresh_fields(episodes), **made_up},
+        stated=said,
+        wraps={tool: _wrap(episodes, tool) for tool in _spoken_of(said)},
     )
     episodes = [renamed(episode, models) for episode in episodes]
     models.enumerated = enumerated_texts(episodes)
@@ -64,6 +71,15 @@ def mine(episodes: Sequence[Recording]) -> ToolModels:
     models.trees = {tool: grow(cases) for tool, cases in gathered.cases.items()}
     models.answers = {key: _answer_form(examples) for key, examples in gathered.answers.items()}
     return models
+
+
+def _spoken_of(said: Mapping[str, StatedModel]) -> set[str]:
+    return {*said, *(read for model in said.values() for _, read in model.said.reads())}
+
+
+def _wrap(episodes: Sequence[Recording], tool: str) -> Wrap:
+    steps = (step for episode in episodes for step in episode.steps)
+    return usual_wrap(step.seen for step in steps if step.tool == tool and not step.failed)
 
 
 def renamed(episode: Recording, models: ToolModels) -> Recording:

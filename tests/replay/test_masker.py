@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.settings.masking import Masker, process_masker, secrets_in
+from dreamgym_kit.replay.masking import Masker, process_masker, secrets_in
 
 SECRET = 's3cret/7Qx+Wz="k4T'
 KEY = "sk-proj-abcdef0123456789ABCDEF"
@@ -29,19 +29,19 @@ def test_a_known_secret_is_masked_in_every_spelling(spelled: str) -> None:
     masked = Masker([SECRET]).text(f"before {spelled} after")
     assert masked.startswith("before ")
     assert masked.endswith(" after")
-    assert "***" in masked
+    assert "<masked>" in masked
     assert not any(part in masked for part in ("7Qx", "czNjcmV0", "3NlY3JldC83"))
 
 
 @pytest.mark.parametrize(
     ("text", "masked"),
     [
-        (f"key {KEY}!", "key ***!"),
-        ("Authorization: Bearer abcdefgh12345", "Authorization: ***"),
-        ("postgres://svc:pw@db/x and http://token@h", "postgres://***@db/x and http://***@h"),
-        ('{"client_secret": "hunter2", "a": 1}', '{"client_secret": "***", "a": 1}'),
-        ('{\\"password\\": \\"hunter2\\"}', '{\\"password\\": \\"***\\"}'),
-        ("Login(password='hunter2', user='eva')", "Login(password='***', user='eva')"),
+        (f"key {KEY}!", "key <masked>!"),
+        ("Authorization: Bearer abcdefgh12345", "Authorization: Bearer <masked>"),
+        ("postgres://svc:pw@db/x and http://token@h", "postgres://svc:<masked>@db/x and http://<masked>@h"),
+        ('{"client_secret": "hunter2", "a": 1}', '{"client_secret": "<masked>", "a": 1}'),
+        ('{\\"password\\": \\"hunter2\\"}', '{\\"password\\": \\"<masked>\\"}'),
+        ("Login(password='hunter2', user='eva')", "Login(password='<masked>', user='eva')"),
         ("mail eva@example.com, page_token=abc, the secret is out", None),
         ("order ORD-2026-0001 of 5f2b8c1e-9d1a-4c3e-8a77-1b2c3d4e5f60", None),
     ],
@@ -53,9 +53,9 @@ def test_forms_of_secrets_in_texts(text: str, masked: str | None) -> None:
 def test_plain_data_is_masked_by_name_and_value_and_otherwise_the_same_object() -> None:
     data = {"login": {"password": "short", "next_page_token": "p2"}, "rows": [SECRET, 5, None], SECRET: True}
     assert Masker([SECRET]).plain(data) == {
-        "login": {"password": "***", "next_page_token": "p2"},
-        "rows": ["***", 5, None],
-        "***": True,
+        "login": {"password": "<masked>", "next_page_token": "p2"},
+        "rows": ["<masked>", 5, None],
+        "<masked>": True,
     }
     clean = {"a": [1, {"b": "text"}], "password": None}
     assert Masker([SECRET]).plain(clean) is clean
@@ -81,7 +81,7 @@ def test_variables_hold_secrets_by_name_by_form_and_in_addresses() -> None:
 def test_a_variable_that_is_set_later_is_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert process_masker().text("late-Secret-77") == "late-Secret-77"
     monkeypatch.setenv("LATE_TOKEN", "late-Secret-77")
-    assert process_masker().text("late-Secret-77") == "***"
+    assert process_masker().text("late-Secret-77") == "<masked>"
 
 
 def test_a_masker_shows_no_secret() -> None:
