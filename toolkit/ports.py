@@ -108,7 +108,10 @@ class Embedder(Protocol):
     name: str
     """Names the vectors: a buffer holds those of one embedder and refuses another."""
 
-    dimension: int
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector; may have to load a model to tell."""
+        ...
 
     local: bool
     """Whether `embed` only computes: quick, needs no network and cannot fail."""

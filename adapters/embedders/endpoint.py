@@ -46,7 +46,7 @@ class EndpointEmbedder:
         model: str,
         *,
         dimension: int,
-        api_key: str | None = None,
+        api_key: Key | str | None = None,
         timeout_s: float = 30.0,
         wait_s: float = 0.5,
     ) -> None:
@@ -54,7 +54,7 @@ class EndpointEmbedder:
         self.name = f"endpoint:{model}"
         self.dimension = dimension
         self._model = model
-        self._key = Key(api_key or "")
+        self._key = api_key if isinstance(api_key, Key) else Key(api_key or "")
         self._wait_s = wait_s
         self._transport = Transport(timeout_s=timeout_s, max_body=_LARGEST)
 

@@ -346,7 +346,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "worlds": '{"w": {"ref": "a:b"}}',
             "faults": '{"t": {"rate": 0.5}}',
         }
-        words = {"abstain": "error", "judge": "false"}
+        words = {"abstain": "error", "judge": "false", "dreamt_share": "0.25"}
         text = kinds.get(key[0], words.get(key[-1], "17"))
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable
 

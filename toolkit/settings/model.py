@@ -103,6 +103,19 @@ class EndpointSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    """How the buffer is searched, and how much it may hold; what has no room leaves, dreamt rows first."""
+
+    embedder: str | None = None  # "hashed", an endpoint's URL, a model's folder; None: hashed where that fits
+    embedder_model: str | None = None  # as the endpoint names it
+    embedder_dimension: int | None = None  # numbers in one of the endpoint's vectors
+    embedder_key_env: str | None = None  # the environment variable that holds the endpoint's key
+    rows: int | None = None  # of any kind
+    dreamt_share: float = 0.5  # 0..1 of all rows: answers that no real tool gave
+    dreamt_days: float | None = None  # how long such answers stay
+
+
+@dataclass(frozen=True, slots=True)
 class FaultSettings:
     """How the tools of one pattern break in a dream; `dream.faults` says what the kinds are."""
 
@@ -134,6 +147,7 @@ class Settings:
     guard: GuardSettings = GuardSettings()
     model: ModelSettings = ModelSettings()
     endpoint: EndpointSettings = EndpointSettings()
+    replay: ReplaySettings = ReplaySettings()
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)
     functions: Mapping[str, FunctionSettings] = field(default_factory=dict)  # by "pkg.mod:function"
     nodes: Mapping[str, NodeSettings] = field(default_factory=dict)
