@@ -21,15 +21,14 @@ from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint, with_mo
 from dreamgym_kit.adapters.langgraph.calibrating import held_out_trials
 from dreamgym_kit.adapters.langgraph.driving import only_sync
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
+from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import load_named, open_graph
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
-from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
-from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
 from dreamgym_kit.gate import egress
@@ -48,7 +47,7 @@ from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.tool_models import as_data
-from dreamgym_kit.vocabulary import Task, Transition, World
+from dreamgym_kit.vocabulary import Task, Transition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,40 +300,6 @@ def _count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> 
 
 def _experience(request: RunRequest) -> ExperienceModel | None:
     return request.experience or chained_experience(request.store, request.settings)
-
-
-def recorded_experience(store: TransitionStore | None) -> RecordedExperience:
-    """The dream that repeats what a store holds."""
-
-    def recordings(world: World, tenant: str) -> list[Transition]:
-        if store is None:
-            return []
-        with egress.exempt():  # the buffer is the kit's own file
-            return list(store.scan(world=world, tenant=tenant))
-
-    return RecordedExperience(recordings)
-
-
-def chained_experience(store: TransitionStore | None, settings: Settings) -> ExperienceModel | None:
-    """The dream that repeats what a store holds; else it goes by what was declared, mined and drafted.
-
-    None where there is nothing to go by.
-
-    Raises:
-        UserError: the drafts beside the buffer cannot be read.
-    """
-    stated = stated_models(settings)
-    if store is None and not stated:
-        return None
-
-    def all_recordings(tenant: str) -> list[Transition]:
-        if store is None:
-            return []
-        with egress.exempt():  # the buffer is the kit's own file
-            return list(store.scan(tenant=tenant))
-
-    threshold = settings.simulate.threshold
-    return ChainedExperience(recorded_experience(store), all_recordings, threshold=threshold, stated=stated)
 
 
 def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:
