@@ -8,22 +8,29 @@ import json
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dreamgym_kit.dream.state.facts import facts_around, known_to_lack
+from dreamgym_kit.dream.state.facts import facts_around, vouched
 from dreamgym_kit.dream.state.history import Pool, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.trees import Feature, predict
 from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.volatile import SIGN
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Provenance
 
 PRESUMED = "presumed"
-"""The basis of an absence that nothing known vouches for; calibration never raises it."""
+"""The basis of a failure that nothing known vouches for; calibration never raises it."""
 
-_PRESUMED = 0.35  # what an error that names an argument is worth when nothing known says so
+CONTESTED = "contested"
+"""The basis of an answer that calls alike in all that is known did not always get; never raised either."""
+
+_PRESUMED = 0.35  # what a failure is worth when nothing known says so
+_GUESSED = 0.49  # the most that the majority is worth where recordings contradict each other
 _AFTER_WRITES = 0.8  # what another world's answer is worth once this world was written to
 _HELD = 0.5  # confidence from which a view is taken for what the read answers
+_ONE_WORLD = 0.35  # what one world has shown alone
+_DOUBT = 0.5  # worlds that may yet say otherwise
 _ANYWHERE = 0.97  # agreement from which an answer counts as the same in all worlds
 
 
@@ -85,14 +92,18 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     support = predicted.purity * form.support
     presumed = (
         form.failure
-        and "@" in predicted.form
-        and not known_to_lack(predicted.path, facts)
+        and not vouched(predicted.path, lambda name: models.fails(asked.tool, name))
         and not _surely_absent(models, state, asked, facts)
     )
+    why = f"by rule: form seen {predicted.cases} times under these facts"
     if presumed:
-        support *= _PRESUMED
-    why = f"by rule: {'presumed ' if presumed else ''}form seen {predicted.cases} times under these facts"
-    yield Candidate(filled.value, Provenance.COMPOSED, support, PRESUMED if presumed else "rule", why)
+        yield Candidate(filled.value, Provenance.COMPOSED, support * _PRESUMED, PRESUMED, f"presumed {why}")
+    elif predicted.contested or form.contested:
+        others = predicted.leaf.total() - predicted.cases
+        why = f"{why}, and another one {others} times; held out {form.right} right and {form.wrong} wrong"
+        yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)
+    else:
+        yield Candidate(filled.value, Provenance.COMPOSED, support, "rule", why)
 
 
 def _surely_absent(models: ToolModels, state: State, asked: Asked, facts: Mapping[Feature, Hashable]) -> bool:
@@ -106,7 +117,7 @@ def _surely_absent(models: ToolModels, state: State, asked: Asked, facts: Mappin
 
 def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candidate]:
     said = models.everywhere.get((asked.tool, asked.spelled))
-    if not said:
+    if not said or SIGN in asked.spelled:  # the first id of this episode is not that of another
         return
     spelled, count = said.most_common(1)[0]
     agreement = models.agreement.get(asked.tool, 0.3)
@@ -114,7 +125,9 @@ def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candi
     presumed = failed(seen)  # that another world lacks it says little of this one
     if presumed:
         agreement *= _PRESUMED
-    support = agreement * count / said.total()
+    elif count < 2:
+        presumed, agreement = True, min(agreement, _ONE_WORLD)
+    support = agreement * count / (said.total() + _DOUBT)
     if state.writes and agreement <= _ANYWHERE:
         support *= _AFTER_WRITES
     yield Candidate(
@@ -122,5 +135,5 @@ def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candi
         Provenance.ANALOGOUS,
         support,
         PRESUMED if presumed else "worlds",
-        f"the same call in other worlds, {count} times",
+        f"the same call in {count} other worlds",
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.state.advance import TOLD, advance, forget
-from dreamgym_kit.dream.state.candidates import PRESUMED, Asked, Candidate, candidates
+from dreamgym_kit.dream.state.candidates import CONTESTED, PRESUMED, Asked, Candidate, candidates
 from dreamgym_kit.dream.state.history import Pool, Recording, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
@@ -16,6 +16,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Provenance
 
 _LEAST_CONFIDENCE = 0.3
+_REALLY_TOLD = 0.9  # below it, what was told was itself dreamt, and repeating it makes it no truer
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,12 @@ def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
     return [
         Trial(step.tool, one.basis, one.raw, spell(one.seen) == spell(step.seen))
         for step, one in zip(episode.steps, told, strict=True)
-        if one is not None and one.basis != PRESUMED
+        if one is not None and one.basis not in (PRESUMED, CONTESTED)
     ]
 
 
 def _told(knowledge: Knowledge, tool: str, one: Candidate) -> Told:
     support = knowledge.calibration.support(tool, one.basis, one.support)
-    if one.basis == PRESUMED:
+    if one.basis in (PRESUMED, CONTESTED) or (one.basis == "view told" and one.support < _REALLY_TOLD):
         support = min(support, one.support)
     return Told(one.seen, one.provenance, support, one.support, one.basis, one.why)

@@ -9,10 +9,11 @@ not made from.
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from dreamgym_kit.dream.state.advance import advance, names_after, with_keys
 from dreamgym_kit.dream.state.effects import Example, mine_rule
-from dreamgym_kit.dream.state.facts import facts_around, recurring_values
+from dreamgym_kit.dream.state.facts import KNOWN_WORLD, facts_around, recurring_values
 from dreamgym_kit.dream.state.forms import enumerated_texts
 from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Recording, Step, acting_failures
 from dreamgym_kit.dream.state.models import AnswerForm, ToolModels
@@ -80,6 +81,15 @@ def pooled(episodes: Sequence[Recording], models: ToolModels) -> Pool:
     return pool
 
 
+class _Given(NamedTuple):
+    """One argument of a call: whether an answer had shown its value, and how the call went."""
+
+    seen: bool
+    failed: bool
+    breadth: int
+    world: str
+
+
 @dataclass(slots=True)
 class _Gathered:
     """Examples of one pass."""
@@ -90,9 +100,7 @@ class _Gathered:
         default_factory=lambda: defaultdict(list)
     )
     values: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
-    unseen: dict[tuple[str, str], list[tuple[bool, int, str]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )  # by (tool, argument) whose value occurs nowhere: failed, breadth, world
+    given: dict[tuple[str, str], list["_Given"]] = field(default_factory=lambda: defaultdict(list))
     quota: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def wants(self, most: int, have: int, *key: str) -> bool:
@@ -142,8 +150,9 @@ def _learn(
         gathered.cases[step.tool].append(Case(facts, form, world))
     if tracked:
         for name, value in step.args.items():
-            if is_key(value) and not state.has_seen(str(value)):
-                gathered.unseen[step.tool, name].append((step.failed, state.breadth, world))
+            if is_key(value):
+                seen = state.shows(str(value))
+                gathered.given[step.tool, name].append(_Given(seen, step.failed, state.breadth, world))
     for key in recurring_values(names):
         gathered.values[key].add(world)
     answers = gathered.answers[step.tool, form]
@@ -241,16 +250,23 @@ def _left_alone(gathered: _Gathered) -> dict[tuple[str, str], tuple[float, float
 
 
 def _absences(gathered: _Gathered) -> dict[tuple[str, str], int]:
-    """From which breadth of knowledge on a value that occurs nowhere has always failed, in several worlds."""
+    """From which breadth of knowledge on a value that occurs nowhere has always failed, in several worlds.
+
+    Only for arguments whose values do occur somewhere when calls go well: where most calls failed anyhow,
+    an unseen value among them says nothing.
+    """
     found: dict[tuple[str, str], int] = {}
-    for key, cases in gathered.unseen.items():
-        succeeded = max((breadth for was_failure, breadth, _ in cases if not was_failure), default=0)
-        failures = [(breadth, world) for was_failure, breadth, world in cases if was_failure]
+    for key, cases in gathered.given.items():
+        worked = [one for one in cases if not one.failed]
+        if sum(one.seen for one in worked) < _LEAST_ABSENCES or len({one.world for one in worked}) < 3:
+            continue
+        failures = [one for one in cases if one.failed and not one.seen]
         if not failures:
             continue
-        usual = sorted(breadth for breadth, _ in failures)[len(failures) // 2]
-        least = max(succeeded + 1, usual // 2, 1)
-        broad = [world for breadth, world in failures if breadth >= least]
+        usual = sorted(one.breadth for one in failures)[len(failures) // 2]
+        known = max((one.breadth for one in worked if not one.seen), default=0)
+        least = max(2 * known + 1, usual // 2, KNOWN_WORLD)
+        broad = [one.world for one in failures if one.breadth >= least]
         if len(broad) >= _LEAST_ABSENCES and len(set(broad)) >= 3:
             found[key] = least
     return found
@@ -261,10 +277,9 @@ def _count_everywhere(models: ToolModels, episodes: Sequence[Recording]) -> None
     worlds: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for episode in episodes:
         for step in episode.steps:
-            key = (step.tool, step.spelled)
-            spelled = spell(step.seen)
-            models.everywhere.setdefault(key, Counter())[spelled] += 1
-            worlds[key][episode.world].add(spelled)
+            worlds[step.tool, step.spelled][episode.world].add(spell(step.seen))
+    for key, answers in worlds.items():
+        models.everywhere[key] = Counter(spelled for seen in answers.values() for spelled in seen)
     counts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for (tool, _), answers in worlds.items():
         if len(answers) > 1:

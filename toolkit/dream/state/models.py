@@ -15,7 +15,7 @@ from dreamgym_kit.dream.state.forms import Enumerated, form_of
 from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.templates import Template
-from dreamgym_kit.dream.state.trees import Node
+from dreamgym_kit.dream.state.trees import CONTESTED, Node
 from dreamgym_kit.dream.state.values import field_path, is_scalar, walk
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Fresh, symbol_of
@@ -41,6 +41,11 @@ class AnswerForm:
         if self.worlds < 2:
             return 0.35
         return (self.right + 0.4) / (self.right + self.wrong + 1)
+
+    @property
+    def contested(self) -> bool:
+        """Whether other worlds contradicted it too often."""
+        return self.wrong >= 2 and self.wrong > CONTESTED * (self.right + self.wrong)
 
 
 @dataclass(slots=True)
@@ -99,6 +104,11 @@ class ToolModels:
             Names({f"args.{key}": value for key, value in step.args.items()}),
             self.enumerated.get(step.tool, frozenset()),
         )
+
+    def fails(self, tool: str, form: str) -> bool:
+        """Whether answers of a form say that the tool did not do it."""
+        answer = self.answers.get((tool, form))
+        return answer is not None and answer.failure
 
     def advances(self, step: Step) -> bool:
         """Whether the world may be another after this call."""

@@ -35,7 +35,8 @@ def start(pool: Pool, models: ToolModels, world: str, without: str | None = None
     if node != OFF_RECORD:
         for key, seen in reads_at(pool, models, node, without).items():
             views[key] = View(*key, seen, confidence=_AT_START, source="recorded")
-    return State(views, node, breadth=sum(":" not in tool for tool, _ in views))
+    breadth = sum(":" not in tool and not failed(view.observation) for (tool, _), view in views.items())
+    return State(views, node, breadth=breadth)
 
 
 def _carry_back(views: dict[ViewKey, View], models: ToolModels, steps: tuple[Step, ...]) -> None:
