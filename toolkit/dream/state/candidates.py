@@ -5,15 +5,17 @@ says so: open world, because "not found" of what was merely never seen is the wo
 """
 
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dreamgym_kit.dream.state.absences import surely_absent
 from dreamgym_kit.dream.state.facts import facts_around, vouched
 from dreamgym_kit.dream.state.history import Pool, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.trees import Feature, predict
+from dreamgym_kit.dream.state.trees import predict
+from dreamgym_kit.dream.state.values import is_key
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import SIGN
 from dreamgym_kit.plain import JsonValue
@@ -93,7 +95,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     presumed = (
         form.failure
         and not vouched(predicted.path, lambda name: models.fails(asked.tool, name))
-        and not _surely_absent(models, state, asked, facts)
+        and not _surely_absent(models, state, asked)
     )
     why = f"by rule: form seen {predicted.cases} times under these facts"
     if presumed:
@@ -106,13 +108,13 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
         yield Candidate(filled.value, Provenance.COMPOSED, support, "rule", why)
 
 
-def _surely_absent(models: ToolModels, state: State, asked: Asked, facts: Mapping[Feature, Hashable]) -> bool:
-    """Whether a value that occurs nowhere has always failed in worlds as well known as this one."""
-    return any(
-        facts.get(("seen", f"args.{name}")) is False and state.breadth >= least
-        for (tool, name), least in models.absences.items()
-        if tool == asked.tool
-    )
+def _surely_absent(models: ToolModels, state: State, asked: Asked) -> bool:
+    keys = {
+        name[5:]: str(value)
+        for name, value in asked.names.values.items()
+        if name.startswith("args.") and is_key(value)
+    }
+    return any(surely_absent(models.absences, asked.tool, keys, state))
 
 
 def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candidate]:

@@ -13,7 +13,7 @@ from dreamgym_kit.dream.state.values import as_number, is_key, is_scalar
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 
-KNOWN_WORLD = 5  # recorded reads, from which on it says something that a value is not among them
+_KNOWN_WORLD = 5  # recorded reads, from which on it says something that a value is not among them
 
 Common = frozenset[tuple[str, str]]
 """(name, text) that stood around calls in several worlds."""
@@ -37,6 +37,7 @@ def facts_around(
     around = [(name, value) for name, value in values.items() if name.startswith(("view.", "row."))]
     numbers = [(name, number) for name, value in around if (number := as_number(value)) is not None]
     holders = [(name, value) for name, value in around if isinstance(value, (list, dict))]
+    known = sum(state.breadth.values()) >= _KNOWN_WORLD
     facts.update(_own_values(names, common))
     for name, value in given:
         number = as_number(value)
@@ -49,7 +50,7 @@ def facts_around(
             _compare(facts, name, value, holders, [*around, *given])
             if is_key(value) and "(" not in name:
                 seen = state.has_seen(str(value))
-                if seen or state.breadth >= KNOWN_WORLD:  # of a world that nobody knows it says nothing
+                if seen or known:  # of a world that nobody knows it says nothing
                     facts["seen", name] = seen
     facts["done",] = (tool, spelled) in state.done
     if before is not None:

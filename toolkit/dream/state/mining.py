@@ -9,11 +9,11 @@ not made from.
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
+from dreamgym_kit.dream.state.absences import GivenValues
 from dreamgym_kit.dream.state.advance import advance, names_after, with_keys
 from dreamgym_kit.dream.state.effects import Example, mine_rule
-from dreamgym_kit.dream.state.facts import KNOWN_WORLD, facts_around, recurring_values
+from dreamgym_kit.dream.state.facts import facts_around, recurring_values
 from dreamgym_kit.dream.state.forms import enumerated_texts
 from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Recording, Step, acting_failures
 from dreamgym_kit.dream.state.models import AnswerForm, ToolModels
@@ -22,7 +22,7 @@ from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.pseudo import hidden_fields, probes
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import Case, grow
-from dreamgym_kit.dream.state.values import MISSING, is_key, spell
+from dreamgym_kit.dream.state.values import MISSING, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.dream.state.volatile import Renaming, fresh_fields
 from dreamgym_kit.dream.state.worlds import reads_at, start
@@ -34,7 +34,6 @@ _FORM_EXAMPLES = 60
 _UNKNOWN = 5  # one episode of so many
 _PER_WORLD = 8  # examples of one kind that one world may give
 _CERTAIN_SAME, _CERTAIN_CHANGED = 0.75, 0.9  # confidence in a read before the write
-_LEAST_ABSENCES = 6
 _PAIRS = 160  # of one (write, form, read)
 
 
@@ -61,7 +60,7 @@ def mine(episodes: Sequence[Recording]) -> ToolModels:
         for (tool, form, read), examples in gathered.pairs.items():
             models.rules.setdefault((tool, form), {})[read] = mine_rule(examples)
     gathered = _gather(episodes, models, pool, tracked=True, unknown_worlds=True)
-    models.absences = _absences(gathered)
+    models.absences = gathered.given.absences()
     models.trees = {tool: grow(cases) for tool, cases in gathered.cases.items()}
     models.answers = {key: _answer_form(examples) for key, examples in gathered.answers.items()}
     return models
@@ -81,15 +80,6 @@ def pooled(episodes: Sequence[Recording], models: ToolModels) -> Pool:
     return pool
 
 
-class _Given(NamedTuple):
-    """One argument of a call: whether an answer had shown its value, and how the call went."""
-
-    seen: bool
-    failed: bool
-    breadth: int
-    world: str
-
-
 @dataclass(slots=True)
 class _Gathered:
     """Examples of one pass."""
@@ -100,7 +90,7 @@ class _Gathered:
         default_factory=lambda: defaultdict(list)
     )
     values: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
-    given: dict[tuple[str, str], list["_Given"]] = field(default_factory=lambda: defaultdict(list))
+    given: GivenValues = field(default_factory=GivenValues)
     quota: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def wants(self, most: int, have: int, *key: str) -> bool:
@@ -149,10 +139,7 @@ def _learn(
         facts = facts_around(step.tool, step.spelled, names, state, models.common, before)
         gathered.cases[step.tool].append(Case(facts, form, world))
     if tracked:
-        for name, value in step.args.items():
-            if is_key(value):
-                seen = state.shows(str(value))
-                gathered.given[step.tool, name].append(_Given(seen, step.failed, state.breadth, world))
+        gathered.given.see(step, state, world)
     for key in recurring_values(names):
         gathered.values[key].add(world)
     answers = gathered.answers[step.tool, form]
@@ -247,29 +234,6 @@ def _left_alone(gathered: _Gathered) -> dict[tuple[str, str], tuple[float, float
             counts[key][0] += weight * sum(known) / len(known)
             counts[key][1] += weight
     return {key: (same, total) for key, (same, total) in counts.items()}
-
-
-def _absences(gathered: _Gathered) -> dict[tuple[str, str], int]:
-    """From which breadth of knowledge on a value that occurs nowhere has always failed, in several worlds.
-
-    Only for arguments whose values do occur somewhere when calls go well: where most calls failed anyhow,
-    an unseen value among them says nothing.
-    """
-    found: dict[tuple[str, str], int] = {}
-    for key, cases in gathered.given.items():
-        worked = [one for one in cases if not one.failed]
-        if sum(one.seen for one in worked) < _LEAST_ABSENCES or len({one.world for one in worked}) < 3:
-            continue
-        failures = [one for one in cases if one.failed and not one.seen]
-        if not failures:
-            continue
-        usual = sorted(one.breadth for one in failures)[len(failures) // 2]
-        known = max((one.breadth for one in worked if not one.seen), default=0)
-        least = max(2 * known + 1, usual // 2, KNOWN_WORLD)
-        broad = [one.world for one in failures if one.breadth >= least]
-        if len(broad) >= _LEAST_ABSENCES and len(set(broad)) >= 3:
-            found[key] = least
-    return found
 
 
 def _count_everywhere(models: ToolModels, episodes: Sequence[Recording]) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dreamgym_kit.dream.state.absences import Absences
 from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.facts import Common
 from dreamgym_kit.dream.state.forms import Enumerated, form_of
@@ -67,8 +68,7 @@ class ToolModels:
         agreement: by tool, how often another world's answer to the same call is right.
         left_alone: pairs of a read around a write: left as it was, and all; by write and read, by write
             ("*" for the read), and of everything ("*", "*").
-        absences: by (tool, argument), how well a world must be known before a value that occurs nowhere
-            in it may be called absent.
+        absences: see `absences`.
     """
 
     writes: frozenset[str] = frozenset()
@@ -85,7 +85,7 @@ class ToolModels:
     everywhere: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     agreement: dict[str, float] = field(default_factory=dict)
     left_alone: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
-    absences: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    absences: Absences = field(default_factory=dict)
     transitions: int = 0
 
     def keeps(self, write: str, read: str) -> float:

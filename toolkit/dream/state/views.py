@@ -142,8 +142,8 @@ class State:
         writes: how many writes there were.
         done: the writes that succeeded, as (tool, spelled arguments).
         minted: by write tool, how often it has succeeded.
-        breadth: how many reads of this world, recorded before the episode, told something: how well it is
-            known. A read that failed told nothing.
+        breadth: by read, how many views of it were known before the episode: how well the world is known.
+            A read that failed told nothing.
         forgotten: views that no longer hold. What they named is there all the same, or was.
     """
 
@@ -153,7 +153,7 @@ class State:
     writes: int = 0
     done: frozenset[ViewKey] = frozenset()
     minted: Mapping[str, int] = field(default_factory=dict)
-    breadth: int = 0
+    breadth: Mapping[str, int] = field(default_factory=dict)
     forgotten: tuple[View, ...] = ()
 
     def told(self, view: View) -> "State":
@@ -174,12 +174,12 @@ class State:
             text in view.index for view in (*self.views.values(), *self.forgotten) if not view.failed
         )
 
-    def shows(self, text: str) -> bool:
-        """Whether an answer has the value, not just the arguments of a read."""
-        return any(
-            name is not None
+    def shown_by(self, text: str) -> frozenset[str]:
+        """The reads whose answers have a value, not just their arguments."""
+        return frozenset(
+            view.tool
             for view in (*self.views.values(), *self.forgotten)
-            for _, name, _ in view.index.get(text, ())
+            if any(name is not None for _, name, _ in view.index.get(text, ()))
         )
 
     def find(self, text: str) -> Iterator[tuple[View, str, str | None, JsonValue]]:
