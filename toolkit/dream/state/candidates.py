@@ -91,7 +91,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     filled = form.template.fill(asked.names) if form is not None else None
     if form is None or filled is None:
         return
-    support = predicted.purity * form.support
+    support = predicted.purity * form.support(filled.share)
     presumed = (
         form.failure
         and not vouched(predicted.path, lambda name: models.fails(asked.tool, name))
@@ -100,7 +100,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     why = f"by rule: form seen {predicted.cases} times under these facts"
     if presumed:
         yield Candidate(filled.value, Provenance.COMPOSED, support * _PRESUMED, PRESUMED, f"presumed {why}")
-    elif predicted.contested or form.contested:
+    elif predicted.contested or form.contested(filled.share):
         others = predicted.leaf.total() - predicted.cases
         why = f"{why}, and another one {others} times; held out {form.right} right and {form.wrong} wrong"
         yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)

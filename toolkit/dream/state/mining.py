@@ -207,9 +207,7 @@ def _answer_form(examples: Sequence[tuple[Names, JsonValue, str]]) -> AnswerForm
             if world in half:
                 filled = other.fill(names)
                 if filled is not None:
-                    right = spell(filled.value) == spell(seen)
-                    made.right += right
-                    made.wrong += not right
+                    made.count(filled.share, right=spell(filled.value) == spell(seen))
     return made
 
 

@@ -22,31 +22,49 @@ from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Fresh, symbol_of
 from dreamgym_kit.plain import JsonValue
 
+_STRONG = 0.8  # share of examples that the weakest leaf explains
 PROBE, HIDDEN, LAST = "probe:", "hidden:", "last:"
 """Pseudo-reads: whether a tool can be used at all, a hidden field of a write's answer, its last success."""
 
 
 @dataclass(slots=True)
 class AnswerForm:
-    """How answers of one form are made, with what it was right about on worlds that it was not made from."""
+    """How answers of one form are made, with what it was right about on worlds that it was not made from.
+
+    `tried` is [right, wrong], apart for answers all of whose leaves are well explained: the same form may
+    be sure where a number is known that it needs, and a guess where it is not.
+    """
 
     template: Template
-    right: int = 0
-    wrong: int = 0
+    tried: dict[bool, list[int]] = field(default_factory=lambda: {True: [0, 0], False: [0, 0]})
     worlds: int = 0
     failure: bool = False
 
+    def count(self, share: float, *, right: bool) -> None:
+        """One answer on a held-out world, made of leaves of which the weakest explains this share."""
+        self.tried[share >= _STRONG][not right] += 1
+
     @property
-    def support(self) -> float:
+    def right(self) -> int:
+        """How often it was right on worlds that it was not made from."""
+        return sum(right for right, _ in self.tried.values())
+
+    @property
+    def wrong(self) -> int:
+        """How often it was wrong there."""
+        return sum(wrong for _, wrong in self.tried.values())
+
+    def support(self, share: float) -> float:
         """0..1; never high for what only one world has shown."""
         if self.worlds < 2:
             return 0.35
-        return (self.right + 0.4) / (self.right + self.wrong + 1)
+        right, wrong = self.tried[share >= _STRONG]
+        return (right + 0.4) / (right + wrong + 1)
 
-    @property
-    def contested(self) -> bool:
+    def contested(self, share: float) -> bool:
         """Whether other worlds contradicted it too often."""
-        return self.wrong >= 2 and self.wrong > CONTESTED * (self.right + self.wrong)
+        right, wrong = self.tried[share >= _STRONG]
+        return wrong >= 2 and wrong > CONTESTED * (right + wrong)
 
 
 @dataclass(slots=True)
