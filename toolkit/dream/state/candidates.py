@@ -5,12 +5,13 @@ says so: open world, because "not found" of what was merely never seen is the wo
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dreamgym_kit.dream.state.absences import surely_absent
 from dreamgym_kit.dream.state.facts import facts_around, vouched
 from dreamgym_kit.dream.state.history import Pool, Step
+from dreamgym_kit.dream.state.likeness import unlike
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
@@ -41,6 +42,7 @@ class Asked:
     """A call to be answered."""
 
     tool: str
+    args: Mapping[str, JsonValue]
     spelled: str
     names: Names  # around the call
     writes: bool
@@ -83,8 +85,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     known, seen = pool.elsewhere(asked.world, asked.tool, asked.spelled)
     before = None
     if known:
-        args = {name[5:]: value for name, value in asked.names.values.items() if name.startswith("args.")}
-        before = models.form(Step(asked.tool, args, asked.spelled, seen, asked.writes, failed(seen)))
+        before = models.form(Step(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
     facts = facts_around(asked.tool, asked.spelled, asked.names, state, models.common, before)
     predicted = predict(tree, facts)
     form = models.answers.get((asked.tool, predicted.form))
@@ -100,6 +101,9 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     why = f"by rule: form seen {predicted.cases} times under these facts"
     if presumed:
         yield Candidate(filled.value, Provenance.COMPOSED, support * _PRESUMED, PRESUMED, f"presumed {why}")
+    elif not form.failure and (strange := list(unlike(models.usual, asked.tool, asked.args, state))):
+        why = f"{why}, but of calls with such a {strange[0]} nothing is known"
+        yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)
     elif predicted.contested or form.contested(filled.share):
         others = predicted.leaf.total() - predicted.cases
         why = f"{why}, and another one {others} times; held out {form.right} right and {form.wrong} wrong"
@@ -109,11 +113,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
 
 
 def _surely_absent(models: ToolModels, state: State, asked: Asked) -> bool:
-    keys = {
-        name[5:]: str(value)
-        for name, value in asked.names.values.items()
-        if name.startswith("args.") and is_key(value)
-    }
+    keys = {name: str(value) for name, value in asked.args.items() if is_key(value)}
     return any(surely_absent(models.absences, asked.tool, keys, state))
 
 

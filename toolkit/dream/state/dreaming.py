@@ -46,7 +46,7 @@ def consider(
     """The answers to a call, best supported first, and what could be named around it."""
     models = knowledge.models
     names = around(args, state, models.fresh_for(tool, state))
-    asked = Asked(tool, spell(dict(args)), names, tool in models.writes, world)
+    asked = Asked(tool, args, spell(dict(args)), names, tool in models.writes, world)
     told = [_told(knowledge, tool, one) for one in candidates(models, knowledge.pool, state, asked)]
     return sorted(told, key=lambda one: (-one.support, -one.raw)), names
 

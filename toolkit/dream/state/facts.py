@@ -7,13 +7,12 @@ pure leaves and nonsense.
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 
+from dreamgym_kit.dream.state.likeness import well_known
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.trees import Feature, Test
 from dreamgym_kit.dream.state.values import as_number, is_key, is_scalar
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
-
-_KNOWN_WORLD = 5  # recorded reads, from which on it says something that a value is not among them
 
 Common = frozenset[tuple[str, str]]
 """(name, text) that stood around calls in several worlds."""
@@ -37,7 +36,7 @@ def facts_around(
     around = [(name, value) for name, value in values.items() if name.startswith(("view.", "row."))]
     numbers = [(name, number) for name, value in around if (number := as_number(value)) is not None]
     holders = [(name, value) for name, value in around if isinstance(value, (list, dict))]
-    known = sum(state.breadth.values()) >= _KNOWN_WORLD
+    known = well_known(state)
     facts.update(_own_values(names, common))
     for name, value in given:
         number = as_number(value)

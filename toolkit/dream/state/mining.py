@@ -16,6 +16,7 @@ from dreamgym_kit.dream.state.effects import Example, mine_rule
 from dreamgym_kit.dream.state.facts import facts_around, recurring_values
 from dreamgym_kit.dream.state.forms import enumerated_texts
 from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Recording, Step, acting_failures
+from dreamgym_kit.dream.state.likeness import hear, usual_values
 from dreamgym_kit.dream.state.models import AnswerForm, ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
@@ -48,6 +49,7 @@ def mine(episodes: Sequence[Recording]) -> ToolModels:
     models.enumerated = enumerated_texts(episodes)
     models.acting = acting_failures(episodes, models.form)
     models.parameters = _parameters(episodes)
+    models.usual = usual_values(episodes)
     pool = pooled(episodes, models)
     models.probes = probes(pool, models)
     models.hidden = hidden_fields(episodes, pool, models)
@@ -116,7 +118,7 @@ def _gather(
         if unknown_worlds and number % _UNKNOWN == 0:
             state = State({}, OFF_RECORD)
         for step in episode.steps:
-            state = _learn(gathered, models, pool, episode, state, step, tracked=tracked)
+            state = _learn(gathered, models, pool, episode, state, step, tracked=tracked, unknown_worlds=unknown_worlds)
     return gathered
 
 
@@ -129,6 +131,7 @@ def _learn(
     step: Step,
     *,
     tracked: bool,
+    unknown_worlds: bool,
 ) -> State:
     """Take one step as an example of its tool, and follow it."""
     names = around(step.args, state, models.fresh_for(step.tool, state))
@@ -140,6 +143,8 @@ def _learn(
         gathered.cases[step.tool].append(Case(facts, form, world))
     if tracked:
         gathered.given.see(step, state, world)
+        if unknown_worlds:
+            hear(models.usual, step, state)
     for key in recurring_values(names):
         gathered.values[key].add(world)
     answers = gathered.answers[step.tool, form]

@@ -14,6 +14,7 @@ from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.facts import Common
 from dreamgym_kit.dream.state.forms import Enumerated, form_of
 from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.likeness import Usuals
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import CONTESTED, Node
@@ -86,7 +87,7 @@ class ToolModels:
         agreement: by tool, how often another world's answer to the same call is right.
         left_alone: pairs of a read around a write: left as it was, and all; by write and read, by write
             ("*" for the read), and of everything ("*", "*").
-        absences: see `absences`.
+        absences, usual: see `absences` and `likeness`.
     """
 
     writes: frozenset[str] = frozenset()
@@ -104,6 +105,7 @@ class ToolModels:
     agreement: dict[str, float] = field(default_factory=dict)
     left_alone: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     absences: Absences = field(default_factory=dict)
+    usual: Usuals = field(default_factory=dict)
     transitions: int = 0
 
     def keeps(self, write: str, read: str) -> float:
