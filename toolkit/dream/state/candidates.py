@@ -5,6 +5,7 @@ says so: open world, because "not found" of what was merely never seen is the wo
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.trees import predict
-from dreamgym_kit.dream.state.values import is_key
+from dreamgym_kit.dream.state.values import is_key, spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import SIGN
 from dreamgym_kit.plain import JsonValue
@@ -27,6 +28,9 @@ PRESUMED = "presumed"
 
 CONTESTED = "contested"
 """The basis of an answer that calls alike in all that is known did not always get; never raised either."""
+
+SAME_WORLD, OTHER_WORLDS = "world", "worlds"
+"""Bases whose support is a share that was counted; calibration may lower it and does not raise it."""
 
 _PRESUMED = 0.35  # what a failure is worth when nothing known says so
 _GUESSED = 0.49  # the most that the majority is worth where recordings contradict each other
@@ -56,7 +60,7 @@ class Candidate:
     seen: JsonValue
     provenance: Provenance
     support: float
-    basis: str  # "line", "view ...", "rule", "worlds" or "presumed"; support is calibrated for each
+    basis: str  # "line", "view ...", "rule" or one of the names above; support is calibrated for each
     why: str = ""
 
 
@@ -75,6 +79,7 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
         yield Candidate(view.observation, provenance, support, f"view {view.source}", f"known: {view.source}")
     if view is None or asked.writes or view.confidence < _HELD:  # what is known is not guessed anew
         yield from _by_rules(models, pool, state, asked)
+    yield from _after_other_writes(models, pool, state, asked)
     yield from _analogous(models, state, asked)
 
 
@@ -85,7 +90,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     known, seen = pool.elsewhere(asked.world, asked.tool, asked.spelled)
     before = None
     if known:
-        before = models.form(Step(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
+        before = _form(models, asked, seen)
     facts = facts_around(asked.tool, asked.spelled, asked.names, state, models.common, before)
     predicted = predict(tree, facts)
     form = models.answers.get((asked.tool, predicted.form))
@@ -97,6 +102,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
         form.failure
         and not vouched(predicted.path, lambda name: models.fails(asked.tool, name))
         and not _surely_absent(models, state, asked)
+        and not _always(models, pool, asked, predicted.form)
     )
     why = f"by rule: form seen {predicted.cases} times under these facts"
     if presumed:
@@ -115,6 +121,36 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
 def _surely_absent(models: ToolModels, state: State, asked: Asked) -> bool:
     keys = {name: str(value) for name, value in asked.args.items() if is_key(value)}
     return any(surely_absent(models.absences, asked.tool, keys, state))
+
+
+def _always(models: ToolModels, pool: Pool, asked: Asked, form: str) -> bool:
+    """Whether this very call was recorded in this world, and always went so."""
+    known = pool.always(asked.world, asked.tool, asked.spelled)
+    return bool(known) and all(_form(models, asked, seen) == form for seen in known)
+
+
+def _form(models: ToolModels, asked: Asked, seen: JsonValue) -> str:
+    return models.form(Step(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
+
+
+def _after_other_writes(
+    models: ToolModels, pool: Pool, state: State, asked: Asked
+) -> Iterator[Candidate]:
+    """The same call in the same world, but not in this very state; nothing that this episode has changed."""
+    key = (asked.tool, asked.spelled)
+    if key in state.views or key in state.done or any((view.tool, view.spelled) == key for view in state.forgotten):
+        return
+    said = Counter(spell(seen) for seen in pool.always(asked.world, *key))
+    if not said:
+        return
+    spelled, count = said.most_common(1)[0]
+    seen = json.loads(spelled)
+    if failed(seen):  # it failed in another state: that is no word on this one
+        return
+    steady = models.steady.get(asked.tool, 0.0)
+    support = steady * state.sure * (count + 0.2) / (said.total() + 0.5)
+    why = f"recorded {count} times in this world after other writes"
+    yield Candidate(seen, Provenance.RECORDED, support, SAME_WORLD, why)
 
 
 def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candidate]:
@@ -136,6 +172,6 @@ def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candi
         seen,
         Provenance.ANALOGOUS,
         support,
-        PRESUMED if presumed else "worlds",
+        PRESUMED if presumed else OTHER_WORLDS,
         f"the same call in {count} other worlds",
     )

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.state.advance import TOLD, advance, forget
-from dreamgym_kit.dream.state.candidates import CONTESTED, PRESUMED, Asked, Candidate, candidates
+from dreamgym_kit.dream.state.candidates import (
+    CONTESTED,
+    OTHER_WORLDS,
+    PRESUMED,
+    SAME_WORLD,
+    Asked,
+    Candidate,
+    candidates,
+)
 from dreamgym_kit.dream.state.history import Pool, Recording, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
@@ -15,6 +23,7 @@ from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Provenance
 
+_NEVER_RAISED = frozenset((PRESUMED, CONTESTED, SAME_WORLD, OTHER_WORLDS))
 _LEAST_CONFIDENCE = 0.3
 _REALLY_TOLD = 0.9  # below it, what was told was itself dreamt, and repeating it makes it no truer
 
@@ -89,6 +98,6 @@ def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
 
 def _told(knowledge: Knowledge, tool: str, one: Candidate) -> Told:
     support = knowledge.calibration.support(tool, one.basis, one.support)
-    if one.basis in (PRESUMED, CONTESTED) or (one.basis == "view told" and one.support < _REALLY_TOLD):
+    if one.basis in _NEVER_RAISED or (one.basis == "view told" and one.support < _REALLY_TOLD):
         support = min(support, one.support)
     return Told(one.seen, one.provenance, support, one.support, one.basis, one.why)

@@ -52,6 +52,7 @@ def mine(episodes: Sequence[Recording]) -> ToolModels:
     models.usual = usual_values(episodes)
     pool = pooled(episodes, models)
     models.probes = probes(pool, models)
+    models.steady = pool.steadiness()
     models.hidden = hidden_fields(episodes, pool, models)
     _count_everywhere(models, episodes)
     for number in range(_PASSES):

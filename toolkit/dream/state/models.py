@@ -85,6 +85,7 @@ class ToolModels:
         answers: by (tool, form).
         everywhere: by (tool, spelled arguments), the answers in all worlds, as spelled.
         agreement: by tool, how often another world's answer to the same call is right.
+        steady: by tool, how often a call that went well is answered alike after other writes to the same world.
         left_alone: pairs of a read around a write: left as it was, and all; by write and read, by write
             ("*" for the read), and of everything ("*", "*").
         absences, usual: see `absences` and `likeness`.
@@ -103,6 +104,7 @@ class ToolModels:
     answers: dict[tuple[str, str], AnswerForm] = field(default_factory=dict)
     everywhere: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     agreement: dict[str, float] = field(default_factory=dict)
+    steady: dict[str, float] = field(default_factory=dict)
     left_alone: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     absences: Absences = field(default_factory=dict)
     usual: Usuals = field(default_factory=dict)
