@@ -50,7 +50,9 @@ Said = tuple[str, dict[str, JsonValue]]  # tool, arguments
 
 
 class Absent(Exception):
-    """The suite is not on this machine; the text says where it was looked for."""
+    """The suite is not on this machine; the text says where it was looked for. See `run`."""
+
+    skips = True
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,7 @@ def _api(
         if name not in one["involved_classes"] or config is None:
             continue
         task = tuple(
-            said
-            for turn in solved[one["id"]]
-            for text in turn
-            if (said := _parsed(text, tools)) is not None
+            said for turn in solved[one["id"]] for text in turn if (said := _parsed(text, tools)) is not None
         )
         key = digest(config)
         if task and (key not in places or len(task) > len(places[key].task)):

@@ -54,9 +54,7 @@ class GivenValues:
         for name, text in keys.items():
             alone = all(shown[other] for other in keys if other != name)
             about = step.failed and (text in said or alone)
-            self.cases[step.tool, name].append(
-                _Given(shown[name], step.failed, about, state.breadth, world)
-            )
+            self.cases[step.tool, name].append(_Given(shown[name], step.failed, about, state.breadth, world))
 
     def absences(self) -> dict[tuple[str, str], Absence]:
         """What can be claimed, and of how well known a world."""

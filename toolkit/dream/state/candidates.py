@@ -133,12 +133,14 @@ def _form(models: ToolModels, asked: Asked, seen: JsonValue) -> str:
     return models.form(Step(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
 
 
-def _after_other_writes(
-    models: ToolModels, pool: Pool, state: State, asked: Asked
-) -> Iterator[Candidate]:
+def _after_other_writes(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:
     """The same call in the same world, but not in this very state; nothing that this episode has changed."""
     key = (asked.tool, asked.spelled)
-    if key in state.views or key in state.done or any((view.tool, view.spelled) == key for view in state.forgotten):
+    if (
+        key in state.views
+        or key in state.done
+        or any((view.tool, view.spelled) == key for view in state.forgotten)
+    ):
         return
     said = Counter(spell(seen) for seen in pool.always(asked.world, *key))
     if not said:

@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import ViewKey
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Provenance, Transition
+from dreamgym_kit.vocabulary import Provenance, Split, Transition
 
 OFF_RECORD = -1
 """The node where no recording stood."""
@@ -54,10 +54,16 @@ def step_of(entry: Transition) -> Step:
 
 
 def recordings(transitions: Iterable[Transition]) -> list[Recording]:
-    """Real episodes, each in the order of its steps; what runs for real in a dream is left out."""
+    """Real episodes, each in the order of its steps: the one door to mining, state and calibration.
+
+    What runs for real in a dream is left out, and so is the held-out split: nothing is ever mined or composed
+    from what the agent will be measured on.
+    """
     episodes: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
     for entry in transitions:
-        if entry.answer.provenance is Provenance.REAL and not entry.effect.runs_in_dream:
+        if entry.split is Split.HELD_OUT or entry.effect.runs_in_dream:
+            continue
+        if entry.answer.provenance is Provenance.REAL:
             episodes[entry.tenant, str(entry.world), entry.episode].append(entry)
     return [
         Recording(

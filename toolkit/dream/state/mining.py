@@ -119,7 +119,9 @@ def _gather(
         if unknown_worlds and number % _UNKNOWN == 0:
             state = State({}, OFF_RECORD)
         for step in episode.steps:
-            state = _learn(gathered, models, pool, episode, state, step, tracked=tracked, unknown_worlds=unknown_worlds)
+            state = _learn(
+                gathered, models, pool, episode, state, step, tracked=tracked, unknown_worlds=unknown_worlds
+            )
     return gathered
 
 

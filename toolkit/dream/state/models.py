@@ -85,7 +85,7 @@ class ToolModels:
         answers: by (tool, form).
         everywhere: by (tool, spelled arguments), the answers in all worlds, as spelled.
         agreement: by tool, how often another world's answer to the same call is right.
-        steady: by tool, how often a call that went well is answered alike after other writes to the same world.
+        steady: by tool, how often a call that went well is answered alike after other writes to its world.
         left_alone: pairs of a read around a write: left as it was, and all; by write and read, by write
             ("*" for the read), and of everything ("*", "*").
         absences, usual: see `absences` and `likeness`.

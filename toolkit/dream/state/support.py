@@ -78,9 +78,7 @@ def _rising(points: Sequence[tuple[float, bool]]) -> tuple[tuple[float, ...], tu
     least = max(10, len(points) // 25)
     for place in range(0, len(points), least):
         part = points[place : place + least]
-        blocks.append(
-            [sum(one for one, _ in part), float(sum(exact for _, exact in part)), float(len(part))]
-        )
+        blocks.append([sum(one for one, _ in part), float(sum(exact for _, exact in part)), float(len(part))])
         while len(blocks) > 1 and blocks[-2][1] / blocks[-2][2] >= blocks[-1][1] / blocks[-1][2]:
             total, right, tried = blocks.pop()
             blocks[-1][0] += total

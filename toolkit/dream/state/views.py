@@ -170,9 +170,7 @@ class State:
 
     def has_seen(self, text: str) -> bool:
         """Whether a value occurs in anything that was ever known of this world; failed reads tell nothing."""
-        return any(
-            text in view.index for view in (*self.views.values(), *self.forgotten) if not view.failed
-        )
+        return any(text in view.index for view in (*self.views.values(), *self.forgotten) if not view.failed)
 
     def shown_by(self, text: str) -> frozenset[str]:
         """The reads whose answers have a value, not just their arguments."""
