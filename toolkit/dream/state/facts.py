@@ -65,18 +65,21 @@ def _own_values(names: Names, common: Common) -> dict[Feature, Hashable]:
     for name, value in names.values.items():
         if isinstance(value, bool) or value is None:
             facts["is", name] = str(value)
-        elif isinstance(value, str) and (name.startswith("view.probe:") or (name, value) in common):
+        elif isinstance(value, str) and name.startswith("view.probe:"):
             facts["is", name] = value
+    facts.update(
+        {feature: text for feature, text in texts_around(names).items() if (feature[1], text) in common}
+    )
     return facts
 
 
-def recurring_values(names: Names) -> list[tuple[str, str]]:
-    """Texts that may be common: what is counted over worlds to make `Common`."""
-    return [
-        (name, value)
+def texts_around(names: Names) -> dict[Feature, str]:
+    """Texts that are facts where they are common: those that recur in several worlds."""
+    return {
+        ("is", name): value
         for name, value in names.values.items()
-        if isinstance(value, str) and len(value) < 60 and not name.startswith("view.last:")
-    ]
+        if isinstance(value, str) and len(value) < 60 and not name.startswith(("view.last:", "view.probe:"))
+    }
 
 
 def _compare(

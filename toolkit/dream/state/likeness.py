@@ -5,7 +5,7 @@ calls that went well say little about one with an amount a thousand times as hig
 were, or an id that nothing in a well-known world names.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -71,15 +71,24 @@ def usual_values(episodes: Iterable[Recording]) -> dict[tuple[str, str], Usual]:
     return dict(found)
 
 
-def hear(usuals: Usuals, step: Step, state: State) -> None:
+Heard = Counter[tuple[str, str, bool]]
+"""(tool, argument, whether something in a well-known world had named the value): calls that went well."""
+
+
+def hear(heard: Heard, step: Step, state: State) -> None:
     """Count whether the values of a call that went well had been heard of in a world that is known."""
     if step.failed or not well_known(state):
         return
     for name, value in step.args.items():
         if is_key(value):
-            usual = usuals[step.tool, name]
-            known = state.has_seen(str(value))
-            usual.heard, usual.unheard = usual.heard + known, usual.unheard + (not known)
+            heard[step.tool, name, state.has_seen(str(value))] += 1
+
+
+def count_heard(usuals: Usuals, heard: Heard) -> None:
+    """Put the counts to the arguments."""
+    for (tool, name, known), count in heard.items():
+        usual = usuals[tool, name]
+        usual.heard, usual.unheard = usual.heard + count * known, usual.unheard + count * (not known)
 
 
 def well_known(state: State) -> bool:
