@@ -1,4 +1,4 @@
-"""How answers of one form are made: a template from all examples, tried on worlds that it was not made from."""
+"""How answers of one form are made: a template from examples, tried on worlds that it was not made from."""
 
 from collections.abc import Sequence
 

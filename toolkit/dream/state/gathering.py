@@ -72,48 +72,76 @@ class Gathered:
         return self.quota[kind] <= _PER_WORLD
 
 
-def pairs_of(models: ToolModels, pool: Pool, episodes: Sequence[Recording], *, tracked: bool) -> Gathered:
-    """Pairs of a read before and after a write; untracked: from pooled nodes only, without any rules."""
+def gather(
+    models: ToolModels, pool: Pool, episodes: Sequence[Recording], *, pairs: bool, calls: bool
+) -> Gathered:
+    """Walk one world's episodes: pairs of a read before and after a write, and calls with their answers.
+
+    Some episodes' calls are looked at as if the world had never been recorded, which is how a new one is met.
+    """
     found = Gathered()
-    texts: set[tuple[str, str]] = set()
     for episode in episodes:
-        state = start(pool, models, episode.world, without=episode.id)
-        for step in episode.steps:
-            names = around(step.args, state, models.fresh_for(step.tool, state))
-            texts.update((feature[1], text) for feature, text in texts_around(names).items())
-            state = _follow(models, pool, episode, state, step, names, found if step.writes else None)
-    found.texts = Counter(texts) if tracked else Counter()
+        known = start(pool, models, episode.world, without=episode.id)
+        as_new = zlib.crc32(f"{episode.world} {episode.id}".encode()) % _UNKNOWN == 0
+        if pairs or not as_new:
+            _walk(found, models, pool, episode, known, pairs=pairs, calls=calls and not as_new)
+        if calls and as_new:
+            _walk(found, models, pool, episode, State({}, OFF_RECORD), pairs=False, calls=True)
+    found.texts = Counter(found.texts.keys())  # worlds are counted, not calls
     return found
 
 
-def calls_of(models: ToolModels, pool: Pool, episodes: Sequence[Recording]) -> Gathered:
-    """Calls with what was known around them, and their answers."""
-    found = Gathered()
-    for episode in episodes:
-        state = start(pool, models, episode.world, without=episode.id)
-        if zlib.crc32(f"{episode.world} {episode.id}".encode()) % _UNKNOWN == 0:
-            state = State({}, OFF_RECORD)
-        for step in episode.steps:
-            names = around(step.args, state, models.fresh_for(step.tool, state))
-            form, world = models.form(step), episode.world
-            found.given.see(step, state, world)
-            hear(found.heard, step, state)
-            if found.wants("call", step.tool, form):
-                known, seen = pool.elsewhere(world, step.tool, step.spelled, without=episode.id)
-                before = models.form(step._replace(seen=seen, failed=failed(seen))) if known else None
-                found.calls[step.tool].append(Call(step, form, world, before, (names, state)))
-            if found.wants("answer", step.tool, form):
-                found.answers[step.tool, form].append((names, step.seen, world))
-            state = _follow(models, pool, episode, state, step, names, None)
-    return found
+def _walk(
+    found: Gathered,
+    models: ToolModels,
+    pool: Pool,
+    episode: Recording,
+    state: State,
+    *,
+    pairs: bool,
+    calls: bool,
+) -> None:
+    for step in episode.steps:
+        names = around(step.args, state, models.fresh_for(step.tool, state))
+        if calls:
+            _call(found, models, pool, episode, state, step, names)
+        state = _follow(models, pool, episode, state, step, names, found if pairs and step.writes else None)
+
+
+def _call(
+    found: Gathered,
+    models: ToolModels,
+    pool: Pool,
+    episode: Recording,
+    state: State,
+    step: Step,
+    names: Names,
+) -> None:
+    form, world = models.form(step), episode.world
+    found.texts.update((feature[1], text) for feature, text in texts_around(names).items())
+    found.given.see(step, state, world)
+    hear(found.heard, step, state)
+    if found.wants("call", step.tool, form):
+        known, seen = pool.elsewhere(world, step.tool, step.spelled, without=episode.id)
+        before = models.form(step._replace(seen=seen, failed=failed(seen))) if known else None
+        found.calls[step.tool].append(Call(step, form, world, before, (names, state)))
+    if found.wants("answer", step.tool, form):
+        found.answers[step.tool, form].append((names, step.seen, world))
 
 
 def together(worlds: Iterable[Gathered], *, pairs: int, calls: int, answers: int) -> Gathered:
-    """The examples of several worlds, the first ones first, up to so many of a kind."""
+    """The examples of several worlds, the first ones first, up to so many of a kind.
+
+    Of pairs: so many that stayed as they were, so many that changed, and so many with nothing known before.
+    """
     found = Gathered()
     for one in worlds:
         for pair, examples in one.pairs.items():
-            found.pairs[pair].extend(examples[: max(0, pairs - len(found.pairs[pair]))])
+            for example in examples:
+                kind = (*pair, str(example.known and example.same), str(example.known))
+                found.quota[kind] += 1
+                if found.quota[kind] <= pairs:
+                    found.pairs[pair].append(example)
         for tool, some in one.calls.items():
             found.calls[tool].extend(some[: max(0, calls - len(found.calls[tool]))])
         for form, told in one.answers.items():

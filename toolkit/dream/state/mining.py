@@ -1,20 +1,22 @@
 """Mines tool models from recordings alone: what writes change, when calls fail, how answers are made.
 
-Passes: first pairs from pooled nodes only, then again with views tracked through the rules so far, then
-trees and templates on tracked states. Everything is counted by world, and tried on worlds that it was not
-made from. A `Miner` that mines again after rows were added walks only the worlds that they touch, and makes
-anew only what rests on other examples than before; the result is that of mining everything at once.
+The first worlds are walked for pairs from pooled nodes only, then again with views tracked through the rules
+so far, then for trees and templates on tracked states. The worlds after them are walked once, by the rules of
+those before: 12 worlds, then 12 by their rules, 24 by the rules of these 24, and so on. So what is taken from
+a world rests on nothing that comes later, and a `Miner` that mines again after rows were added walks only the
+worlds that they touch; the result is that of mining everything at once. Everything is counted by world, and
+tried on worlds that it was not made from.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dreamgym_kit.dream.state.answering import answer_form
-from dreamgym_kit.dream.state.effects import Rule, mine_rule
+from dreamgym_kit.dream.state.effects import Example, Rule, mine_rule
 from dreamgym_kit.dream.state.forms import enumerated_texts
-from dreamgym_kit.dream.state.gathering import Gathered, calls_of, pairs_of, together
+from dreamgym_kit.dream.state.gathering import Gathered, gather, together
 from dreamgym_kit.dream.state.history import Pool, Recording, acting_failures
 from dreamgym_kit.dream.state.likeness import count_heard, usual_values
 from dreamgym_kit.dream.state.models import ToolModels
@@ -26,11 +28,10 @@ from dreamgym_kit.dream.state.volatile import Renaming, fresh_fields
 Part = TypeVar("Part")
 Made = TypeVar("Made")
 
-_PAIR_PASSES = (False, True)  # untracked, tracked
-_CALLS = len(_PAIR_PASSES)  # the last pass
+_FIRST = 12  # worlds
+_PAIR_PASSES, _CALLS, _LATER = (0, 1), 2, 3  # of the first worlds; of those after them
 _COMMON = 3  # worlds in which a text has to recur
-_PAIRS, _CASES, _ANSWERS = 160, 350, 60  # of one (write, form, read); of one tool; of one (tool, form)
-_STEADY = 50.0  # pairs, from which on their number says no more
+_PAIRS, _CASES, _ANSWERS = 40, 350, 60  # of one (write, form, read), of one tool, of one (tool, form)
 
 
 def mine(episodes: Sequence[Recording]) -> ToolModels:
@@ -75,12 +76,36 @@ class Miner:
         self.walked = 0
         models, in_symbols, pool = _vocabulary(episodes)
         self._keep_worlds(models, in_symbols)
-        for number, _ in enumerate(_PAIR_PASSES):
-            found = self._gather(number, models, pool)
-            models.left_alone = _left_alone(found)
-            models.rules = self._rules(number, found)
-            models.common = frozenset(key for key, worlds in found.texts.items() if worlds >= _COMMON)
-        found = self._gather(_CALLS, models, pool)
+        worlds = list(self._worlds.values())
+        found = self._first(worlds[:_FIRST], models, pool)
+        end = _FIRST
+        while end < len(worlds):
+            self._learn_effects(end, found, models)
+            block, end = worlds[end : 2 * end], 2 * end
+            found += [self._gather(_LATER, world, models, pool, pairs=True, calls=True) for world in block]
+        self._learn_effects(0, found, models)
+        self._learn_answers(_together(found), models)
+        return models
+
+    def _first(self, worlds: Sequence[_World], models: ToolModels, pool: Pool) -> list[Gathered]:
+        """The first worlds have no rules from others: pairs without rules, pairs with those, then calls."""
+        found: list[Gathered] = []
+        for number in _PAIR_PASSES:
+            found = [self._gather(number, world, models, pool, pairs=True, calls=False) for world in worlds]
+            self._learn_effects(-1 - number, found, models)
+        calls = [self._gather(_CALLS, world, models, pool, pairs=False, calls=True) for world in worlds]
+        return [*found, *calls]
+
+    def _learn_effects(self, stage: int, found: Sequence[Gathered], models: ToolModels) -> None:
+        pairs = _together(found).pairs
+        models.left_alone = _left_alone(pairs)
+        models.rules = {}
+        for (tool, form, read), examples in pairs.items():
+            made = self._kept(("rule", stage, tool, form, read), examples, mine_rule)
+            models.rules.setdefault((tool, form), {})[read] = made
+
+    def _learn_answers(self, found: Gathered, models: ToolModels) -> None:
+        models.common = frozenset(key for key, worlds in found.texts.items() if worlds >= _COMMON)
         count_heard(models.usual, found.heard)
         models.absences = found.given.absences()
         for tool, calls in found.calls.items():
@@ -88,13 +113,12 @@ class Miner:
             models.trees[tool] = self._kept(("tree", tool), cases, grow)
         for key, told in found.answers.items():
             models.answers[key] = self._kept(("answer", *key), told, answer_form)
-        return models
 
     def _keep_worlds(self, models: ToolModels, in_symbols: Sequence[Recording]) -> None:
         """Worlds that are as before keep what was gathered from them, if it is told in the same words."""
         words = (
             *(models.writes, models.parameters, models.enumerated, models.probes),
-            *(models.hidden, models.acting, models.fresh),
+            *(models.hidden, models.acting, {tool: set(names) for tool, names in models.fresh.items()}),
         )
         by_world: dict[str, list[Recording]] = defaultdict(list)
         for episode in in_symbols:
@@ -108,29 +132,17 @@ class Miner:
             for world, some in by_world.items()
         }
 
-    def _gather(self, number: int, models: ToolModels, pool: Pool) -> Gathered:
-        found = [self._of_world(number, world, models, pool) for world in self._worlds.values()]
-        return together(found, pairs=_PAIRS, calls=_CASES, answers=_ANSWERS)
-
-    def _of_world(self, number: int, world: _World, models: ToolModels, pool: Pool) -> Gathered:
+    def _gather(
+        self, number: int, world: _World, models: ToolModels, pool: Pool, *, pairs: bool, calls: bool
+    ) -> Gathered:
         rests_on = _rests_on(models, world.writes)
         known = world.gathered.get(number)
         if known is not None and _alike(known[0], rests_on):
             return known[1]
         self.walked += 1
-        if number == _CALLS:
-            found = calls_of(models, pool, world.episodes)
-        else:
-            found = pairs_of(models, pool, world.episodes, tracked=_PAIR_PASSES[number])
+        found = gather(models, pool, world.episodes, pairs=pairs, calls=calls)
         world.gathered[number] = (rests_on, found)
         return found
-
-    def _rules(self, number: int, found: Gathered) -> dict[tuple[str, str], dict[str, Rule]]:
-        rules: dict[tuple[str, str], dict[str, Rule]] = {}
-        for (tool, form, read), examples in found.pairs.items():
-            made = self._kept(("rule", number, tool, form, read), examples, mine_rule)
-            rules.setdefault((tool, form), {})[read] = made
-        return rules
 
     def _kept(
         self, name: tuple[object, ...], parts: Sequence[Part], make: Callable[[Sequence[Part]], Made]
@@ -200,13 +212,16 @@ def _parameters(episodes: Sequence[Recording]) -> dict[str, frozenset[str]]:
     return {tool: kinds.most_common(1)[0][0] for tool, kinds in counts.items()}
 
 
-def _left_alone(gathered: Gathered) -> dict[tuple[str, str], tuple[float, float]]:
-    """How often writes leave known reads as they are; each kind of pair counts up to 20 times.
+def _together(found: Sequence[Gathered]) -> Gathered:
+    return together(found, pairs=_PAIRS, calls=_CASES, answers=_ANSWERS)
 
-    In whole percents, of so many pairs at most: one more pair among many changes nothing that rests on it.
-    """
+
+def _left_alone(
+    found: Mapping[tuple[str, str, str], list[Example]],
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """How often writes leave known reads as they are; each kind of pair counts up to 20 times."""
     counts: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for (write, _, read), pairs in gathered.pairs.items():
+    for (write, _, read), pairs in found.items():
         known = [example.same for example in pairs if example.known]
         if not known or ":" in read:
             continue
@@ -214,8 +229,7 @@ def _left_alone(gathered: Gathered) -> dict[tuple[str, str], tuple[float, float]
         for key in ((write, read), (write, "*"), ("*", "*")):
             counts[key][0] += weight * sum(known) / len(known)
             counts[key][1] += weight
-    shares = {key: (round(same / total, 2), min(total, _STEADY)) for key, (same, total) in counts.items()}
-    return {key: (share * total, total) for key, (share, total) in shares.items()}
+    return {key: (same, total) for key, (same, total) in counts.items()}
 
 
 def _count_everywhere(models: ToolModels, episodes: Sequence[Recording]) -> None:
