@@ -32,6 +32,7 @@ from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
+from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
@@ -105,7 +106,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         _count_earlier(directory, budget, tally)
         dreams = request.mode is Mode.DREAM
         chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
-        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat)
+        first = _experience(request) if dreams else None
+        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, first)
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -126,7 +128,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        summary = _finish(directory, request, totals, tally)
+        summary = _finish(directory, request, totals, tally, first)
         heard.emit("run_finished", directory=str(directory.path))
         return RunResult(
             directory=directory.path,
@@ -239,6 +241,7 @@ def _runner(
     directory: RunDirectory,
     budget: RunBudget,
     chat: ChatEndpoint | None,
+    first: ExperienceModel | None,
 ) -> LangGraphRunner:
     settings = request.settings
     recording = request.mode is Mode.RECORD
@@ -249,7 +252,7 @@ def _runner(
         settings=settings,
         budget=budget,
         events=events,
-        experience=None if recording else with_model(_experience(request), chat, settings, request.store),
+        experience=None if recording else with_model(first, chat, settings, request.store),
         chat=chat,
         second=ModelJudge(chat) if chat is not None else None,
         worlds=_worlds(settings, tasks),
@@ -346,7 +349,13 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
     ]
 
 
-def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals, tally: Tally) -> Summary:
+def _finish(
+    directory: RunDirectory,
+    request: RunRequest,
+    totals: RunTotals,
+    tally: Tally,
+    first: ExperienceModel | None,
+) -> Summary:
     manifest = {
         "mode": request.mode.value,
         "run": directory.manifest.run,
@@ -356,7 +365,9 @@ def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals, tal
         "stopped": totals.stopped,
         "strays": list(PROCESS.strays),
     }
-    summary = tally.summary(manifest)
+    mined = first.curve(request.settings.tenant) if isinstance(first, ChainedExperience) else ()
+    curve = [TrustPoint(one.threshold, one.answered, one.exact) for one in mined]
+    summary = tally.summary(manifest, curve)
     with egress.exempt():
         directory.write_report(summary.to_json())
     return summary

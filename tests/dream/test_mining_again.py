@@ -60,7 +60,7 @@ def test_mining_in_steps_is_mining_at_once(order: list[int], cuts: list[int]) ->
 
 
 def test_worlds_are_walked_again_when_the_rules_change_that_they_were_walked_by() -> None:
-    """First nothing is read after a write. What that does is learned in early worlds, and used in late ones."""
+    """First nothing is read after a write. What it does is learned in early worlds and used in late ones."""
     before = [
         door(world, number, calls) for world in range(18) for number, calls in enumerate(("loo", "occ"))
     ]

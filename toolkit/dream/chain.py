@@ -13,6 +13,7 @@ from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.advance import TOLD, forget
 from dreamgym_kit.dream.state.audit import learn
+from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
 from dreamgym_kit.dream.state.history import recordings, step_of
 from dreamgym_kit.dream.state.observed import answer_of
@@ -61,6 +62,11 @@ class ChainedExperience:
             if not told or told[0].support < self._threshold:
                 return _abstained(told, self._threshold, exact)
             return _answered(call, situation, told[0], followed)
+
+    def curve(self, tenant: str) -> tuple[CurvePoint, ...]:
+        """What each threshold gave on held-out recordings; empty where nothing was mined, or too little."""
+        knowledge = self._knowledge.get(tenant)
+        return knowledge.curve if knowledge is not None else ()
 
     def _known(self, tenant: str) -> Knowledge:
         if tenant not in self._knowledge:

@@ -82,6 +82,21 @@ class EpisodeLine:
 
 
 @dataclass(frozen=True, slots=True)
+class TrustPoint:
+    """What mined answers of this much support were worth on held-out recordings.
+
+    Attributes:
+        threshold: 0..1, support.
+        answered: 0..1, share of held-out calls that had as much.
+        exact: 0..1, share of those that were exact; None where there were none.
+    """
+
+    threshold: float
+    answered: float
+    exact: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """A run in numbers. `to_json` is the stable form."""
 
@@ -96,6 +111,7 @@ class Summary:
     tokens: int
     cost_usd: float
     elapsed_s: float  # from the first start to the last end
+    curve: tuple[TrustPoint, ...] = ()  # by threshold; empty where nothing was mined
 
     @property
     def recorded(self) -> bool:

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from dreamgym_kit.dream.state.curve import Trials, curve
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
 from dreamgym_kit.dream.state.history import OFF_RECORD, Recording
 from dreamgym_kit.dream.state.mining import Miner, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
-from dreamgym_kit.dream.state.support import Calibration, Trial, calibrate
+from dreamgym_kit.dream.state.support import Calibration, calibrate
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.worlds import start
 
@@ -31,10 +32,13 @@ class Learner:
         """What is known by these recordings; as if they were met for the first time."""
         models = self._all.mine(episodes)
         pool = pooled([renamed(episode, models) for episode in episodes], models)
-        calibration = self._calibration(episodes) if calibrated else Calibration()
-        return Knowledge(models, pool, calibration)
+        tried = self._tried(episodes) if calibrated else []
+        calibration = (
+            calibrate([trial for one in tried for trial in one.answered]) if tried else Calibration()
+        )
+        return Knowledge(models, pool, calibration, curve(tried))
 
-    def _calibration(self, episodes: Sequence[Recording]) -> Calibration:
+    def _tried(self, episodes: Sequence[Recording]) -> list[Trials]:
         """Replay episodes of worlds that the models were not mined from.
 
         What only read there, as a crawl does, is known beforehand, and a third of the rest; the others are
@@ -42,24 +46,25 @@ class Learner:
         """
         worlds = list(dict.fromkeys(episode.world for episode in episodes))  # more of them move none
         if len(worlds) < _LEAST_WORLDS:
-            return Calibration()
+            return []
         held = set(worlds[::_HELD_OUT])
         models = self._others.mine(
             _some([episode for episode in episodes if episode.world not in held], _MOST_TRANSITIONS)
         )
         tried = _some([episode for episode in episodes if episode.world in held], _MOST_TRIED)
-        return calibrate(_tried(models, tried))
+        return _tried(models, tried)
 
 
-def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trial]:
+def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trials]:
     in_symbols = [renamed(episode, models) for episode in episodes]
     known = [episode for number, episode in enumerate(in_symbols) if _is_known(number, episode)]
     knowledge = Knowledge(models, pooled(known, models))
-    found: list[Trial] = []
+    found: list[Trials] = []
     for number, episode in enumerate(in_symbols):
         if not _is_known(number, episode):
             for state in (start(knowledge.pool, models, episode.world), State({}, OFF_RECORD)):
-                found += trials(episode, replay(knowledge, state, episode))
+                answered = trials(episode, replay(knowledge, state, episode))
+                found.append(Trials(answered, len(episode.steps)))
     return found
 
 

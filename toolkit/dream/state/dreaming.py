@@ -13,6 +13,7 @@ from dreamgym_kit.dream.state.candidates import (
     Candidate,
     candidates,
 )
+from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.history import Pool, Recording, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
@@ -30,11 +31,15 @@ _REALLY_TOLD = 0.9  # below it, what was told was itself dreamt, and repeating i
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What answers are made from: models, the recordings of worlds, and how far support can be believed."""
+    """What answers are made from: models, the recordings of worlds, and how far support can be believed.
+
+    `curve` says what each threshold gave on held-out recordings; empty where there are too few.
+    """
 
     models: ToolModels
     pool: Pool
     calibration: Calibration = field(default_factory=Calibration)
+    curve: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
