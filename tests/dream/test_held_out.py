@@ -48,6 +48,7 @@ def test_the_chain_composes_nothing_from_held_out_rows(split: Split, *, knows: b
     chain = ChainedExperience(RecordedExperience(lambda _world, _tenant: []), lambda _tenant: rows)
     look = ToolSpec("look", Effect.READ)
     situation = Situation(World("house", 100), "t", "now", history=(), after=history_digest([]), tool=look)
+    assert chain.curve("default") == ()
     answer = asyncio.run(chain.answer(Call("look", {"lamp": "l1"}), situation))
     assert ("room 100" in str(answer.content)) is knows
     assert answer.abstained is not knows
