@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from dreamgym_kit.dream.state.curve import Trials, curve
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
-from dreamgym_kit.dream.state.history import OFF_RECORD, Recording
+from dreamgym_kit.dream.state.history import Recording
 from dreamgym_kit.dream.state.mining import Miner, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.support import Calibration, calibrate
-from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.worlds import start
 
 _HELD_OUT = 4  # one world of so many
@@ -59,11 +58,13 @@ def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trials]:
     in_symbols = [renamed(episode, models) for episode in episodes]
     known = [episode for number, episode in enumerate(in_symbols) if _is_known(number, episode)]
     knowledge = Knowledge(models, pooled(known, models))
+    nothing = Knowledge(models, pooled([], models))
     found: list[Trials] = []
     for number, episode in enumerate(in_symbols):
         if not _is_known(number, episode):
-            for state in (start(knowledge.pool, models, episode.world), State({}, OFF_RECORD)):
-                answered = trials(episode, replay(knowledge, state, episode))
+            for source in (knowledge, nothing):
+                state = start(source.pool, models, episode.world)
+                answered = trials(episode, replay(source, state, episode, guesses=False))
                 found.append(Trials(answered, len(episode.steps)))
     return found
 

@@ -24,7 +24,8 @@ from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Provenance
 
-_NEVER_RAISED = frozenset((PRESUMED, CONTESTED, SAME_WORLD, OTHER_WORLDS))
+_GUESSES = frozenset((PRESUMED, CONTESTED))
+_NEVER_RAISED = _GUESSES | {SAME_WORLD, OTHER_WORLDS}
 _LEAST_CONFIDENCE = 0.3
 _REALLY_TOLD = 0.9  # below it, what was told was itself dreamt, and repeating it makes it no truer
 
@@ -76,13 +77,18 @@ def follow(
 
 
 def replay(
-    knowledge: Knowledge, start: State, episode: Recording, threshold: float = 0.0
+    knowledge: Knowledge, start: State, episode: Recording, threshold: float = 0.0, *, guesses: bool = True
 ) -> list[Told | None]:
-    """Dream an episode's calls, free-running: nothing is corrected. None where the dream abstains."""
+    """Dream an episode's calls, free-running: nothing is corrected. None where the dream abstains.
+
+    Without `guesses` it also abstains from what is presumed or contested, however low the threshold.
+    """
     state, told = start, []
     for step in episode.steps:
         options, names = consider(knowledge, state, episode.world, step.tool, step.args)
         best = options[0] if options and options[0].support >= threshold else None
+        if best is not None and not guesses and best.basis in _GUESSES:
+            best = None
         told.append(best)
         if best is not None:
             dreamt = step._replace(seen=best.seen, failed=failed(best.seen))
@@ -97,7 +103,7 @@ def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
     return [
         Trial(step.tool, one.basis, one.raw, spell(one.seen) == spell(step.seen))
         for step, one in zip(episode.steps, told, strict=True)
-        if one is not None and one.basis not in (PRESUMED, CONTESTED)
+        if one is not None and one.basis not in _GUESSES
     ]
 
 

@@ -79,14 +79,14 @@ def gather(
 
     Some episodes' calls are looked at as if the world had never been recorded, which is how a new one is met.
     """
-    found = Gathered()
+    found, nothing = Gathered(), Pool(models.advances)
     for episode in episodes:
         known = start(pool, models, episode.world, without=episode.id)
         as_new = zlib.crc32(f"{episode.world} {episode.id}".encode()) % _UNKNOWN == 0
         if pairs or not as_new:
             _walk(found, models, pool, episode, known, pairs=pairs, calls=calls and not as_new)
         if calls and as_new:
-            _walk(found, models, pool, episode, State({}, OFF_RECORD), pairs=False, calls=True)
+            _walk(found, models, nothing, episode, State({}, OFF_RECORD), pairs=False, calls=True)
     found.texts = Counter(found.texts.keys())  # worlds are counted, not calls
     return found
 
