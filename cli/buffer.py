@@ -80,6 +80,11 @@ def import_command(
         report = import_jsonl(file, store)
     for problem in report.problems:
         tell(f"error: {_one_line(problem)}")
+    if report.unread and not report.read:
+        tell(
+            "error: none of its lines is a recording of dreamgym-kit; is it the trace of another tool? "
+            "Name its form with --format, see docs/traces.md"
+        )
     if report.unread > len(report.problems):
         tell(f"error: {report.unread - len(report.problems)} more lines like these")
     if as_json:
@@ -87,7 +92,7 @@ def import_command(
     else:
         say(f"{report.new} transitions were added to {path}; {report.duplicates} were there already.")
         if report.unread:
-            tell(f"{report.unread} lines could not be read; mend them and import {file} again.")
+            tell(f"{_lines(report.unread)} could not be read; mend and import {file} again.")
         say(f" Look  dreamgym-kit buffer stats --buffer {shlex.quote(str(path))}")
     if report.unread:
         raise typer.Exit(2)
@@ -208,6 +213,10 @@ def _world(text: str) -> "World":
         return World(name, int(seed))
     except ValueError:
         raise UserError(f"--world {text!r}: expected NAME or NAME:SEED, such as shop:2") from None
+
+
+def _lines(count: int) -> str:
+    return f"{count} line" if count == 1 else f"{count} lines"
 
 
 def _path(buffer: Path | None, file: Path | None) -> Path:

@@ -47,7 +47,7 @@ def command(
         say_json(result.summary.to_json(fail_on_findings=True))
     else:
         _show(result, fixed=fixed)
-    end(128 + result.stopped_by if result.stopped_by is not None else 0)
+    end(128 + result.stopped_by if result.stopped_by is not None else 0, dreamt=True)
 
 
 def _folder(keep: Path | None) -> Path:

@@ -3,7 +3,7 @@
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,7 +47,10 @@ def command(
     as_json: options.AsJson = False,
 ) -> None:
     """Check settings, graph, tasks, recordings and packages; imports the graph, runs no tool."""
-    checks = list(_checks(graph, tasks, buffer, settings_file, tools=tools))
+    from dreamgym_kit.replay.masking import masked_text
+
+    found = _checks(graph, tasks, buffer, settings_file, tools=tools)
+    checks = [replace(check, text=masked_text(check.text)) for check in found]
     stops = sum(check.level == "stop" for check in checks)
     fixes = sum(check.level == "fix" for check in checks)
     if as_json:
@@ -124,7 +127,7 @@ def _graph(settings: "Settings", *, tools: bool) -> Iterator[Check]:
     )
     yield from (Check("stop", "graph", problem) for problem in facts.problems)
     yield from (Check("fix", "graph", warning) for warning in facts.warnings)
-    yield from _effects(facts)
+    yield from _effects(facts, settings)
     yield from _hosts(facts, settings)
     if tools:
         yield from (
@@ -133,13 +136,19 @@ def _graph(settings: "Settings", *, tools: bool) -> Iterator[Check]:
         )
 
 
-def _effects(facts: "GraphFacts") -> Iterator[Check]:
+def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
     guessed = [spec for spec in facts.tools if spec.source == "guessed"]
     if not guessed:
         yield Check("ok", "effects", "every tool's effect was said by a person or its author")
         return
     names = ", ".join(f"{spec.name} ({spec.effect})" for spec in guessed)
-    remedy = f'dreamgym.toml  [tools.{guessed[0].name}] effect = "{guessed[0].effect}"'
+    first = guessed[0]
+    written = first.name in settings.tools
+    remedy = (
+        f"{settings.where('tools', first.name)}  correct the effect, then delete guessed = true"
+        if written
+        else f'dreamgym.toml  [tools.{first.name}] effect = "{first.effect}"'
+    )
     yield Check("fix", "effects", f"{len(guessed)} guessed: {names}", remedy)
 
 

@@ -87,7 +87,7 @@ def import_trace(file: Path, buffer: Path, settings: "Settings", wanted: Wanted,
         form = Format.TRANSITIONS
     rules = parse_rules(wanted.redact) if wanted.redact else None
     own = form is Format.TRANSITIONS  # their rows say where they belong
-    belonging = Belonging(_world(wanted.world), wanted.tenant if own else settings.tenant)
+    belonging = Belonging(world_of(wanted.world), wanted.tenant if own else settings.tenant)
     with closing(SqliteStore(buffer)) as store:
         report = import_traces(
             file, store, form=form, belonging=belonging, effects=_Effects(settings), redaction=rules
@@ -118,7 +118,8 @@ class _Effects:
         return self._known.get(name) or guessed(name, description)
 
 
-def _world(text: str | None) -> "World | None":
+def world_of(text: str | None) -> "World | None":
+    """The world that a flag names; None without one."""
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.vocabulary import World
 

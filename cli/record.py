@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import crawling, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -18,8 +18,13 @@ EXAMPLES = (
     "dreamgym-kit record my_agent:graph --tasks tasks.jsonl",
     "dreamgym-kit record --n 3 --yes",
     "dreamgym-kit record --buffer staging.db --calls 500",
+    "dreamgym-kit record --crawl --calls 300 --per-second 2",
+    "dreamgym-kit record --crawl --world shop:3 --ids customers.txt",
 )
-CODES = "Exit codes: 0 done; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
+CODES = (
+    "Exit codes: 0 done; 1 a crawl met a read that writes; 2 cannot run, or nobody agreed; "
+    "130 or 143 stopped, can be resumed."
+)
 
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
@@ -40,6 +45,11 @@ def command(
     buffer: options.Buffer = None,
     runs: options.Runs = None,
     tenant: options.Tenant = None,
+    crawl: crawling.Crawl = False,
+    world: crawling.Worlds = None,
+    ids: crawling.Ids = None,
+    per_second: crawling.PerSecond = 5.0,
+    trust_guesses: crawling.TrustGuesses = False,
     settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
     yes: Yes = False,
@@ -48,7 +58,8 @@ def command(
 ) -> None:
     """Run tasks on the REAL tools and keep every call with its answer, for dreams to answer from.
 
-    Says first which effects the tools can have, and asks.
+    Says first which effects the tools can have, and asks. With --crawl no task runs: every tool that reads is
+    called with every id that is found, and nothing is written.
     """
     overrides = {
         "tasks": tasks,
@@ -65,6 +76,10 @@ def command(
         "budget.usd": usd,
     }
     settings = options.settings_for(graph, settings_file, overrides)
+    if crawl:
+        wanted = crawling.Wanted(tuple(world or ()), ids, per_second, trust_guesses)
+        crawling.crawl_worlds(settings, wanted, yes=yes, as_json=as_json)
+        return
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
@@ -93,7 +108,7 @@ def command(
     result = carry_out(request, plain=plain)
     _show(result, f"{store.count() - before} calls were added to {path}", as_json=as_json)
     store.close()
-    end(exit_code(result, fail_on_findings=False))
+    end(exit_code(result, fail_on_findings=False), dreamt=False)
 
 
 def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool) -> None:

@@ -1,7 +1,10 @@
 """Carries out a run for `simulate`, `record` and `demo`: progress, signals, and the exit code at its end."""
 
+import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,8 +18,10 @@ if TYPE_CHECKING:
     from dreamgym_kit.ports import TransitionStore
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.report.paint import Paint
+    from dreamgym_kit.settings.model import Settings
 
 DONE, GATE_FAILED = 0, 1
+_STDOUT, _STDERR = 1, 2  # descriptors
 _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
 
 
@@ -28,8 +33,31 @@ def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
     from dreamgym_kit.rollout.stop import StopSwitch
 
     stop = StopSwitch()
-    with stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S), progress(plain=plain) as events:
+    with (
+        stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
+        progress(plain=plain) as events,
+        _prints_on_stderr(),
+    ):
         return run_to_end(run(request, events=events, stop=stop))
+
+
+@contextmanager
+def _prints_on_stderr() -> Iterator[None]:
+    """What the agent prints is no result of the command: it goes to stderr, from C code and programs too."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(_STDOUT)
+    except OSError:  # closed by whoever called us
+        yield
+        return
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
 
 
 def exit_code(result: "RunResult", *, fail_on_findings: bool) -> int:
@@ -39,12 +67,15 @@ def exit_code(result: "RunResult", *, fail_on_findings: bool) -> int:
     return DONE if result.summary.gate(fail_on_findings=fail_on_findings) else GATE_FAILED
 
 
-def end(code: int) -> NoReturn:
-    """End the command; a tool that still holds a thread does not hold the process."""
+def end(code: int, *, dreamt: bool) -> NoReturn:
+    """End the command; a tool that still holds a thread does not hold the process.
+
+    After a dream nothing of the agent's runs any more: no thread it left, no exit handler.
+    """
     from dreamgym_kit.rollout.signals import leave
     from dreamgym_kit.rollout.threads import busy_threads
 
-    if busy_threads():
+    if dreamt or busy_threads():
         leave(code)
     raise typer.Exit(code)
 
@@ -97,13 +128,17 @@ def pasted(text: str) -> str:
     return f"$'{spelled}'"
 
 
-def open_recordings(path: Path) -> "TransitionStore | None":
+def open_recordings(settings: "Settings") -> "TransitionStore | None":
     """Open a buffer to dream from; None, said on stderr, where there is none yet."""
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.dream.state.stated import stated_models
 
+    path = settings.resolve(settings.buffer)
     if not path.exists():
+        stated = stated_models(settings)
+        known = "goes by what was declared or drafted" if stated else "can answer nothing"
         tell(
-            f"warning: {path} holds no recordings yet, so the dream can answer nothing; "
+            f"warning: {path} holds no recordings yet, so the dream {known}; "
             "make some with: dreamgym-kit record"
         )
         return None

@@ -83,13 +83,13 @@ def command(
         graph=options.graph_of(settings, "simulate"),
         tasks=options.tasks_of(settings, "simulate"),
         settings=settings,
-        store=open_recordings(settings.resolve(settings.buffer)),
+        store=open_recordings(settings),
         directory=resume.absolute() if resume is not None else None,
         resume=resume is not None,
     )
     result = carry_out(request, plain=plain)
     _show(result, as_json=as_json, fail_on_findings=fail_on_findings)
-    end(exit_code(result, fail_on_findings=fail_on_findings))
+    end(exit_code(result, fail_on_findings=fail_on_findings), dreamt=True)
 
 
 def _show(result: "RunResult", *, as_json: bool, fail_on_findings: bool) -> None:

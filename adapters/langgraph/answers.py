@@ -20,6 +20,7 @@ from langchain_core.tools import BaseTool, ToolException
 from langgraph.types import Command, Send
 
 from dreamgym_kit.plain import to_plain
+from dreamgym_kit.replay.masking import masked, masked_answer, masked_text
 from dreamgym_kit.vocabulary import Answer, Provenance
 
 _MESSAGES: dict[str, type[BaseMessage]] = {
@@ -39,20 +40,24 @@ class RecordedFailure(Exception):
 
 
 def encode_answer(tool: BaseTool | None, value: Any) -> Answer:
-    """A real tool's return value as an answer."""
+    """A real tool's return value as an answer to be kept: without keys and passwords."""
     artifact = None
     if tool is not None and tool.response_format == "content_and_artifact" and isinstance(value, tuple):
         value, artifact = value if len(value) == 2 else (value, None)
     if type(value) not in _SIMPLE and isinstance(value, Command):
-        return Answer(update=_encode_command(value), provenance=Provenance.REAL)
-    return Answer(content=_encode(value), artifact=_encode(artifact), provenance=Provenance.REAL)
+        return masked_answer(Answer(update=_encode_command(value), provenance=Provenance.REAL))
+    content = masked_text(value) if type(value) is str else masked(_encode(value))
+    return Answer(content=content, artifact=masked(_encode(artifact)), provenance=Provenance.REAL)
 
 
 def encode_failure(error: BaseException) -> Answer:
-    """A real tool's failure as an answer."""
+    """A real tool's failure as an answer to be kept."""
     said = getattr(error, "tool_content", None)  # an MCP server's own words, beside their summary
     content = _encode(said) if isinstance(said, list) else None
-    return Answer(content=content, error=str(error), error_type=_kind_of(error), provenance=Provenance.REAL)
+    kind = _kind_of(error)
+    return masked_answer(
+        Answer(content=content, error=str(error), error_type=kind, provenance=Provenance.REAL)
+    )
 
 
 def _kind_of(error: BaseException) -> str:

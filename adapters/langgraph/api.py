@@ -15,13 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dreamgym_kit.adapters.langgraph.asking_model import with_model
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.inspecting import function_spec, spec_of
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.registering import register_functions
-from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult, keeper, recorded_experience, run
+from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult, chained_experience, keeper, run
+from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
@@ -110,14 +113,40 @@ def dreaming(
 ) -> Iterator[Session]:
     """Dream in the block: tool calls of this context are answered, none runs. Gives the session.
 
+    Answers come as in `simulate`: recordings, declared, mined and drafted tool models, then the endpoint of
+    the settings, if they name one.
+
     Only the leaf gate stands here, not the egress guard: the block shares its process with other code.
     After the block the process stays armed; see `wake`.
     """
     known = _settings(settings, None)
-    with _opened(store, known, create=False) as opened:
-        answers = experience or (recorded_experience(opened) if opened is not None else None)
-        with _session(Mode.DREAM, known, experience=answers, world=world, abstain=abstain) as session:
-            yield session
+    with (
+        _opened(store, known, create=False) as opened,
+        _answering(experience, opened, known) as answers,
+        _session(Mode.DREAM, known, experience=answers, world=world, abstain=abstain) as session,
+    ):
+        yield session
+
+
+@contextmanager
+def _answering(
+    experience: ExperienceModel | None, store: TransitionStore | None, settings: Settings
+) -> Iterator[ExperienceModel | None]:
+    """What answers in a block of one's own code: the same as in a run."""
+    if experience is not None:
+        yield experience
+        return
+    first = chained_experience(store, settings)
+    endpoint = open_endpoint(settings)
+    if endpoint is None:
+        yield first
+        return
+    try:
+        asked = endpoint
+        _wait(lambda: check_endpoint(asked))
+        yield with_model(first, endpoint, settings, store)
+    finally:
+        endpoint.close()
 
 
 @contextmanager
@@ -221,7 +250,9 @@ def _request(
     )
 
 
-def _settings(settings: Settings | None, n: int | None) -> Settings:
+def _settings(settings: Settings | None, n: object) -> Settings:
+    if n is not None and (not isinstance(n, int) or n < 1):
+        raise UserError(f"n: episodes per task are a whole number from 1 on, got {n!r:.40}. Nothing was run.")
     known = settings if settings is not None else load_settings()
     return known.with_overrides({"simulate.n": n})
 

@@ -2,8 +2,8 @@
 
 A ToolNode runs tools and answers unknown names by itself. A node that looks functions up by name runs
 what it finds. So where it is not known what stands behind a name (a bare schema was bound, or the model
-was never told of it), the living functions of that name are looked at. One look costs some ten
-milliseconds; what it found is kept for the graph.
+was never told of it), the living functions of that name are looked at. One look costs some
+ten milliseconds; what it found is kept for the graph.
 """
 
 import functools
@@ -14,10 +14,11 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolNode
-from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.alive import alive
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import is_hooked
 from dreamgym_kit.adapters.langgraph.isolation import graphs_of
 from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
@@ -31,17 +32,16 @@ def answers_unknown_names(session: Session) -> bool:
     return any(True for _ in _tool_nodes(session))
 
 
-def runs_in_tool_node(session: Session, name: str) -> bool:
-    """Whether a ToolNode of this episode has a tool of that name."""
-    return any(name in node.tools_by_name for node in _tool_nodes(session))
+def tool_of_node(session: Session, name: str) -> BaseTool | None:
+    """The tool of that name that a ToolNode of this episode runs."""
+    found = (node.tools_by_name.get(name) for node in _tool_nodes(session))
+    return next((tool for tool in found if tool is not None), None)
 
 
 def loose_function(session: Session, name: str) -> str | None:
     """Where a living user's function of that name stands ("module:qualname") that no gate holds."""
     graphs = graphs_of(session)
-    if not graphs:
-        return _find(name)
-    known = _FOUND.setdefault(graphs[0], {})
+    known = _FOUND.setdefault(graphs[0] if graphs else session, {})
     if name not in known:
         known[name] = _find(name)
     return known[name]
@@ -54,7 +54,8 @@ def _find(name: str) -> str | None:
     return _first(name)
 
 
-_FOUND: "weakref.WeakKeyDictionary[Pregel[Any], dict[str, str | None]]" = weakref.WeakKeyDictionary()
+_FOUND: "weakref.WeakKeyDictionary[Any, dict[str, str | None]]" = weakref.WeakKeyDictionary()
+"""By graph, or by session where no graph runs."""
 
 
 def _first(name: str) -> str | None:
@@ -63,25 +64,31 @@ def _first(name: str) -> str | None:
             return _where(function)
     for table in alive(dict):
         # dict.get, not the table's own: a subclass may run code
-        found = _under(dict.get(table, name)) if type(table) is dict else None
-        if found is not None and _is_loose(found):
+        value = dict.get(table, name) if type(table) is dict else None
+        found = _under(value)
+        if found is not None and _is_loose(found, bound=type(value) is types.MethodType):
             return _where(found)
     return None
 
 
 def _under(value: Any) -> types.FunctionType | None:
-    """The function that a function, method or partial runs."""
+    """The function that a function, method or partial runs; a tool's own methods are gated."""
     while type(value) in (functools.partial, types.MethodType):
+        if type(value) is types.MethodType and isinstance(value.__self__, BaseTool):
+            return None
         value = value.func if type(value) is functools.partial else value.__func__
     return value if isinstance(value, types.FunctionType) else None
 
 
-def _is_loose(function: types.FunctionType) -> bool:
+def _is_loose(function: types.FunctionType, *, bound: bool = False) -> bool:
+    """Whether a function is a user's, no gate holds it, and it is no method (unless taken off an object)."""
     if function.__code__.co_filename.startswith(("<", *_LIBRARIES)) or is_hooked(function):
+        return False
+    if HOLDINGS.is_body(function):
         return False
     # a client's method is named as the tool that calls it: that says nothing
     outside = function.__qualname__.rpartition(".")[0]
-    return not outside or outside.endswith("<locals>")
+    return bound or not outside or outside.endswith("<locals>")
 
 
 def _tool_nodes(session: Session) -> Iterator[ToolNode]:

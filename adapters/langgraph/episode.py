@@ -16,6 +16,7 @@ from langgraph.errors import GraphRecursionError
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
+from dreamgym_kit.adapters.langgraph.driving import streamed
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
@@ -41,6 +42,7 @@ from dreamgym_kit.ports import (
     Outcome,
     RealWorld,
 )
+from dreamgym_kit.replay.masking import masked, masked_arguments, masked_text
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
@@ -72,6 +74,7 @@ class LangGraphRunner:
         prefix: put before episode ids in transitions, so that recordings of two runs stay apart.
         second: a model that judges beside the checker; the checker wins.
         chat: plays the users that tasks describe as personas.
+        in_thread: run the graph synchronously (see `driving`).
     """
 
     graph: Pregel[Any]
@@ -86,6 +89,7 @@ class LangGraphRunner:
     prefix: str = ""
     second: ModelJudge | None = None
     chat: ChatEndpoint | None = None
+    in_thread: bool = False
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
@@ -117,10 +121,10 @@ class LangGraphRunner:
             sibling=sibling,
             world=task.world,
             verdict=judgement.verdict,
-            reason=judgement.reason,
+            reason=masked_text(judgement.reason),
             reward=judgement.reward,
             transitions=transitions,
-            messages=tuple(course.transcript.records),
+            messages=tuple(masked_arguments(message) for message in course.transcript.records),
             stop=course.stop,
             violations=tuple(session.violations),
             findings=findings,
@@ -131,7 +135,7 @@ class LangGraphRunner:
             started_at=started,
             elapsed_s=time.perf_counter() - clock,
             counts=dict(session.counts),
-            final=final_state(course.values),
+            final=masked(final_state(course.values)),
         )
 
     def _tell(self, episode: str, session: Session, findings: Sequence[Finding]) -> None:
@@ -186,7 +190,8 @@ class LangGraphRunner:
         try:
             with entered(session):
                 async with asyncio.timeout(self.settings.limits.seconds):
-                    await _follow(graph, task, config, course, user_of(task, self.chat))
+                    user = user_of(task, self.chat)
+                    await _follow(graph, task, config, course, user, in_thread=self.in_thread)
         except asyncio.CancelledError:
             if session.stopped is None:
                 raise
@@ -260,7 +265,13 @@ class LangGraphRunner:
 
 
 async def _follow(
-    graph: Pregel[Any], task: Task, config: RunnableConfig, course: _Course, user: SimulatedUser | None
+    graph: Pregel[Any],
+    task: Task,
+    config: RunnableConfig,
+    course: _Course,
+    user: SimulatedUser | None,
+    *,
+    in_thread: bool,
 ) -> None:
     """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
     given: Any = dict(task.input)
@@ -268,8 +279,7 @@ async def _follow(
     config["configurable"].update(hearing_nested_graphs(graph, course.transcript.take))
     while True:
         course.waiting = []
-        stream: Any = graph.astream(given, config, stream_mode=["updates", "values"])
-        async for mode, part in stream:
+        async for mode, part in streamed(graph, given, config, in_thread=in_thread):
             if mode == "updates":
                 if isinstance(part, Mapping) and "__interrupt__" in part:
                     course.waiting = list(part["__interrupt__"])

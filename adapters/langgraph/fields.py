@@ -12,7 +12,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
-from dreamgym_kit.adapters.langgraph.frames import let_through
+from dreamgym_kit.adapters.langgraph.frames import running
 from dreamgym_kit.adapters.langgraph.leaf import async_leaf, sync_leaf
 from dreamgym_kit.gate.registry import PROCESS, current
 
@@ -35,7 +35,7 @@ class FieldGuard:
             raw = tool.__dict__[self._name]
         except KeyError:
             raise AttributeError(self._name) from None
-        if raw is None or let_through.get() is tool or (not PROCESS.armed and current.get() is None):
+        if raw is None or running() is tool or (not PROCESS.armed and current.get() is None):
             return raw
         asking = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
         return raw if asking in _FRAMEWORK else self._gated(tool, raw)

@@ -8,7 +8,8 @@ call id, runtime, config), nor may a key depend on it.
 import functools
 import inspect
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from dreamgym_kit.adapters.langgraph.injected import without_injected
 from dreamgym_kit.gate.registry import CONFIG_KEY
 from dreamgym_kit.gate.session import Identity, Session
 from dreamgym_kit.plain import to_plain
+from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.vocabulary import Call
 
 
@@ -33,8 +35,41 @@ class Frame(NamedTuple):
 
 
 frame: ContextVar[Frame | None] = ContextVar("dreamgym_frame", default=None)
-let_through: ContextVar[object] = ContextVar("dreamgym_let_through", default=None)
-"""The tool or function whose real body is running in this context: it is not asked a second time."""
+
+
+class Through:
+    """A tool or function whose real body is running: it is not asked a second time.
+
+    Tasks that the body leaves behind copy its context; once the body has ended they are asked like any other.
+    """
+
+    __slots__ = ("live", "owner")
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        self.live = True
+
+
+let_through: ContextVar[Through | None] = ContextVar("dreamgym_let_through", default=None)
+
+
+def running() -> object:
+    """The tool or function whose real body is running in this context."""
+    through = let_through.get()
+    return through.owner if through is not None and through.live else None
+
+
+@contextmanager
+def letting_through(owner: object) -> Iterator[None]:
+    """Run the real body of `owner` in the block."""
+    through = Through(owner)
+    token = let_through.set(through)
+    try:
+        yield
+    finally:
+        through.live = False
+        let_through.reset(token)
+
 
 _PLUMBING = ("run_manager", "callbacks", "config")
 
@@ -72,12 +107,14 @@ def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 
 def plain_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Validated arguments as JSON data, without what the framework injected."""
+    """Validated arguments as JSON data, without what the framework injected, keys and passwords."""
     passed = {name: value for name, value in kwargs.items() if name not in _PLUMBING}
     if args:
         passed = {**positional_names(tool, args), **passed}
     kept = _kept_names(tool, passed)
-    return {name: to_plain(value) for name, value in passed.items() if name in kept and not _is_config(value)}
+    return masked_arguments(
+        {name: to_plain(value) for name, value in passed.items() if name in kept and not _is_config(value)}
+    )
 
 
 def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:

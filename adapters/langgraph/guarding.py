@@ -13,7 +13,9 @@ from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.isolation import no_llm_cache
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.connections import open_connections
+from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, arm, current, live_sessions
+from dreamgym_kit.gate.session import Session
 from dreamgym_kit.settings.model import Settings
 
 _TRACING = ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2")
@@ -25,8 +27,8 @@ def dreaming_process(
 ) -> Iterator[list[str]]:
     """Arm gate and guard for the block; gives what a person should know about doors already open.
 
-    After the block the guard is down, but the process stays armed: tools without a session are refused
-    until `registry.wake` is called.
+    After the block the guard is down, but the process stays armed: tools without a session are refused,
+    and so is whatever a task or thread does that an episode left running, until `registry.wake` is called.
 
     Args:
         settings: `[guard]` says what is allowed besides the kit's own files.
@@ -48,7 +50,7 @@ def dreaming_process(
         os.environ.pop(name, None)
     os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
     arm()
-    egress.arm(allowance, _latch)
+    egress.arm(allowance, _latch, _owner)
     try:
         with no_llm_cache():
             yield warnings
@@ -62,12 +64,21 @@ def dreaming_process(
                 os.environ[name] = value
 
 
-def _latch(trip: egress.Trip) -> None:
-    """A refusal of the guard ends the episode it happened in, whatever the agent makes of the exception."""
-    why = trip.message or f"{trip.event} {trip.target}"
+def _owner() -> Session | None:
+    """The dream that the running context belongs to."""
     session = current.get()
-    owners = [session] if session is not None else live_sessions()
-    if len(owners) == 1:
+    return session if session is not None and session.mode is Mode.DREAM else None
+
+
+def _latch(trip: egress.Trip) -> None:
+    """A refusal of the guard ends the episode it happened in, whatever the agent makes of the exception.
+
+    One that belongs to no episode, or to one that has ended and was told of, is told of with the run.
+    """
+    why = trip.message or f"{trip.event} {trip.target}"
+    owner = egress.owner()
+    owners = live_sessions() if owner is None else [owner] if owner.open else []
+    if len(owners) == 1 and isinstance(owners[0], Session):
         owners[0].latch(why)
         return
     with PROCESS.lock:

@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from dreamgym_kit.adapters.langgraph.alive import alive
-from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, is_empty, of_python
 from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, LEAVES
 from dreamgym_kit.gate.effects import declared_effect
 from dreamgym_kit.vocabulary import Effect
@@ -30,7 +30,7 @@ class Told:
     model: weakref.ref[Any]
     objects: set[str] = field(default_factory=set)  # tools and functions: what runs is known
     structured: set[str] = field(default_factory=set)  # shapes of an answer: nothing runs
-    schemas: set[str] = field(default_factory=set)  # descriptions: what runs is anybody's guess
+    schemas: set[str] = field(default_factory=set)  # descriptions, stubs: what runs is anybody's guess
 
     def knows_what_runs(self, name: str) -> bool:
         """Whether a call of `name` cannot reach code that was never seen."""
@@ -71,12 +71,16 @@ class Holdings:
             if isinstance(one, BaseTool):
                 self._bind_tool(one)
                 told.objects.add(one.name)
+                if not _does_something(one):
+                    told.schemas.add(one.name)
             elif structured:
                 self.structured.add(name_of(one))
                 told.structured.add(name_of(one))
             elif callable(one) and not isinstance(one, type):
                 self._hook(one)
                 told.objects.add(name_of(one))
+                if is_empty(one):
+                    told.schemas.add(name_of(one))
             else:
                 self.schemas.add(name_of(one))
                 told.schemas.add(name_of(one))
@@ -107,21 +111,27 @@ class Holdings:
         self.scan()
         return any(tool.name == name for tool in self.tools())
 
+    def is_body(self, function: Any) -> bool:
+        """Whether a function is what a living tool runs."""
+        return any(function in _bodies(tool) for tool in self.tools())
+
     def tools(self) -> list[BaseTool]:
         """All live tools that were met."""
         return [tool for one in list(self._tools.values()) if (tool := one()) is not None]
 
     def _bind_tool(self, tool: BaseTool) -> None:
         self.add_tool(tool)
-        own = next((name for name in (*LEAVES, *ENTRY_POINTS) if name in tool.__dict__), None)
         self.unhookable.pop(tool.name, None)
+        own = own_entry(tool)
         if own is not None:
-            self.unhookable[tool.name] = f"a tool object with a {own} of its own"
+            self.unhookable[tool.name] = own
 
     def _hook(self, function: Callback) -> None:
         name = name_of(function)
         self.unhookable.pop(name, None)
         try:
+            if of_python(function):
+                raise NotHookable("a function of Python's own library: all its other calls would be met too")
             hook(function, name)
         except NotHookable as reason:
             self.unhookable[name] = str(reason)
@@ -147,6 +157,22 @@ def name_of(bound: Any) -> str:
         return str(convert_to_openai_tool(bound)["function"]["name"])
     except (KeyError, TypeError, ValueError):
         return str(getattr(bound, "name", None) or getattr(bound, "__name__", None) or type(bound).__name__)
+
+
+def own_entry(tool: BaseTool) -> str | None:
+    """What a tool carries on the object itself, past every class."""
+    own = next((name for name in (*LEAVES, *ENTRY_POINTS) if name in tool.__dict__), None)
+    return None if own is None else f"a tool object with a {own} of its own"
+
+
+def _bodies(tool: BaseTool) -> list[Any]:
+    held = [tool.__dict__.get(field) for field in ("func", "coroutine")]
+    return [getattr(body, "__func__", body) for body in held if body is not None]
+
+
+def _does_something(tool: BaseTool) -> bool:
+    """Whether running a tool does more than give back a constant: else other code acts for it."""
+    return type(tool) not in (StructuredTool, Tool) or any(not is_empty(body) for body in _bodies(tool))
 
 
 def _only_a_schema(tool: BaseTool) -> bool:

@@ -5,9 +5,12 @@ a `@task`, a node, or a tool's function captured before the tool existed all com
 signature and kind (coroutine, generator) stay; undoing restores the function exactly.
 """
 
+import dis
 import functools
 import inspect
 import itertools
+import os
+import sysconfig
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,9 +22,9 @@ from dreamgym_kit.adapters.langgraph.answers import deliver
 from dreamgym_kit.adapters.langgraph.frames import (
     config_here,
     function_arguments,
-    let_through,
     metadata_here,
     plain_arguments,
+    running,
     session_key,
 )
 from dreamgym_kit.adapters.langgraph.injected import without_injected
@@ -29,6 +32,7 @@ from dreamgym_kit.adapters.langgraph.leaf import run_real, run_real_async
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
+from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.vocabulary import Call
 
 _HOOKS: dict[int, "Hook"] = {}
@@ -92,6 +96,37 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
     return known
 
 
+def of_python(target: Callable[..., Any]) -> bool:
+    """Whether a function is Python's own library's: hooked, every call of it in the process would be met."""
+    function = getattr(target, "__func__", target)
+    name = function.__code__.co_filename if isinstance(function, types.FunctionType) else ""
+    return name.startswith(("<frozen ", *_PYTHON)) and not name.startswith(_PACKAGES)
+
+
+def is_empty(target: Callable[..., Any]) -> bool:
+    """Whether a function only gives back a constant or says that it is not implemented: a stub."""
+    function = getattr(target, "__func__", target)
+    if not isinstance(function, types.FunctionType):
+        return False
+    real = next((one.real for one in _HOOKS.values() if one.function is function), function)
+    return set(real.__code__.co_names) <= {"NotImplementedError"} and all(
+        instruction.opname in _IDLE for instruction in dis.get_instructions(real)
+    )
+
+
+_IDLE = frozenset(
+    {
+        "RESUME", "NOP", "CACHE", "LOAD_CONST", "LOAD_SMALL_INT", "POP_TOP", "RETURN_VALUE", "RETURN_CONST",
+        "RETURN_GENERATOR", "LOAD_GLOBAL", "PUSH_NULL", "PRECALL", "CALL", "RAISE_VARARGS",
+        "CALL_INTRINSIC_1", "RERAISE",
+    }
+)  # fmt: skip
+
+
+_PYTHON = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
+_PACKAGES = tuple({sysconfig.get_paths()[name] + os.sep for name in ("purelib", "platlib")})
+
+
 def hooked_names() -> set[str]:
     """The names that hooked functions go by."""
     return {
@@ -103,8 +138,11 @@ def hooked_names() -> set[str]:
 
 
 def registered(name: str) -> bool:
-    """Whether a function was hooked for its own sake under that name, not as the body of a tool."""
-    return any(one.name == name and one.tool is None and not one.leaf for one in _HOOKS.values())
+    """Whether a function that does something was hooked for its own sake under that name, not for a tool."""
+    return any(
+        one.name == name and one.tool is None and not one.leaf and not is_empty(one.real)
+        for one in list(_HOOKS.values())
+    )
 
 
 def is_hooked(function: types.FunctionType) -> bool:
@@ -227,10 +265,10 @@ def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
     """The session to ask; None where the real body may run unasked."""
     if not PROCESS.armed and current.get() is None:
         return None
-    running = let_through.get()
-    if running is one or (isinstance(running, BaseTool) and _is_body_of(one.function, running)):
+    body = running()
+    if body is one or (isinstance(body, BaseTool) and _is_body_of(one.function, body)):
         return None
-    if one.leaf and args and running is args[0]:
+    if one.leaf and args and body is args[0]:
         return None
     return find(session_key(config_here()), _name(one, args))
 
@@ -263,4 +301,4 @@ def _call(
     arguments = function_arguments(one.signature, args, kwargs)
     if tool is not None:
         arguments = dict(without_injected(tool, arguments))
-    return Call(name, arguments, None, node), tool
+    return Call(name, masked_arguments(arguments), None, node), tool

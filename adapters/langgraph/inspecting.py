@@ -7,6 +7,7 @@ while the dream runs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.acting import acts_by_itself
 from dreamgym_kit.adapters.langgraph.alive import alive
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, own_entry
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
@@ -27,6 +28,7 @@ from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.gate.effects import declared_effect, guess_effect
 from dreamgym_kit.plain import to_plain
+from dreamgym_kit.settings.load import check_models
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
@@ -43,6 +45,7 @@ class GraphFacts:
     warnings: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
+    own: frozenset[str] = frozenset()  # names in the graph's tool nodes
 
     def specs(self) -> dict[str, ToolSpec]:
         """Tools by name."""
@@ -69,6 +72,7 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     for path, bound in nodes_of(graph):
         facts.nodes.append(path)
         _read_node(path, bound, settings, facts, tools)
+    facts.own = frozenset(tools)
     for tool in HOLDINGS.tools():
         if tool.name not in HOLDINGS.structured:
             tools.setdefault(tool.name, tool)
@@ -79,6 +83,17 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts
+
+
+def own_tools(graph: Pregel[Any]) -> dict[str, BaseTool]:
+    """The tools in a graph's tool nodes, by name."""
+    nodes = (inner for _, bound in nodes_of(graph) for inner in unwrapped(bound))
+    return {
+        name: tool
+        for node in nodes
+        if isinstance(node, ToolNode)
+        for name, tool in node.tools_by_name.items()
+    }
 
 
 def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
@@ -97,7 +112,7 @@ def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
 def _effect_of(tool: BaseTool, settings: Settings) -> tuple[Effect, str, str]:
     said = settings.tools.get(tool.name)
     if said is not None:
-        return said.effect, "declared", settings.where("tools", tool.name)
+        return said.effect, *_who_said(settings, tool.name)
     for holder in (tool, tool.__dict__.get("func"), tool.__dict__.get("coroutine")):
         by_author = declared_effect(holder) if holder is not None else None
         if by_author is not None:
@@ -113,6 +128,14 @@ def _effect_of(tool: BaseTool, settings: Settings) -> tuple[Effect, str, str]:
     return guessed, "guessed", reason
 
 
+def _who_said(settings: Settings, name: str) -> tuple[str, str]:
+    """The source and the reason of an effect in settings: a person, or `init` whom nobody has confirmed."""
+    where = settings.where("tools", name)
+    if settings.tools[name].guessed:
+        return "guessed", f"{where} says so, and that nobody has confirmed it"
+    return "declared", where
+
+
 def function_spec(name: str, settings: Settings) -> ToolSpec:
     """A hooked function as the gate will treat it."""
     said = settings.tools.get(name)
@@ -123,7 +146,8 @@ def function_spec(name: str, settings: Settings) -> ToolSpec:
     registered = by_name.get(name)
     if said is not None or registered is not None:
         effect = said.effect if said is not None else registered.effect  # type: ignore[union-attr]
-        return ToolSpec(name, effect, source="declared", kind="function")
+        source, reason = _who_said(settings, name) if said is not None else ("declared", "")
+        return ToolSpec(name, effect, source=source, reason=reason, kind="function")
     if name in HOLDINGS.declared:
         return ToolSpec(name, HOLDINGS.declared[name], source="decorator", kind="function")
     guessed, reason = guess_effect(name)
@@ -148,6 +172,10 @@ def _read_node(
             tools.update(inner.tools_by_name)
             for tool in inner.tools_by_name.values():
                 HOLDINGS.add_tool(tool)
+                if (own := own_entry(tool)) is not None:
+                    facts.problems.append(
+                        f"'{tool.name}' in node '{path}' is {own}: not to be simulated. Put it into its class"
+                    )
         if type(inner).__name__ == "RemoteGraph":
             facts.problems.append(
                 f"node '{path}' is a remote graph: its tools run on another machine and cannot be simulated. "
@@ -186,10 +214,10 @@ def _model_hosts() -> set[str]:
 def _check_bound(settings: Settings, facts: GraphFacts) -> None:
     known = {spec.name for spec in facts.tools}
     named = {entry.name for entry in settings.functions.values()} | set(settings.structured_outputs)
-    for name, reason in sorted(HOLDINGS.unhookable.items()):
+    for name, why in sorted(HOLDINGS.unhookable.items()):
         if name not in known and name not in named:
             facts.problems.append(
-                f"'{name}' is bound to the model but is a callable that cannot be hooked ({reason}). "
+                f"'{name}' is bound to the model but is a callable that cannot be hooked ({why}). "
                 f"Bind a plain function or a tool, or register the function under it: "
                 f'[functions."package.module:{name}"]'
             )
@@ -208,6 +236,12 @@ def _check_settings(settings: Settings, facts: GraphFacts) -> None:
             raise UnknownName(
                 "tool", name, known=known, source=settings.where("tools", name), where="the graph"
             )
+    for pattern in settings.faults:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise UnknownName(
+                "tool", pattern, known=known, source=settings.where("faults", pattern), where="the graph"
+            )
+    check_models(settings, facts.specs())
     nodes = {path.rpartition("/")[2] for path in facts.nodes}
     for name in settings.nodes:
         if name not in nodes:

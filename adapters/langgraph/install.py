@@ -14,10 +14,12 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 
 from dreamgym_kit.adapters.langgraph.fields import FieldGuard
 from dreamgym_kit.adapters.langgraph.frames import Frame, frame
+from dreamgym_kit.adapters.langgraph.held import guard_held_memory
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
-from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, unhook_all
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, of_python, unhook_all
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
 from dreamgym_kit.adapters.langgraph.leaf import async_leaf, sync_leaf
+from dreamgym_kit.adapters.langgraph.mcp_sessions import guard_mcp_sessions
 from dreamgym_kit.adapters.langgraph.models import (
     ASYNC_STREAMS,
     STREAMS,
@@ -35,11 +37,12 @@ from dreamgym_kit.adapters.langgraph.patches import (
     PatchSet,
     as_function,
     entry_of,
+    guard_late_classes,
     is_ours,
     plain_wrapper,
     subclasses,
 )
-from dreamgym_kit.adapters.langgraph.threads import guard_pools
+from dreamgym_kit.adapters.langgraph.threads import guard_threads
 from dreamgym_kit.gate.registry import PROCESS, current, stray
 
 _PATCHES: PatchSet | None = None
@@ -63,12 +66,14 @@ def install() -> None:
         patches.replace(owner, "coroutine", FieldGuard("coroutine", is_async=True))
     for owner in subclasses(BaseChatModel):
         _guard_model_class(patches, owner)
-    _guard_late_classes(patches, BaseTool, _guard_tool_class)
-    _guard_late_classes(patches, BaseChatModel, _guard_model_class)
+    guard_late_classes(patches, BaseTool, _guard_tool_class)
+    guard_late_classes(patches, BaseChatModel, _guard_model_class)
     _guard_frames(patches)
     _guard_model_entries(patches)
     guard_memory(patches)
-    guard_pools(patches)
+    guard_held_memory(patches)
+    guard_threads(patches)
+    guard_mcp_sessions(patches)
 
 
 def uninstall() -> None:
@@ -91,10 +96,12 @@ def hook_tool_functions(*, look: bool = True) -> None:
     """Put the gate into the functions under all live tools too, so that one captured early is met.
 
     Leaves that were put into a class since the gate was installed are met here as well. Functions of
-    the framework itself are left alone, and so is what has no Python code of its own: the tool's leaf
-    holds those. `look` is False where the living tools were looked for just before.
+    the framework and of Python's own library are left alone (everybody calls those), and so is what has
+    no Python code of its own: the tool's leaf holds all of them. `look` is False where the living tools
+    were looked for just before.
     """
     if _PATCHES is not None:
+        guard_mcp_sessions(_PATCHES)
         for owner in subclasses(BaseTool):
             _guard_tool_class(_PATCHES, owner)
             _hook_leaf_bodies(owner)
@@ -103,7 +110,7 @@ def hook_tool_functions(*, look: bool = True) -> None:
     for tool in HOLDINGS.tools():
         for field in ("func", "coroutine"):
             body = tool.__dict__.get(field) if isinstance(tool, (StructuredTool, Tool)) else None
-            if body is None or _of_framework(body):
+            if body is None or _of_framework(body) or of_python(body):
                 continue
             try:
                 hook(body, tool.name, tool=tool)
@@ -152,20 +159,6 @@ def _guard_model_class(patches: PatchSet, owner: type) -> None:
         own = owner is not BaseChatModel or name == "bind_tools"
         if own and inspect.isfunction(real) and not is_ours(real):
             patches.replace(owner, name, wrap(real))
-
-
-def _guard_late_classes(patches: PatchSet, root: type, guard: Any) -> None:
-    """Classes made after installation are met when they are made."""
-    own = root.__dict__.get("__init_subclass__")
-
-    def __init_subclass__(cls: Any, /, **kwargs: Any) -> None:  # noqa: N807
-        if own is not None:
-            own.__get__(None, cls)(**kwargs)
-        else:
-            super(root, cls).__init_subclass__(**kwargs)  # type: ignore[arg-type]
-        guard(patches, cls)
-
-    patches.replace(root, "__init_subclass__", classmethod(__init_subclass__))
 
 
 def _guard_frames(patches: PatchSet) -> None:

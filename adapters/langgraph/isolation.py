@@ -2,21 +2,24 @@
 
 A dream that wrote into the real checkpointer would turn up in production threads; a node cache would
 serve dreamt answers to real runs later. Any graph that is run inside a dream, also one that a node
-runs by hand, is run as a copy over the same nodes with memory of its own, kept for the session.
+runs by hand, is run as a copy over the same nodes with memory of its own, kept for the session. What a
+node holds in a variable of its own is met in `held`.
 """
 
 import copy
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from langchain_core.globals import get_llm_cache, set_llm_cache
+from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.pregel import Pregel
+from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from dreamgym_kit.adapters.langgraph.frames import config_here, session_key
@@ -31,6 +34,18 @@ MEMORY_METHODS = (
 )  # fmt: skip
 
 _READING = frozenset({"get_state", "aget_state", "get_state_history", "aget_state_history"})
+
+
+class DreamSaver(InMemorySaver):
+    """A session's own checkpointer."""
+
+
+class DreamStore(InMemoryStore):
+    """A session's own store."""
+
+
+class DreamCache(InMemoryCache[Any]):
+    """A session's own node cache."""
 
 
 class _Memories:
@@ -58,28 +73,34 @@ class _Memories:
     def _replaced(self, graph: Pregel[Any], needs_saver: bool) -> dict[str, Any]:
         replaced: dict[str, Any] = {"cache": None}
         if isinstance(graph.checkpointer, BaseCheckpointSaver):
-            replaced["checkpointer"] = self._memory(graph.checkpointer, InMemorySaver)
+            replaced["checkpointer"] = self.memory(graph.checkpointer)
         elif needs_saver:
-            replaced["checkpointer"] = InMemorySaver()
+            replaced["checkpointer"] = DreamSaver()
         if graph.store is not None:
-            replaced["store"] = self._memory(graph.store, lambda: _like(graph.store))
+            replaced["store"] = self.memory(graph.store)
         return replaced
 
-    def _memory(self, real: object, make: Callable[[], Any]) -> Any:
+    def memory(self, real: object) -> Any:
+        if isinstance(real, (DreamSaver, DreamStore, DreamCache)):
+            return real
         known = self._memories.get(id(real))
         if known is None:
-            made = make()
-            known = self._memories[id(real)] = (real, made)
-            self._memories[id(made)] = (made, made)
+            known = self._memories[id(real)] = (real, _like(real))
         return known[1]
 
 
-def _like(store: object) -> InMemoryStore:
-    """A store of the dream's own: what a store in memory holds is copied; any other begins empty.
+def _like(real: object) -> Any:
+    """Memory of the dream's own in place of `real`, empty but for what a store in memory holds.
 
     An embedding index is left out: filling it would call the user's embedding model.
     """
-    made = InMemoryStore()
+    if isinstance(real, BaseStore):
+        return _like_store(real)
+    return DreamSaver() if isinstance(real, BaseCheckpointSaver) else DreamCache()
+
+
+def _like_store(store: BaseStore) -> DreamStore:
+    made = DreamStore()
     if isinstance(store, InMemoryStore):
         for namespace, items in list(store._data.items()):
             made._data[namespace] = dict(copy.deepcopy(items))
@@ -127,6 +148,14 @@ def own_graph(session: Session, graph: Pregel[Any], *, needs_saver: bool = False
         memories = _BY_SESSION.setdefault(session, _Memories())
     with memories.lock:
         return memories.graph(graph, needs_saver=needs_saver)
+
+
+def own_memory(session: Session, real: object) -> Any:
+    """The session's own saver, store or cache in place of `real`: the one that graphs over `real` have."""
+    with _BY_SESSION_LOCK:
+        memories = _BY_SESSION.setdefault(session, _Memories())
+    with memories.lock:
+        return memories.memory(real)
 
 
 def graphs_of(session: Session) -> list[Pregel[Any]]:

@@ -16,7 +16,14 @@ from langgraph.errors import GraphBubbleUp
 from referencing import Registry
 
 from dreamgym_kit.adapters.langgraph.answers import deliver, encode_answer, encode_failure
-from dreamgym_kit.adapters.langgraph.frames import call_of, config_here, identity_of, let_through, session_key
+from dreamgym_kit.adapters.langgraph.frames import (
+    call_of,
+    config_here,
+    identity_of,
+    letting_through,
+    running,
+    session_key,
+)
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.errors import EpisodeStop
@@ -34,7 +41,7 @@ def sync_leaf(real: Body) -> Body:
 
     @functools.wraps(real)
     def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-        if let_through.get() is self or (not PROCESS.armed and current.get() is None):
+        if (not PROCESS.armed and current.get() is None) or running() is self:
             return real(self, *args, **kwargs)
         session = _session_for(self)
         if session is None or (of_framework and not self.__dict__.get("func")):
@@ -56,7 +63,7 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
 
     @functools.wraps(real)
     async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-        if let_through.get() is self or (not PROCESS.armed and current.get() is None):
+        if (not PROCESS.armed and current.get() is None) or running() is self:
             return await real(self, *args, **kwargs)
         session = _session_for(self)
         if session is None or (of_framework and not self.__dict__.get("coroutine")):
@@ -83,16 +90,14 @@ def run_real(
 ) -> Any:
     """Run a real body and keep what it answered. Interrupts pass unkept: the body runs again on resume."""
     after, started = session.ledger.after(place), time.time()
-    token = let_through.set(owner if owner is not None else tool)
     try:
-        value = body()
+        with letting_through(owner if owner is not None else tool):
+            value = body()
     except (EpisodeStop, GraphBubbleUp):
         raise
     except Exception as error:
         _keep(session, call, encode_failure(error), place, after, started)
         raise
-    finally:
-        let_through.reset(token)
     _keep(session, call, encode_answer(tool, value), place, after, started)
     return value
 
@@ -108,16 +113,14 @@ async def run_real_async(
 ) -> Any:
     """`run_real` for coroutines."""
     after, started = session.ledger.after(place), time.time()
-    token = let_through.set(owner if owner is not None else tool)
     try:
-        value = await body()
+        with letting_through(owner if owner is not None else tool):
+            value = await body()
     except (EpisodeStop, GraphBubbleUp):
         raise
     except Exception as error:
         _keep(session, call, encode_failure(error), place, after, started)
         raise
-    finally:
-        let_through.reset(token)
     _keep(session, call, encode_answer(tool, value), place, after, started)
     return value
 

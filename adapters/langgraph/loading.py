@@ -16,6 +16,7 @@ from contextlib import (
     AsyncExitStack,
     asynccontextmanager,
 )
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,16 +60,31 @@ async def open_graph(source: object, *, folder: Path | None = None) -> AsyncIter
         raise raised from None
 
 
-def load_object(spec: str, *, folder: Path | None = None) -> object:
-    """What a spec names, imported. The project's folder is on `sys.path` from then on."""
+def load_object(spec: str, *, folder: Path | None = None, kind: str = "graph") -> object:
+    """What a spec names, imported. The project's folder is on `sys.path` from then on.
+
+    Args:
+        spec: see module docstring.
+        folder: what relative files and modules are looked up from; the current folder when None.
+        kind: what messages call the thing that was named.
+    """
     start = (folder or Path.cwd()).resolve()
     path, attribute = _split(spec)
     if Path(path).name == PROJECT_FILE:
         path, attribute, start = _from_project(start / path, attribute)
-    if not attribute:
-        raise UserError(f"graph '{spec}': write it as module:attribute, file.py:attribute or {PROJECT_FILE}")
+    if not attribute or not path or (path.startswith(".") and not path.endswith(".py")):
+        forms = "module:attribute or file.py:attribute" + (f" or {PROJECT_FILE}" if kind == "graph" else "")
+        raise UserError(f"{kind} '{spec}': write it as {forms}")
     module = _import_file(start / path, start) if path.endswith(".py") else _import_module(path, start)
-    return _attribute(module, attribute, spec)
+    return _attribute(module, attribute, f"{kind} '{spec}'")
+
+
+def load_named(reference: str, *, kind: str, where: str, folder: Path | None) -> Any:
+    """What settings or tasks name; an error begins with the place where the name stands."""
+    try:
+        return load_object(reference, folder=folder, kind=kind)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def _split(spec: str) -> tuple[str, str]:
@@ -125,14 +141,21 @@ def _import_module(name: str, start: Path) -> ModuleType:
         raise UserError(f"importing {name}: {stop}") from None
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise UserError(
-                f"no module '{name}' from {start}; is the name right, and its package installed?"
-            ) from None
+            raise UserError(f"no module '{name}' from {start}; {_near_module(name, start)}") from None
         raise UserError(f"importing {name} failed: {error}\n{_own_frames(error)}") from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise UserError(f"importing {name} failed: {_short(error)}\n{_own_frames(error)}") from None
+
+
+def _near_module(name: str, start: Path) -> str:
+    """The module of the project's folder that was probably meant."""
+    here = [path.stem for path in start.glob("*.py")] + [
+        path.parent.name for path in start.glob("*/__init__.py")
+    ]
+    near = get_close_matches(name, here, n=1)
+    return f"did you mean '{near[0]}'?" if near else "is the name right, and its package installed?"
 
 
 def _import_file(file: Path, start: Path) -> ModuleType:
@@ -166,12 +189,12 @@ def _on_path(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _attribute(module: ModuleType, attribute: str, spec: str) -> object:
+def _attribute(module: ModuleType, attribute: str, source: str) -> object:
     value: object = module
     for part in attribute.split("."):
         if not hasattr(value, part):
             near = [name for name, one in vars(module).items() if _could_be_graph(one)]
-            raise UnknownName("name", attribute, known=near, source=f"graph '{spec}'", where=module.__name__)
+            raise UnknownName("name", attribute, known=near, source=source, where=module.__name__)
         value = getattr(value, part)
     return value
 
@@ -200,7 +223,7 @@ async def _as_graph(found: object, named: str, stack: AsyncExitStack) -> Pregel[
             break
         value = unwrapped
     raise UserError(
-        f"graph '{named}' is a {type(value).__name__}, not a graph: a compiled graph, a StateGraph, "
+        f"graph '{named}' is of type {type(value).__name__}, not a graph: a compiled graph, a StateGraph, "
         "or a function that makes one is needed"
     )
 
@@ -253,4 +276,6 @@ def _own_frames(error: BaseException) -> str:
         and "/lib/python" not in frame.filename
     ]
     lines = [f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-6:]]
+    if isinstance(error, SyntaxError) and error.filename:  # the line that does not parse has no frame
+        lines.append(f"  {error.filename}:{error.lineno}: {(error.text or '').strip()}")
     return "\n".join(lines) or "  (no frame of your own code)"

@@ -16,11 +16,11 @@ from langchain_core.outputs import ChatResult
 from dreamgym_kit.adapters.langgraph.dispatching import (
     answers_unknown_names,
     loose_function,
-    runs_in_tool_node,
+    tool_of_node,
 )
 from dreamgym_kit.adapters.langgraph.frames import session_key
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of
-from dreamgym_kit.adapters.langgraph.hooks import registered
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entry
+from dreamgym_kit.adapters.langgraph.hooks import hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.gate.policy import Mode
@@ -256,17 +256,19 @@ def _calls_in_event(part: Any) -> list[tuple[str, str | None, str]]:
 def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[str, Any]) -> None:
     """Refuse a call that somebody's own code would run.
 
-    What was bound as a tool or function is gated. Of a bare schema it is not known what runs, so a tool
-    has to be there and no loose function. A name that the model was never told of is the framework's to
-    answer ("not a valid tool"), unless a node runs functions by name. And a model that nobody was seen to
-    tell anything has its names from elsewhere: none of them is taken on trust.
+    What was bound as a tool or function is gated. Of a bare schema, or of a tool or function with nothing
+    in it, it is not known what runs, so a tool has to be there and no loose function. A name that the model
+    was never told of is the framework's to answer ("not a valid tool"), unless a node runs functions by
+    name. And a model that nobody was seen to tell anything has its names from elsewhere: none of them is
+    taken on trust.
     """
     if session.mode is not Mode.DREAM or name in session.policy.structured or registered(name):
         return
     known = HOLDINGS.told(model)
-    unhookable = HOLDINGS.unhookable.get(name)
+    in_node = tool_of_node(session, name)
+    unhookable = HOLDINGS.unhookable.get(name) or (own_entry(in_node) if in_node is not None else None)
     seen = known is not None and known.knows_what_runs(name)
-    if unhookable is None and (seen or runs_in_tool_node(session, name)):
+    if unhookable is None and (seen or in_node is not None):
         return
     names = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}
     bound = name in names or (known is not None and name in known.schemas)
@@ -283,7 +285,8 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     else:
         why = "the model was never told of"
     loose = loose_function(session, name)
-    if unhookable is not None or loose is not None or not HOLDINGS.has_tool(name):
+    held = name in hooked_names() or HOLDINGS.has_tool(name)
+    if unhookable is not None or loose is not None or not held:
         _refuse(session, name, why, loose or f"package.module:{name}")
 
 

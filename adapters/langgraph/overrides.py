@@ -10,7 +10,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
-from dreamgym_kit.adapters.langgraph.frames import config_here, let_through, session_key
+from dreamgym_kit.adapters.langgraph.frames import config_here, running, session_key
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
@@ -55,7 +55,7 @@ def guarded_override(real: Any, name: str) -> Any:
 
 def _body(real: Any, tool: BaseTool, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The override where it may run, else the framework's own method of that name."""
-    if let_through.get() is tool or (not PROCESS.armed and current.get() is None):
+    if running() is tool or (not PROCESS.armed and current.get() is None):
         return real
     config = kwargs.get("config") or (args[1] if len(args) > 1 and isinstance(args[1], dict) else None)
     session = find(session_key(config or config_here(tool)), tool.name)

@@ -90,6 +90,20 @@ def as_function(entry: Any, root: type) -> Any:
     return function
 
 
+def guard_late_classes(patches: PatchSet, root: type, guard: Callable[[PatchSet, type], None]) -> None:
+    """Classes made after installation are met when they are made."""
+    own = root.__dict__.get("__init_subclass__")
+
+    def __init_subclass__(cls: Any, /, **kwargs: Any) -> None:  # noqa: N807
+        if own is not None:
+            own.__get__(None, cls)(**kwargs)
+        else:
+            super(root, cls).__init_subclass__(**kwargs)  # type: ignore[arg-type]
+        guard(patches, cls)
+
+    patches.replace(root, "__init_subclass__", classmethod(__init_subclass__))
+
+
 def plain_wrapper(wrapper: Any, real: Any) -> Callable[..., Any]:
     """Finish a `functools.wraps` wrapper: mark it, and let `inspect` look through it.
 

@@ -6,7 +6,7 @@ from typing import Any
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook
-from dreamgym_kit.adapters.langgraph.loading import load_object
+from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.model import Settings
@@ -20,7 +20,7 @@ def register_functions(settings: Settings) -> None:
     """
     for reference, entry in settings.functions.items():
         where = settings.where("functions", reference)
-        target = _body(load_object(reference, folder=settings.folder))
+        target = _body(load_named(reference, kind="function", where=where, folder=settings.folder))
         name = entry.name or str(getattr(target, "__name__", reference.rpartition(":")[2]))
         try:
             hook(target, name)

@@ -8,7 +8,7 @@ be simulated is refused by name while nothing has run.
 import importlib.metadata
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -18,15 +18,17 @@ from typing import Any
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint, with_model
+from dreamgym_kit.adapters.langgraph.driving import only_sync
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
-from dreamgym_kit.adapters.langgraph.loading import load_object, open_graph
+from dreamgym_kit.adapters.langgraph.loading import load_named, open_graph
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
@@ -40,8 +42,9 @@ from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import read_tasks, tasks_digest
+from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.tool_models import as_data
 from dreamgym_kit.vocabulary import Task, Transition, World
 
 
@@ -97,6 +100,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         warnings = stack.enter_context(_process(request, directory))
         graph = await stack.enter_async_context(open_graph(request.graph, folder=settings.folder))
         facts = _ready(graph, request)
+        _check_expectations(tasks, facts)
+        _check_inputs(tasks, graph)
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
@@ -142,10 +147,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
 
 
 def _tasks(request: RunRequest) -> list[Task]:
-    tasks = read_tasks(request.tasks) if isinstance(request.tasks, Path) else list(request.tasks)
-    if not tasks:
-        raise UserError("no tasks: there is nothing to run")
-    return tasks
+    if isinstance(request.tasks, Path):
+        return read_tasks(request.tasks)
+    return checked_tasks(request.tasks)
 
 
 @contextmanager
@@ -167,6 +171,8 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         "tenant": settings.tenant,
         "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
     }
+    if request.mode is Mode.DREAM and (stated := stated_models(settings)):
+        matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
     if settings.endpoint.urls and request.mode is Mode.DREAM:
         matters["endpoint_model"] = settings.endpoint.model
     if settings.faults and request.mode is Mode.DREAM:
@@ -188,7 +194,12 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         )
         directory = RunDirectory.create(root, folder, manifest)
     with directory:
-        yield directory
+        try:
+            yield directory
+        except BaseException:
+            if not request.resume:
+                directory.discard_unused()
+            raise
 
 
 def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
@@ -255,10 +266,11 @@ def _runner(
         experience=None if recording else with_model(first, chat, settings, request.store),
         chat=chat,
         second=ModelJudge(chat) if chat is not None else None,
-        worlds=_worlds(settings, tasks),
+        worlds=real_worlds(settings, {task.world.name for task in tasks}),
         checkers=_checkers(settings, tasks),
         keep=keeper(request.store) if recording else None,
         prefix=f"{label}:" if recording else "",
+        in_thread=only_sync(graph),
     )
 
 
@@ -273,29 +285,41 @@ def _count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> 
 
 
 def _experience(request: RunRequest) -> ExperienceModel | None:
-    if request.experience is not None or request.store is None:
-        return request.experience
-    return chained_experience(request.store, threshold=request.settings.simulate.threshold)
+    return request.experience or chained_experience(request.store, request.settings)
 
 
-def recorded_experience(store: TransitionStore) -> RecordedExperience:
+def recorded_experience(store: TransitionStore | None) -> RecordedExperience:
     """The dream that repeats what a store holds."""
 
     def recordings(world: World, tenant: str) -> list[Transition]:
+        if store is None:
+            return []
         with egress.exempt():  # the buffer is the kit's own file
             return list(store.scan(world=world, tenant=tenant))
 
     return RecordedExperience(recordings)
 
 
-def chained_experience(store: TransitionStore, *, threshold: float) -> ExperienceModel:
-    """The dream that repeats what a store holds, and where it cannot, goes by what can be mined from it."""
+def chained_experience(store: TransitionStore | None, settings: Settings) -> ExperienceModel | None:
+    """The dream that repeats what a store holds; else it goes by what was declared, mined and drafted.
+
+    None where there is nothing to go by.
+
+    Raises:
+        UserError: the drafts beside the buffer cannot be read.
+    """
+    stated = stated_models(settings)
+    if store is None and not stated:
+        return None
 
     def all_recordings(tenant: str) -> list[Transition]:
+        if store is None:
+            return []
         with egress.exempt():  # the buffer is the kit's own file
             return list(store.scan(tenant=tenant))
 
-    return ChainedExperience(recorded_experience(store), all_recordings, threshold=threshold)
+    threshold = settings.simulate.threshold
+    return ChainedExperience(recorded_experience(store), all_recordings, threshold=threshold, stated=stated)
 
 
 def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:
@@ -309,11 +333,12 @@ def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None
     return keep
 
 
-def _worlds(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, RealWorld]:
-    """The worlds that the tasks name and settings describe; others are left as they are."""
+def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWorld]:
+    """The worlds of these names that settings describe; others are left as they are."""
     worlds: dict[str, RealWorld] = {}
-    for name in {task.world.name for task in tasks} & set(settings.worlds):
-        kind: Any = load_object(settings.worlds[name], folder=settings.folder)
+    for name in set(names) & set(settings.worlds):
+        where = settings.where("worlds", name, "ref")
+        kind: Any = load_named(settings.worlds[name], kind="world", where=where, folder=settings.folder)
         worlds[name] = kind() if isinstance(kind, type) else kind
     return worlds
 
@@ -321,18 +346,48 @@ def _worlds(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, RealWorld
 def _checkers(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
     """Every checker that a task names, loaded before anything runs."""
     found: dict[str, Checker] = {}
-    for name in {task.checker for task in tasks if task.checker}:
+    for task in tasks:
+        if not task.checker or task.checker in found:
+            continue
+        name = task.checker
         reference = settings.checkers.get(name, name)
         if ":" not in reference:
-            known = sorted(settings.checkers)
             raise UnknownName(
-                "checker", name, known=known, source="tasks", where="[checkers] of dreamgym.toml"
+                "checker",
+                name,
+                known=sorted(settings.checkers),
+                source=f"task {task.id!a}",
+                where='[checkers] of dreamgym.toml, and no "module:function"',
             )
-        checker: Any = load_object(reference, folder=settings.folder)
+        declared = name in settings.checkers
+        where = settings.where("checkers", name) if declared else f"task {task.id!a}"
+        checker: Any = load_named(reference, kind="checker", where=where, folder=settings.folder)
         if not callable(checker):
-            raise UserError(f"checker '{name}': {reference} is a {type(checker).__name__}, not a function")
+            found_type = type(checker).__name__
+            raise UserError(f"{where}: checker '{reference}' is of type {found_type}, not a function")
         found[name] = checker
     return found
+
+
+def _check_expectations(tasks: Sequence[Task], facts: GraphFacts) -> None:
+    """Refuse an expectation about a tool that the graph lacks: it would fail, or hold, whatever happens."""
+    known = facts.specs()
+    for task in tasks:
+        for tool in (*(task.expect.get("calls") or ()), *(task.expect.get("max") or ())):
+            if tool not in known:
+                source = f"task {task.id!a}, expect"
+                raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
+
+
+def _check_inputs(tasks: Sequence[Task], graph: Pregel[Any]) -> None:
+    """Refuse an input that holds nothing of the graph's state; LangGraph drops unknown fields silently."""
+    known = [name for name in graph.channels if not name.startswith("__") and ":" not in name]
+    for task in tasks:
+        if known and task.input and not any(name in known for name in task.input):
+            source = f"task {task.id!a}, input"
+            raise UnknownName(
+                "field", next(iter(task.input)), known=known, source=source, where="the graph's state"
+            )
 
 
 def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> list[str]:

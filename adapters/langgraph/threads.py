@@ -1,31 +1,40 @@
-"""A recording goes along into a pool's threads, which copy no context: each real call there is kept too.
+"""Work that an episode hands to threads, which copy no context, still belongs to it.
 
-A dream does not: a call from a thread that was given neither context nor config is refused.
+A pool is handed one piece of work after another: each goes along with the session of whoever handed it
+over, so that its calls are answered in a dream and kept in a recording. A bare thread may serve several
+episodes. It is only noted who began it, for the egress guard; the gate asks it for the config's key.
 """
 
 import functools
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dreamgym_kit.adapters.langgraph.patches import PatchSet, plain_wrapper
+from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import current
 from dreamgym_kit.gate.session import Session
 
 
-def guard_pools(patches: PatchSet) -> None:
-    """Make pools carry the recording of whoever hands them work, for that piece of work."""
-    real = ThreadPoolExecutor.__dict__["submit"]
+def guard_threads(patches: PatchSet) -> None:
+    """Make pools carry the session of whoever hands them work, and note who began a bare thread."""
+    submitting, starting = ThreadPoolExecutor.__dict__["submit"], threading.Thread.__dict__["start"]
 
-    @functools.wraps(real)
+    @functools.wraps(submitting)
     def submit(self: ThreadPoolExecutor, work: Any, /, *args: Any, **kwargs: Any) -> Any:
         session = current.get()
-        if session is not None and session.mode is Mode.RECORD:
-            work = _in(session, work)
-        return real(self, work, *args, **kwargs)
+        return submitting(self, work if session is None else _in(session, work), *args, **kwargs)
 
-    patches.replace(ThreadPoolExecutor, "submit", plain_wrapper(submit, real))
+    @functools.wraps(starting)
+    def start(self: threading.Thread) -> None:
+        session = current.get()
+        egress.begins(self, session if session is not None and session.mode is Mode.DREAM else None)
+        starting(self)
+
+    patches.replace(ThreadPoolExecutor, "submit", plain_wrapper(submit, submitting))
+    patches.replace(threading.Thread, "start", plain_wrapper(start, starting))
 
 
 def _in(session: Session, work: Callable[..., Any]) -> Callable[..., Any]:

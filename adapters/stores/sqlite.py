@@ -20,7 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
-from dreamgym_kit.adapters.stores.sqlite_file import connect, connect_to_read, create, is_new, write_ahead
+from dreamgym_kit.adapters.stores.sqlite_file import (
+    connect,
+    connect_to_read,
+    create,
+    is_new,
+    is_unsettled,
+    write_ahead,
+)
 from dreamgym_kit.adapters.stores.sqlite_migrations import migrate
 from dreamgym_kit.adapters.stores.sqlite_places import (
     Searchable,
@@ -85,7 +92,7 @@ class SqliteStore:
         self._writing = threading.Lock()
         self._closed = False
         self._writer: sqlite3.Connection | None = None
-        if is_new(self._path):
+        if is_new(self._path) or (not read_only and is_unsettled(self._path)):
             self._make()
         self._reader = connect_to_read(self._path, read_only=read_only, lock_wait_s=lock_wait_s)
         self._chosen = embedder

@@ -2,7 +2,8 @@
 
 A path is looked at without SQLite first, since opening somebody else's database can already write to
 it (journals, checkpoints). Only an absent or empty file is made into a buffer. The tables are created in
-one transaction with the marks in the header, so a killed process leaves either nothing or a buffer.
+one transaction with the marks in the header, so a killed process leaves either nothing or a buffer, or a
+journal beside the file that makes it one of these when it is next written to.
 """
 
 import sqlite3
@@ -19,6 +20,7 @@ APPLICATION_ID = 0x44524D47  # "DRMG", in the file header at byte 68
 SCHEMA = 2  # `user_version`, in the file header at byte 60
 _CACHE_KIB = 64 * 1024  # of pages read; no memory map, whose reader dies when another cuts the file short
 _MAGIC = b"SQLite format 3\x00"
+_LOGS = ("wal", "journal")  # what is written before it is in the file; what was in the file before
 
 # seq is never used twice, so that its order stays the order recorded even where rows get deleted.
 # Text columns hold JSON's ASCII spelling (see sqlite.py); the payload alone holds the transition.
@@ -56,8 +58,13 @@ def is_new(path: Path) -> bool:
     return False
 
 
+def is_unsettled(path: Path) -> bool:
+    """Whether a buffer may be one only until it is next written to: the process that made it was killed."""
+    return _lies_beside(path, "journal")
+
+
 def create(path: Path, *, lock_wait_s: float) -> None:
-    """Make an absent or empty file into an empty buffer; does nothing when another process was first."""
+    """Make an absent, empty or unsettled file into a buffer; does nothing when another process was first."""
     with named(path), closing(connect(path, "rwc", lock_wait_s=lock_wait_s)) as connection:
         connection.execute("begin immediate")
         if not connection.execute("select count(*) from sqlite_master").fetchone()[0]:
@@ -128,15 +135,20 @@ def _connect_read_only(path: Path, lock_wait_s: float) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         connection.close()
         # In a folder that cannot be written SQLite cannot share a log. Without a log nobody writes here.
-        log = path.with_name(f"{path.name}-wal")
         shut = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-        if error.sqlite_errorcode & 0xFF not in shut or (log.exists() and log.stat().st_size):
+        if error.sqlite_errorcode & 0xFF not in shut or any(_lies_beside(path, log) for log in _LOGS):
             raise
         return connect(path, "ro&immutable=1", lock_wait_s=lock_wait_s)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _lies_beside(path: Path, log: str) -> bool:
+    """Whether a log with something in it lies beside the database."""
+    beside = path.with_name(f"{path.name}-{log}")
+    return beside.exists() and beside.stat().st_size > 0
 
 
 def _header(path: Path) -> bytes:

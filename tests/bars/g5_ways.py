@@ -578,6 +578,13 @@ def special_file(canary: Canary) -> None:
 
 
 @gap
+def pidfd(canary: Canary) -> None:
+    parent = os.pidfd_open(os.getppid())
+    signal.pidfd_send_signal(parent, signal.SIGCONT)
+    os.close(parent)
+
+
+@gap
 def folder_descriptor(canary: Canary) -> None:
     os.chdir(canary.scratch)
     folder = os.open(canary.folder, os.O_RDONLY)

@@ -19,8 +19,8 @@ def figures(talk: Talk) -> tuple[int, int, int]:
 def test_sixteen_dreams_and_a_real_agent_do_not_meet() -> None:
     talk = crosstalk(0, 16, 4)
     assert figures(talk) == NOTHING
-    assert talk.calls == 16 * 4 * 10
-    assert talk.bodies == {-1: 4 * 10}
+    assert talk.calls == 16 * 4 * 11
+    assert talk.bodies == {-1: 4 * 11}
     assert talk.rightly_refused == 16 * 4
 
 

@@ -21,7 +21,8 @@ from dreamgym_kit.gate.egress import KNOWN_GAPS
 SCRIPT = Path(__file__).parent / "g5_ways.py"
 WAYS = runpy.run_path(str(SCRIPT))
 STOPPED, GAPS = sorted(WAYS["STOPPED"]), sorted(WAYS["GAPS"])
-NO_TOUCH = {"look_up_a_name", "look_up_by_gethostbyname", "name_lookup"}  # they would ask a name server
+NO_TOUCH = {"look_up_a_name", "look_up_by_gethostbyname", "name_lookup", "pidfd"}
+"""They would ask a name server, or signal the test's own process."""
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 All share one compiled graph and one set of tools. Every call carries the number of its episode, every
 answer the number of the session that gave it. Calls are made by a ToolNode, over `asyncio.to_thread`,
-LangChain's executor, a raw executor with the config passed on, and a raw executor with nothing (which
-has to be refused).
+LangChain's executor, a raw executor with the config passed on, one with nothing, and in an empty context
+(which has to be refused).
 """
 
 import asyncio
+import contextvars
 import random
 import sys
 from collections import Counter
@@ -178,6 +179,7 @@ def _graph(talk: Talk, turns: int, pool: ThreadPoolExecutor) -> Any:
                 loop.run_in_executor(pool, slow.invoke, {**given, "n": given["n"] + 4}, config),
                 loop.run_in_executor(pool, slow.invoke, {**given, "n": given["n"] + 5}, config),
                 aslow.ainvoke({**given, "n": given["n"] + 6}),
+                loop.run_in_executor(pool, slow.invoke, {**given, "n": given["n"] + 7}),
             ),
             *(message.content for message in state["messages"] if isinstance(message, ToolMessage)),
         ]
@@ -189,7 +191,7 @@ def _graph(talk: Talk, turns: int, pool: ThreadPoolExecutor) -> Any:
 
     async def _lose_context(loop: Any, pool: ThreadPoolExecutor, lost: Any, given: Any) -> None:
         try:
-            await loop.run_in_executor(pool, lost.invoke, given)
+            await loop.run_in_executor(pool, contextvars.Context().run, lost.invoke, given)
             talk.wrong += 1
         except GateRefused:
             talk.rightly_refused += 1

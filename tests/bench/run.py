@@ -49,6 +49,7 @@ BENCHES: Mapping[str, str] = {
     "mining": "rules mined from 10,000 transitions; CPU of an answer",
     "store": "100,000 transitions: hybrid search, exact key, appends, beside LanceDB",
     "endpoint_faults": "1,000 episodes against an endpoint that fails one request in five",
+    "crawl": "what one read crawl of a world adds to the dream of the desk",
 }
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
@@ -99,6 +100,8 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("truth", "coverage"): Goal(">=", 0.9),
     ("truth", "verdict_agreement"): Goal(">=", 0.98),
     ("calibration", "ece"): Goal("<=", 0.05),
+    ("crawl", "coverage_tasks_crawled"): Goal(">=", 0.9),
+    ("crawl", "exact_tasks_crawled"): Goal(">=", 0.95),
     ("mining", "seconds_per_10k"): Goal("<", 20),
     ("mining", "answer_us"): Goal("<", 1000),
     ("store", "hybrid_p50_ms"): Goal("<=", 2),

@@ -37,6 +37,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "endpoint_faults"),
+        "crawl",
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
@@ -132,9 +133,11 @@ def test_orchestration_in_small_gives_every_share(bench: ModuleType) -> None:
 
 @pytest.mark.bench
 @pytest.mark.timeout(600)
-def test_a_short_soak_keeps_memory_and_files_where_they_are() -> None:
-    figures = dict(line.split()[:2] for line in started("soak", "--quick").stdout.splitlines())
+@pytest.mark.parametrize("bench", ["crawl"], indirect=True)
+def test_a_crawl_in_small_adds_to_the_dream(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "WORLDS", 8)
+    monkeypatch.setattr(bench, "DREAMED", 3)
+    figures = {name: value for name, value, _ in bench.measure(0)}
     print(figures)
-    assert float(figures["growth_mb"]) < 50
-    assert float(figures["growth_files"]) <= 0
-    assert float(figures["growth_threads"]) <= 0
+    assert figures["coverage_tasks_crawled"] > figures["coverage_tasks_unseen"] + 0.2
+    assert figures["calls_per_world"] < 60

@@ -60,7 +60,7 @@ def test_wrong_settings_are_named_and_nothing_runs(run, project: Path, settings:
     assert (done.returncode, done.stdout) == (2, "")
     assert f"error: {message}\n" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (project / "runs").exists() or not list((project / "runs").glob("*/episodes.jsonl"))
+    assert not (project / "runs").exists() or list((project / "runs").iterdir()) == []
 
 
 def test_a_wrong_variable_is_named(run) -> None:
@@ -87,6 +87,22 @@ def test_a_graph_that_fails_to_import_shows_the_users_own_line(run, project: Pat
     assert "error: importing agent failed: KeyError: 'nothing'" in done.stderr
     assert f"{project / 'agent.py'}:3" in done.stderr
     assert "dreamgym_kit" not in done.stderr
+
+
+def test_a_run_that_could_not_begin_does_not_hide_the_one_before(run, recorded: Path) -> None:
+    assert run("simulate", "agent:graph", "--tasks", "tasks.jsonl").returncode == 0
+    runs = sorted((recorded / "runs").iterdir())
+    before = run("report").stdout
+    assert run("simulate", "nowhere:graph", "--tasks", "tasks.jsonl").returncode == 2
+    assert sorted((recorded / "runs").iterdir()) == runs
+    assert run("report").stdout == before
+
+
+def test_a_nul_in_a_path_of_the_settings_is_named(run, project: Path) -> None:
+    (project / "dreamgym.toml").write_text('[guard]\nallow_paths = ["/tmp/\\u0000x"]\n')
+    done = run("simulate", "agent:graph", "--tasks", "tasks.jsonl")
+    message = "error: dreamgym.toml:2: guard.allow_paths holds a NUL character; take it out.\n"
+    assert (done.returncode, done.stderr) == (2, message)
 
 
 def test_a_graph_that_is_not_there_gets_the_nearest_name(run) -> None:

@@ -54,3 +54,30 @@ def test_a_second_ctrl_c_stops_now(recorded: Path, environment: dict[str, str], 
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=10)
     assert running.returncode == 130
+
+
+@pytest.mark.slow
+def test_nothing_that_the_agent_left_runs_on_after_a_dream(run, recorded: Path) -> None:
+    left = """
+
+import atexit, threading
+
+def touch_later():
+    time.sleep(1)
+    (Path(__file__).parent / "REAL").write_text("x")
+
+def begin(state):
+    atexit.register(touch_later)
+    threading.Thread(target=touch_later).start()
+    return {}
+
+begins = StateGraph(MessagesState)
+begins.add_node("begin", begin)
+begins.add_edge(START, "begin")
+graph = begins.compile()
+"""
+    with (recorded / "agent.py").open("a") as file:
+        file.write(left)
+    done = run("simulate", "agent:graph", "--tasks", "tasks.jsonl")
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
+    assert not (recorded / "REAL").exists()

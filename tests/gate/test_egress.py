@@ -141,6 +141,23 @@ def test_a_folder_allowed_through_a_link_is_allowed_by_its_own_name(guard, tmp_p
     (tmp_path / "link" / "file").write_text("y")
 
 
+def test_only_bytecode_may_lie_where_bytecode_lies(guard, tmp_path: Path) -> None:
+    guard()
+    (tmp_path / "__pycache__").mkdir()
+    for name in ("agent.cpython-311.pyc", "agent.cpython-311.pyc.139912"):
+        (tmp_path / "__pycache__" / name).write_text("x")
+    for name in ("agent.pyc.txt", "orders.pycsv", "agent.pyc.139912.db"):
+        with pytest.raises(GateRefused):
+            (tmp_path / "__pycache__" / name).write_text("x")
+
+
+def test_the_systems_log_is_not_written_to(guard) -> None:
+    syslog = pytest.importorskip("syslog")
+    guard()
+    with pytest.raises(GateRefused, match=r'allow_paths = \["/dev/log"\]'):
+        syslog.syslog("told from a dream")
+
+
 def test_reading_is_free(guard, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x")
     sqlite3.connect(tmp_path / "real.db").close()

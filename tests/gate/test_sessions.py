@@ -13,9 +13,10 @@ import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import run_in_executor
+from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from shapes.agents import ADD, with_create_agent
-from shapes.canary import Canary
+from shapes.canary import Canary, touch
 from shapes.middleware import once
 from shapes.stage import DREAMT, HELLO, ScriptedExperienceDouble, dream
 from shapes.tools import add_tool, async_tool
@@ -104,31 +105,72 @@ async def test_a_task_that_outlives_its_session_is_refused(canary: Canary) -> No
     assert canary.written() == []
 
 
+async def test_a_real_body_lets_nothing_through_that_it_leaves_behind(canary: Canary) -> None:
+    left: list[asyncio.Task[Any]] = []
+    ended = asyncio.Event()
+
+    async def later(a: int) -> Any:
+        await ended.wait()
+        return await outcome_of(poll.ainvoke({"a": a + 1}))
+
+    @tool
+    async def poll(a: int) -> str:
+        """Look, and look again later."""
+        touch(f"poll{a}")
+        left.append(asyncio.create_task(later(a)))
+        return "real"
+
+    with entered(Session(GatePolicy(Mode.RECORD))):
+        assert await poll.ainvoke({"a": 0}) == "real"
+    with entered(dream()):
+        ended.set()
+        assert await left[0] == "GateRefused"
+    assert canary.written() == ["poll0"]
+
+
+async def outcome_of(call: Any) -> Any:
+    try:
+        return await call
+    except BaseException as error:
+        return type(error).__name__
+
+
 def test_raw_threads_are_refused_without_the_key_and_answered_with_it(canary: Canary) -> None:
     tool = add_tool()
     session = dream()
     said: list[Any] = []
     with entered(session):
-        for config in (None, keyed(session)):
+        for config in (keyed(session), None):
             thread = threading.Thread(
                 target=lambda config=config: said.append(outcome(lambda: tool.invoke(ADD, config)))
             )
             thread.start()
             thread.join()
-        with ThreadPoolExecutor(1) as pool:
-            said.append(pool.submit(outcome, lambda: tool.invoke(ADD)).result())
-            said.append(pool.submit(outcome, lambda: tool.invoke(ADD, keyed(session))).result())
-    assert said == ["GateRefused", DREAMT, "GateRefused", DREAMT]
+    assert said == [DREAMT, "GateRefused"]
     assert canary.written() == []
 
 
-async def test_executor_hops_that_copy_the_context_are_answered(canary: Canary) -> None:
+def test_a_shared_pool_answers_each_piece_of_work_from_its_own_dream(canary: Canary) -> None:
+    tool = add_tool()
+    with ThreadPoolExecutor(1) as pool:
+        for text in ("one", "two"):
+            session = dream(ScriptedExperienceDouble(text))
+            with entered(session):
+                assert pool.submit(tool.invoke, ADD).result() == text
+                assert pool.submit(tool.invoke, ADD, keyed(session)).result() == text
+                late = contextvars.copy_context()
+            assert late.run(pool.submit, outcome, lambda: tool.invoke(ADD)).result() == "GateRefused"
+        assert pool.submit(outcome, lambda: tool.invoke(ADD)).result() == "GateRefused"
+    assert canary.written() == []
+
+
+async def test_executor_hops_are_answered(canary: Canary) -> None:
     tool = add_tool()
     loop = asyncio.get_running_loop()
     with entered(dream()):
         assert await asyncio.to_thread(tool.invoke, ADD) == DREAMT
         assert await run_in_executor(None, tool.invoke, ADD) == DREAMT
-        assert await loop.run_in_executor(None, outcome, lambda: tool.invoke(ADD)) == "GateRefused"
+        assert await loop.run_in_executor(None, tool.invoke, ADD) == DREAMT
     assert canary.written() == []
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ async def test_a_langgraph_project_is_read_with_its_environment(
     ("attribute", "message"),
     [
         ("compild", r"name 'compild' is not in agent_\d+; did you mean 'compiled'\?"),
-        ("number", r"is a int, not a graph"),
+        ("number", r"is of type int, not a graph"),
         ("needs_runtime", r"is a factory that wants \(config, runtime\)"),
         ("broken", r"building the graph '.*' failed: KeyError: 'missing'\n .*agent_\d+\.py:\d+ in broken"),
     ],
@@ -122,6 +123,25 @@ async def test_what_is_no_graph_is_named(project: Any, attribute: str, message: 
     with pytest.raises(UserError, match=message):
         async with open_graph(f"{project.module}:{attribute}"):
             pass
+
+
+async def test_a_module_that_does_not_parse_is_shown_with_its_line(project: Any) -> None:
+    project.write(base="x = 1\ndef helper(:\n    pass\n")
+    with pytest.raises(UserError) as caught:
+        async with open_graph(f"{project.module}:graph"):
+            pass
+    assert f"importing {project.module} failed: SyntaxError: " in str(caught.value)
+    assert f"{project.module}.py:2: def helper(:" in str(caught.value)
+
+
+async def test_a_misspelt_module_gets_the_nearest_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "support_agent.py").write_text("graph = 1\n")
+    (tmp_path / "billing").mkdir()
+    (tmp_path / "billing" / "__init__.py").write_text("")
+    for wrong, near in (("suport_agent", "support_agent"), ("biling", "billing")):
+        with pytest.raises(UserError, match=rf"no module '{wrong}' from .*; did you mean '{near}'\?"):
+            async with open_graph(f"{wrong}:graph", folder=tmp_path):
+                pass
 
 
 async def test_a_module_that_fails_shows_only_the_users_own_frames(project: Any) -> None:
@@ -139,7 +159,9 @@ async def test_a_module_that_fails_shows_only_the_users_own_frames(project: Any)
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("nowhere:graph", r"no module 'nowhere'"),
+        ("nowhere:graph", r"no module 'nowhere' from .*; is the name right, and its package installed\?"),
+        (":graph", r"graph ':graph': write it as module:attribute"),
+        ("..agent:graph", r"graph '\.\.agent:graph': write it as module:attribute"),
         ("nowhere.py:graph", r"nowhere.py: no such file"),
         ("just_a_name", r"write it as module:attribute"),
         ("langgraph.json", r"langgraph.json: no such file"),

@@ -316,6 +316,68 @@ def test_bad_names_are_refused_before_anything_runs(project: Any) -> None:
     assert project.touched() == []
 
 
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        (None, "tasks: expected a file or a list of Task, got NoneType"),
+        ([TASK, TASK], r"tasks\[1\]: id: 't1' is the id of an earlier task too"),
+        (["refund A-1"], r"tasks\[0\]: expected a Task, got str; write Task\("),
+        ([Task(3, TASK.input)], r"tasks\[0\]: id: expected text, got 3"),
+        ([Task("t", "refund")], r"tasks\[0\]: input: expected an object \(the graph's state\), got 'refund'"),
+        ([Task("t", {"messages": [object()]})], r"tasks\[0\]: object is not a JSON value"),
+        (
+            [Task("t", {"mesages": []})],
+            "input: field 'mesages' is not in the graph's state; did you mean 'messages'",
+        ),
+        (
+            [Task("t", TASK.input, expect={"cals": ["x"]})],
+            r"expect.cals: no such field; did you mean 'calls'\?",
+        ),
+        (
+            [Task("t", TASK.input, expect={"max": {"get_ordr": 1}})],
+            "task 't', expect: tool 'get_ordr' is not in the graph; did you mean 'get_order'",
+        ),
+        ([Task("t", TASK.input, checker="agnet_x:check")], "task 't': no module 'agnet_x' from "),
+    ],
+)
+def test_tasks_made_in_python_are_named_before_anything_runs(
+    project: Any, tmp_path: Path, tasks: Any, message: str
+) -> None:
+    graph = project.write()
+    runs = Settings().with_overrides({"runs": str(tmp_path / "runs")})
+    with pytest.raises(UserError, match=message):
+        dreamgym_kit.simulate(graph, tasks, settings=runs, store=MemoryStore())
+    assert project.touched() == []
+    assert not (tmp_path / "runs").exists() or list((tmp_path / "runs").iterdir()) == []
+
+
+def test_no_episodes_are_no_run(project: Any) -> None:
+    with pytest.raises(UserError, match="n: episodes per task are a whole number from 1 on, got 0"):
+        dreamgym_kit.simulate(project.write(), [TASK], n=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            '[functions."json:dmps"]\neffect = "write"\n',
+            "function 'json:dmps': name 'dmps' is not in json; did you mean 'dumps'",
+        ),
+        ('[worlds.default]\nref = "json:Wrld"\n', "world 'json:Wrld': name 'Wrld' is not in json"),
+        (
+            '[faults."cancel_ordr"]\nrate = 0.5\n',
+            "tool 'cancel_ordr' is not in the graph; did you mean 'cancel_order'",
+        ),
+    ],
+)
+def test_a_name_in_settings_that_leads_nowhere_is_named_with_its_place(
+    project: Any, settings: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        dreamgym_kit.simulate(project.write(), [TASK], settings=parse_settings(settings), store=MemoryStore())
+    assert project.touched() == []
+
+
 def test_bad_arguments_and_unknown_tools_are_the_frameworks_to_answer_and_counted(project: Any) -> None:
     graph = project.write(
         """
@@ -361,6 +423,43 @@ def test_a_block_of_own_code_can_be_recorded_and_dreamt(project: Any) -> None:
     dreamgym_kit.wake()
     assert module.get_order.invoke({"order_id": "o1"})["status"] == "cancelled"
     assert len(project.touched()) == 4
+
+
+def test_a_block_dreams_by_the_same_chain_as_a_run(project: Any) -> None:
+    import importlib
+
+    project.write()
+    module: Any = importlib.import_module(project.module)
+    text = """
+    [tools.cancel_order]
+    effect = "write"
+    [tools.cancel_order.model]
+    answer = "ok"
+    [[tools.cancel_order.model.changes]]
+    read = "get_order"
+    bind = { order_id = "args.order_id" }
+    set = { status = "cancelled" }
+    """
+    store = MemoryStore()
+    with dreamgym_kit.recording(store):
+        module.get_order.invoke({"order_id": "o1"})
+    with dreamgym_kit.dreaming(store=store, settings=parse_settings(text)) as session:
+        assert module.get_order.invoke({"order_id": "o1"})["status"] == "open"
+        asyncio.run(module.cancel_order.ainvoke({"order_id": "o1"}))
+        assert module.get_order.invoke({"order_id": "o1"})["status"] == "cancelled"
+    told = [entry.answer.provenance.value for entry in session.ledger.transitions()]
+    assert told == ["recorded", "composed", "composed"]
+    assert project.touched() == ["get_order"]
+
+
+def test_a_block_asks_the_endpoint_of_the_settings_like_a_run(project: Any) -> None:
+    project.write()
+    said = '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nattempts = 1\n'
+    with (
+        pytest.raises(UserError, match="the dream's model cannot be asked"),
+        dreamgym_kit.dreaming(store=MemoryStore(), settings=parse_settings(said)),
+    ):
+        pass
 
 
 def test_a_real_endpoint_is_refused_unless_a_person_allows_it(project: Any) -> None:

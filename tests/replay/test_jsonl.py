@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -112,7 +113,7 @@ def filled(*steps: int) -> MemoryStore:
 def test_an_export_does_not_replace_a_file_unless_told(tmp_path: Path) -> None:
     (path := tmp_path / "rows.jsonl").write_text("mine")
     with pytest.raises(
-        UserError, match=r"rows\.jsonl: exists already, nothing was exported; name another file"
+        UserError, match=r"rows\.jsonl: exists already, nothing was exported; name another one"
     ):
         export_jsonl(filled(1), path)
     assert path.read_text() == "mine"
@@ -124,6 +125,16 @@ class BreaksHalfWayDouble(MemoryStore):
     def scan(self, **_: object) -> Iterator[Transition]:
         yield seen(1)
         raise StoreError("b.db: is damaged")
+
+
+def test_an_export_never_replaces_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(UserError, match=f"{name}: is no plain file; nothing was exported: name a file"):
+            export_jsonl(MemoryStore(), tmp_path / name, overwrite=True)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
 
 
 def test_an_export_that_fails_leaves_no_file_and_no_leftovers(tmp_path: Path) -> None:

@@ -395,23 +395,3 @@ def test_ctrl_c_without_a_handler_stops_the_run_and_keeps_what_was_finished(path
     stop = StopSwitch()
     totals = asyncio.run(run(path, act, stop=stop, concurrency=1))
     assert (totals.success, totals.cut, totals.stopped) == (2, 1, "SIGINT")
-
-
-@pytest.mark.slow
-def test_ten_thousand_episodes_leave_nothing_behind(path: Path) -> None:
-    """The engine's own part of the soak: threads, tasks, files, memory."""
-    import psutil
-
-    process = psutil.Process()
-    samples: list[tuple[int, int, int]] = []
-
-    def sample(episode: Episode) -> None:
-        if episode.task in ("t1500", "t9000"):
-            samples.append((process.memory_info().rss, process.num_fds(), threading.active_count()))
-
-    asyncio.run(run(path, soon, 10_000, on_episode=sample, concurrency=32))
-    (early_rss, early_files, early_threads), (late_rss, late_files, late_threads) = samples
-    grown = (late_rss - early_rss) / 2**20
-    print(f"engine soak growth {grown:.1f} MB")
-    assert grown < 50
-    assert (late_files, late_threads) == (early_files, early_threads)

@@ -79,13 +79,25 @@ def test_a_run_in_use_is_refused_with_its_owner(there: Path) -> None:
         assert list(RunDirectory.open(there).episodes()) == [EPISODE]  # reading needs no lock
 
 
+def test_a_run_in_which_nothing_was_begun_is_discarded_and_any_other_stays(tmp_path: Path) -> None:
+    for name, begun in (("empty", ""), ("event", "events.jsonl"), ("left", "scratch/crash.log")):
+        with RunDirectory.create(tmp_path, name, Manifest("7f3a", 0.0, {})) as directory:
+            (directory.path / "scratch").mkdir()
+            directory.journal().close()
+            if begun:
+                (directory.path / begun).write_text("{}\n")
+            directory.discard_unused()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["event", "left"]
+    assert (tmp_path / "left" / "manifest.json").exists()
+
+
 @pytest.mark.parametrize(("schema", "age"), [(0, "an older"), (2, "a newer")])
 def test_a_run_of_another_schema_is_named(there: Path, schema: int, age: str) -> None:
     path = there / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": schema}))
     assert refusal_of_resume(there) == (
         f"RUN/manifest.json: the run was written by {age} dreamgym-kit "
-        f"(run schema {schema}, this one reads 1)."
+        f"(run schema {schema}, this one reads 1); read it with that version, or begin a new run."
     )
 
 
@@ -119,7 +131,7 @@ def test_a_name_that_is_taken_is_refused(there: Path) -> None:
 
 def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    with pytest.raises(RunDirectoryError, match=r"runs: cannot be made \(File exists\)"):
+    with pytest.raises(RunDirectoryError, match="runs: is no folder, and runs are kept in one; name another"):
         RunDirectory.create(tmp_path / "runs", "a", MANIFEST)
 
 

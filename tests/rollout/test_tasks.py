@@ -41,7 +41,7 @@ def test_every_field_is_read(path: Path) -> None:
         "input": {"question": "?", "k": 3},
         "world": {"name": "desk", "seed": 7},
         "checker": "checks:paid",
-        "expect": {"refunds": 1},
+        "expect": {"calls": ["refund"], "forbid": ["delete_*"], "max": {"refund": 1}},
         "replies": ["yes", {"approve": True}],
         "split": "held_out",
         "meta": {"from": "ticket 7"},
@@ -53,7 +53,7 @@ def test_every_field_is_read(path: Path) -> None:
             input={"question": "?", "k": 3},
             world=World("desk", 7),
             checker="checks:paid",
-            expect={"refunds": 1},
+            expect={"calls": ["refund"], "forbid": ["delete_*"], "max": {"refund": 1}},
             replies=("yes", {"approve": True}),
             split=Split.HELD_OUT,
             meta={"from": "ticket 7"},
@@ -95,6 +95,11 @@ def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
         ('{"id": "b", "input": "x", "world": "a:9223372036854775808"}',
          "world: a seed is 0 to 2**63 - 1, got a very large number"),
         ('{"id": "b", "input": "x", "expect": []}', "expect: expected an object, got a list"),
+        ('{"id": "b", "input": "x", "expect": {"cals": []}}',
+         "expect.cals: no such field; did you mean 'calls'?"),
+        ('{"id": "b", "input": "x", "expect": {"calls": "a"}}', "expect.calls: expected a list, got 'a'"),
+        ('{"id": "b", "input": "x", "expect": {"max": {"a": -1}}}',
+         "expect.max.a: calls are 0 or more, got -1"),
         ('{"id": "b", "input": "x", "replies": "yes"}', "replies: expected a list, got 'yes'"),
         ('{"id": "b", "input": "x", "id": "c"}', "not JSON: key 'id' stands twice in one object"),
         ('{"id": "b", "input": "x", "meta": {"n": NaN}}', "not JSON: NaN is not JSON"),
@@ -105,7 +110,9 @@ def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
 )  # fmt: skip
 def test_a_wrong_line_is_named_with_its_field(path: Path, line: str, problem: str) -> None:
     path.write_text(GOOD + line + "\n")
-    assert refusal(path) == f"FILE:2: {problem}. Nothing was run."
+    end = "" if problem.endswith("?") else "."
+    form = " A task is one JSON object on a line of its own." if problem.startswith("not JSON") else ""
+    assert refusal(path) == f"FILE:2: {problem}{end} Nothing was run.{form}"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +134,7 @@ def test_the_nearest_known_name_is_suggested(path: Path, line: str, problem: str
 def test_all_problems_of_a_file_are_named_at_once(path: Path) -> None:
     path.write_text('{"id": 1, "inptu": "x"}\n' + GOOD + "{\n")
     assert refusal(path).splitlines() == [
-        "FILE: 4 problems; nothing was run.",
+        "FILE: 4 problems; nothing was run. A task is one JSON object on a line of its own.",
         "  FILE:1: inptu: no such field; did you mean 'input'?",
         "  FILE:1: id: expected text, got 1",
         "  FILE:1: input: missing",
@@ -138,7 +145,8 @@ def test_all_problems_of_a_file_are_named_at_once(path: Path) -> None:
 def test_twenty_problems_are_enough(path: Path) -> None:
     path.write_text("{\n" * 1000)
     lines = refusal(path).splitlines()
-    assert (lines[0], len(lines)) == ("FILE: the first 20 problems; nothing was run.", 21)
+    form = "A task is one JSON object on a line of its own."
+    assert (lines[0], len(lines)) == (f"FILE: the first 20 problems; nothing was run. {form}", 21)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +158,8 @@ def test_twenty_problems_are_enough(path: Path) -> None:
          "FILE:1: begins with a UTF-8 byte-order mark; save it as UTF-8 without one."),
         (GOOD.encode("utf-16"),
          "FILE:1: begins with a UTF-16 byte-order mark; save it as UTF-8 without one."),
-        (b'{"id": "\xe4", "input": "x"}', "FILE:1: not JSON: not UTF-8 at byte 8. Nothing was run."),
+        (b'{"id": "\xe4", "input": "x"}',
+         "FILE:1: not JSON: not UTF-8 at byte 8. Nothing was run. A task is one JSON object on a line of its own."),  # noqa: E501
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_task_file_is_named(path: Path, content: bytes, message: str) -> None:
@@ -208,13 +217,21 @@ objects = st.dictionaries(
     st.text(), st.one_of(st.none(), st.integers(), st.floats(allow_nan=False), st.text())
 )
 finite = objects.filter(lambda found: all(abs(v) < 1e300 for v in found.values() if isinstance(v, float)))
+expectations = st.fixed_dictionaries(
+    {},
+    optional={
+        "calls": st.lists(texts, max_size=3),
+        "forbid": st.lists(texts, max_size=3),
+        "max": st.dictionaries(texts, st.integers(0, 9), max_size=3),
+    },
+)
 tasks = st.builds(
     Task,
     id=texts,
     input=finite,
     world=st.builds(World, texts, st.integers(0, 2**63 - 1)),
     checker=st.one_of(st.none(), texts),
-    expect=finite,
+    expect=expectations,
     replies=st.lists(st.one_of(st.text(), finite), max_size=3).map(tuple),
     split=st.sampled_from(Split),
     meta=finite,

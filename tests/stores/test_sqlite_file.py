@@ -259,3 +259,40 @@ def test_a_query_for_one_call_uses_the_index(tmp_path: Path, monkeypatch: pytest
 
 def test_the_wait_for_locks_is_the_five_seconds_of_the_bar() -> None:
     assert LOCK_WAIT_S == sqlite.LOCK_WAIT_S == 5.0
+
+
+def hot_journal(page_size: int = 4096) -> bytes:
+    """What a process killed while it committed into an empty database leaves beside it.
+
+    By https://www.sqlite.org/fileformat2.html#the_rollback_journal: no page to put back, no pages before.
+    """
+    magic = bytes.fromhex("d9d505f920a163d7")
+    numbers = (0, 7, 0, 512, page_size)  # records, nonce, pages before, sector size, page size
+    return (magic + b"".join(number.to_bytes(4, "big") for number in numbers)).ljust(512, b"\0")
+
+
+def test_a_process_killed_as_it_made_the_buffer_leaves_a_place_for_one(tmp_path: Path) -> None:
+    path = tmp_path / "b.db"
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma journal_mode = delete")  # the log ahead is switched on only afterwards
+    (tmp_path / "b.db-journal").write_bytes(hot_journal())
+    store = SqliteStore(path)
+    assert store.put([seen(1)]) == 1
+    assert [row.step for row in store.scan()] == [1]
+    store.close()
+
+
+def test_a_buffer_with_a_write_to_take_back_is_not_read_as_it_lies(shared: Path) -> None:
+    SqliteStore(shared / "b.db").close()
+    (shared / "b.db-journal").write_bytes(hot_journal())
+    shared.chmod(0o555)
+
+    def read() -> str:
+        try:
+            SqliteStore("b.db", read_only=True)
+        except StoreError as error:
+            return str(error)
+        return "was read"
+
+    assert as_nobody(shared, read).startswith("b.db: cannot be ")

@@ -7,7 +7,7 @@ is mined from the tenant's own recordings when the first call of the run is aske
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
 from dreamgym_kit.dream.recorded import RecordedExperience
@@ -17,6 +17,7 @@ from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
 from dreamgym_kit.dream.state.history import recordings, step_of
 from dreamgym_kit.dream.state.observed import answer_of
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Renaming
 from dreamgym_kit.dream.state.worlds import start
@@ -37,14 +38,21 @@ class ChainedExperience:
         recorded: what repeats recordings.
         all_recordings: what tool models are mined from.
         threshold: 0..1, the calibrated support below which the dream does not answer.
+        stated: what a person declared or a model drafted of tools, by tool.
     """
 
     waits = False
 
     def __init__(
-        self, recorded: RecordedExperience, all_recordings: AllRecordings, *, threshold: float = 0.5
+        self,
+        recorded: RecordedExperience,
+        all_recordings: AllRecordings,
+        *,
+        threshold: float = 0.5,
+        stated: Mapping[str, StatedModel] | None = None,
     ) -> None:
         self._recorded, self._all, self._threshold = recorded, all_recordings, threshold
+        self._stated = stated
         self._knowledge: dict[str, Knowledge] = {}
         self._episodes: OrderedDict[tuple[str, str], _Followed] = OrderedDict()
         self._lock = threading.Lock()
@@ -70,7 +78,7 @@ class ChainedExperience:
 
     def _known(self, tenant: str) -> Knowledge:
         if tenant not in self._knowledge:
-            self._knowledge[tenant] = learn(recordings(self._all(tenant)))
+            self._knowledge[tenant] = learn(recordings(self._all(tenant)), stated=self._stated)
         return self._knowledge[tenant]
 
     def _follow(self, knowledge: Knowledge, situation: Situation) -> "_Followed":

@@ -7,6 +7,7 @@ no attempt at all. Whether an attempt may pass is decided in `egress`.
 
 import ipaddress
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -43,6 +44,7 @@ Reader: TypeAlias = Callable[[Sequence[Any]], Sequence[Attempt]]
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TERMINAL = frozenset({"/dev/null", "/dev/tty", "/dev/stdout", "/dev/stderr"})
+_BYTECODE = re.compile(r"\.pyc(\.\d+)?$")
 # C functions that act on the outside. Looking up any other one is how packages are wired.
 # fmt: off
 _ACTING = frozenset(
@@ -125,6 +127,10 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost" if address is None else ipaddress.ip_address(address).is_loopback
 
 
+def _log(_: Sequence[Any]) -> Sequence[Attempt]:
+    return [Attempt(Setting.PATHS, "/dev/log", "write to the system's log")]
+
+
 # Files --------------------------------------------------------------------------------------------
 
 
@@ -172,7 +178,7 @@ def _is_harmless(path: str) -> bool:
         return True
     # Importing a module writes its bytecode beside it: <folder>/__pycache__/name.cpython-311.pyc.1234
     parent, last = os.path.split(path)
-    return last == "__pycache__" or (os.path.basename(parent) == "__pycache__" and ".pyc" in last)  # noqa: PTH119
+    return last == "__pycache__" or (parent.endswith("/__pycache__") and bool(_BYTECODE.search(last)))
 
 
 def _open(args: Sequence[Any]) -> Sequence[Attempt]:
@@ -258,6 +264,10 @@ def _fork(_: Sequence[Any]) -> Sequence[Attempt]:
     return _run("fork", "a copy of this process (fork)")
 
 
+def _end_process(_: Sequence[Any]) -> Sequence[Attempt]:
+    return _run("exit", "end this process (os._exit)")
+
+
 def _kill(args: Sequence[Any]) -> Sequence[Attempt]:
     process, number = args
     if number == 0 or process == os.getpid() or _is_child(process):
@@ -318,6 +328,7 @@ READERS: dict[str, Reader] = {
     "socket.gethostbyname": _look_up_name,
     "socket.gethostbyaddr": _look_up,
     "socket.getnameinfo": _look_up,
+    "syslog.syslog": _log,
     "open": _open,
     "os.remove": _remove,
     "os.rmdir": _remove,
@@ -344,6 +355,7 @@ READERS: dict[str, Reader] = {
     "os.kill": _kill,
     "os.killpg": _kill,
     "dreamgym_kit.spawn": _run_program,
+    "dreamgym_kit.exit": _end_process,
     "ctypes.dlopen": _load_library,
     "ctypes.dlsym": _look_up_function,
 }

@@ -31,8 +31,12 @@ from typing import Any, NoReturn
 
 from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
+from dreamgym_kit.gate.begun import Begun, Owner
 
-__all__ = ["KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "disarm", "exempt", "refuse_uvloop", "trips"]
+__all__ = [
+    "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "begins", "disarm", "exempt", "forget", "owner",
+    "refuse_uvloop", "trips",
+]  # fmt: skip
 
 KNOWN_GAPS: dict[str, str] = {
     "open_connection": "A connection that was open before the dream began (a pooled HTTP client, a database "
@@ -46,10 +50,12 @@ KNOWN_GAPS: dict[str, str] = {
     "rust_client": "HTTP clients written in Rust connect without telling Python.",
     "uvloop": "A uvloop event loop connects and starts programs through libuv without telling Python; "
     "the kit's own loop refuses to be one.",
-    "sqlite_attach": "SQL can attach and write a second database file on an allowed SQLite connection.",
+    "sqlite_attach": "SQL can attach and write a second database file on an allowed SQLite connection, "
+    "also on one in memory.",
     "name_lookup": "socket.connect((name, port)) looks the name up before Python tells; "
     "the connection itself is refused.",
     "special_file": "os.mkfifo and os.mknod make special files without telling Python.",
+    "pidfd": "signal.pidfd_send_signal sends a signal to another process without telling Python.",
     "folder_descriptor": "os.open(name, flags, dir_fd=...) is judged as if `name` lay in the working "
     "directory, which matters only where that is allowed.",
 }
@@ -88,7 +94,10 @@ class _HostRule:
 class _Guard:
     """One armed allowance, with what its names resolved to and what it refused."""
 
-    def __init__(self, allowance: Allowance, on_trip: Callable[[Trip], None]) -> None:
+    def __init__(
+        self, allowance: Allowance, on_trip: Callable[[Trip], None], owner: Callable[[], Owner | None]
+    ) -> None:
+        self.owner = owner
         self.rules = [_host_rule(entry) for entry in sorted(allowance.hosts)]
         self.paths = [os.path.realpath(path) for path in allowance.paths]
         self.commands = allowance.commands
@@ -151,13 +160,16 @@ class _Guard:
 
 
 class _Doors:
-    """Two functions that audit events show only half of, replaced while the guard is armed.
+    """Functions that audit events show only half of or not at all, replaced while the guard is armed.
 
-    `_socket.getaddrinfo` is announced with the name but never with the addresses that it found, and
-    `_posixsubprocess.fork_exec`, by which multiprocessing starts its processes, is not announced at all.
+    `_socket.getaddrinfo` is announced with the name but never with the addresses that it found.
+    `_posixsubprocess.fork_exec`, by which multiprocessing starts its processes, is not announced, nor is
+    `os._exit`, by which a node would end the dry run with the code of a passed gate.
     """
 
     def __init__(self) -> None:
+        self.exit = os._exit
+        self.pid = 0
         self.getaddrinfo = _socket.getaddrinfo
         try:
             self._posix: dict[str, Any] = vars(importlib.import_module("_posixsubprocess"))
@@ -166,11 +178,14 @@ class _Doors:
         self.fork_exec = self._posix.get("fork_exec")
 
     def shut(self) -> None:
+        self.pid = os.getpid()
+        vars(os)["_exit"] = self._announced_exit
         vars(_socket)["getaddrinfo"] = self._remembered_getaddrinfo
         if self.fork_exec is not None:
             self._posix["fork_exec"] = self._announced_fork_exec
 
     def reopen(self) -> None:
+        vars(os)["_exit"] = self.exit
         vars(_socket)["getaddrinfo"] = self.getaddrinfo
         if self.fork_exec is not None:
             self._posix["fork_exec"] = self.fork_exec
@@ -181,6 +196,11 @@ class _Doors:
             _guard.learn(args[0] if args else kwargs.get("host"), found)
         return found
 
+    def _announced_exit(self, status: int) -> NoReturn:
+        if os.getpid() == self.pid:  # a forked child, where forks are allowed, ends in no other way
+            sys.audit("dreamgym_kit.exit", status)
+        self.exit(status)
+
     def _announced_fork_exec(self, argv: Any, programs: Any, *rest: Any) -> Any:
         assert self.fork_exec is not None
         sys.audit("dreamgym_kit.spawn", programs[0], argv)
@@ -189,34 +209,59 @@ class _Doors:
 
 _doors = _Doors()
 _guard: _Guard | None = None
+_ended: _Guard | None = None
+"""The last guard, once it is down: it still holds for what an episode left running."""
+_begun = Begun()
 _hooked = False
 _arming = threading.Lock()
 _exempted: ContextVar[bool] = ContextVar("dreamgym_kit_exempted", default=False)
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    guard = _guard
+    guard = _guard or _ended
     if guard is None:
         return
     read = READERS.get(event)
-    if read is None or _exempted.get():
+    if read is None or _exempted.get() or (guard is not _guard and not _outlived()):
         return
     for attempt in read(args):
         if not guard.permits(attempt):
             guard.refuse(event, attempt)
 
 
-def arm(allowance: Allowance, on_trip: Callable[[Trip], None]) -> None:
+def owner() -> Owner | None:
+    """The episode that the running code belongs to: by its context, else by the thread it runs in."""
+    guard = _guard or _ended
+    return (guard.owner() if guard is not None else None) or _begun.owner()
+
+
+def begins(thread: threading.Thread, owner: Owner | None) -> None:
+    """A thread is about to start: what it does will belong to the episode that starts it."""
+    _begun.note(thread, owner or _begun.owner())
+
+
+def _outlived() -> bool:
+    """Whether the running code is what an episode that has ended left behind."""
+    mine = owner()
+    return mine is not None and not mine.open
+
+
+def arm(
+    allowance: Allowance,
+    on_trip: Callable[[Trip], None],
+    owner: Callable[[], Owner | None] = lambda: None,
+) -> None:
     """Refuse, from now on and in every thread, whatever `allowance` does not name.
 
-    Each refusal calls `on_trip` in the thread that acted, before `GateRefused` is raised there: code
-    that swallows the exception has still been reported. `on_trip` must return at once.
+    `owner` says to which episode the running context belongs. Each refusal calls `on_trip` in the thread
+    that acted, before `GateRefused` is raised there: code that swallows the exception has still been
+    reported. `on_trip` must return at once.
 
     Raises:
         UserError: an entry of `allowance.hosts` is no host, or a guard is armed already.
     """
-    global _guard, _hooked
-    guard = _Guard(allowance, on_trip)
+    global _guard, _ended, _hooked
+    guard = _Guard(allowance, on_trip, owner)
     _ = platform.uname().processor  # asks `uname -p` once; model clients put it into their headers
     with _arming:
         if _guard is not None:
@@ -225,15 +270,26 @@ def arm(allowance: Allowance, on_trip: Callable[[Trip], None]) -> None:
             sys.addaudithook(_hook)
             _hooked = True
         _doors.shut()
-        _guard = guard
+        _guard, _ended = guard, None
 
 
 def disarm() -> None:
-    """Let everything pass again; harmless when nothing is armed."""
-    global _guard
+    """Let everything pass again but what an episode left running; harmless when nothing is armed.
+
+    A task or thread that outlives its episode stays refused until `forget`.
+    """
+    global _guard, _ended
     with _arming:
-        _guard = None
+        if _guard is not None:
+            _guard, _ended = None, _guard
         _doors.reopen()
+
+
+def forget() -> None:
+    """Let pass also what ended episodes left running: a person said that this process is awake."""
+    global _ended
+    with _arming:
+        _ended = None
 
 
 def armed() -> bool:

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import NoReturn
 
 from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.session import Session
 
@@ -54,6 +55,7 @@ def wake() -> None:
             raise GateRefused(f"{len(dreaming)} dream(s) are still running; close them before waking")
         PROCESS.armed = False
         PROCESS.strays.clear()
+    egress.forget()
 
 
 @contextmanager
@@ -109,7 +111,13 @@ def _by_key(key: str, session: Session | None, tool: str) -> Session:
 
 
 def stray(why: str) -> NoReturn:
-    """Refuse a call that belongs to no session, and keep that it happened."""
+    """Refuse a call that belongs to no session, and keep that it happened.
+
+    In a bare thread nobody hears of the refusal: it ends the episode that began the thread.
+    """
+    owner = egress.owner()
+    if isinstance(owner, Session) and owner.open:
+        owner.refuse(why)
     with PROCESS.lock:
         if len(PROCESS.strays) < 1000:
             PROCESS.strays.append(why)

@@ -117,11 +117,14 @@ def export_jsonl(store: TransitionStore, path: Path, *, overwrite: bool = False)
     The file appears whole under its name or not at all; a reader never meets half of it.
 
     Raises:
-        UserError: the file exists and `overwrite` is False, or it cannot be written.
+        UserError: the file exists and `overwrite` is False, it is a folder, device or pipe, or it cannot
+            be written.
         StoreError: the store cannot be read to its end.
     """
     beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
     try:
+        if path.exists() and not path.is_file():  # root may replace a device, and break it for everybody
+            raise UserError(f"{path}: is no plain file; nothing was exported: name a file")
         if not overwrite and path.exists():
             raise _exists(path)
         with beside.open("xb") as file:
@@ -199,5 +202,5 @@ def _give_name(beside: Path, path: Path, *, overwrite: bool) -> None:
 
 def _exists(path: Path) -> UserError:
     return UserError(
-        f"{path}: exists already, nothing was exported; name another file or allow to overwrite it"
+        f"{path}: exists already, nothing was exported; name another one, or allow it (--overwrite)"
     )

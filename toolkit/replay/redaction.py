@@ -43,16 +43,19 @@ class Pattern:
     holds: Callable[[str], bool] | None = None  # a further condition
 
 
-_KEYS = (
+KEY_FORMS = (
     r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",
     r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bhf_[A-Za-z0-9]{20,}",
     r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
     r"\bAIza[0-9A-Za-z_-]{30,}",
-    r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*",
+    r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*",
     r"(?i:\bbearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{12,})",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"://[^/\s:@]*:(?P<secret>[^/\s@]+)@",
+)
+_KEYS = (
+    *KEY_FORMS,
     r"""(?i:(?:api[_-]?key|secret|passw(?:or)?d|token)["']?\s*[=:]\s*["']?)(?P<secret>[^\s"',;&{}\[\]<>]{6,})""",
 )
 PRESETS: Mapping[str, tuple[Pattern, ...]] = {

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson
 from dreamgym_kit.ports import EpisodeRunner, EventSink
+from dreamgym_kit.replay.masking import masked_text
 from dreamgym_kit.rollout.heap import settled_heap
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.pace import Pace
@@ -315,7 +316,7 @@ def _undetermined(job: Job, reason: str, stop: str, began: float | None = None) 
         sibling=job.sibling,
         world=job.task.world,
         verdict=Verdict.UNDETERMINED,
-        reason=reason,
+        reason=masked_text(reason),
         stop=stop,
         attempt=job.attempt,
         started_at=began,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.rollout.fields import Fields, mapping, number, shown, text, whole
+from dreamgym_kit.replay.fields import Fields, mapping, number, shown, text, whole
 
 RUN_SCHEMA = 1
 MAX_DIFFERENCES = 10
@@ -53,7 +53,8 @@ def manifest_from_record(record: object) -> Manifest:
         age = "an older" if schema < RUN_SCHEMA else "a newer"
         raise NotJson(
             f"the run was written by {age} dreamgym-kit "
-            f"(run schema {shown(schema)}, this one reads {RUN_SCHEMA})"
+            f"(run schema {shown(schema)}, this one reads {RUN_SCHEMA}); "
+            "read it with that version, or begin a new run"
         )
     fields.refuse_unknown()
     return Manifest(

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.replay.records import transition_from_record, transition_to_record
-from dreamgym_kit.rollout.fields import (
+from dreamgym_kit.replay.fields import (
     Fields,
     anything,
     items,
@@ -23,6 +22,7 @@ from dreamgym_kit.rollout.fields import (
     texts,
     whole,
 )
+from dreamgym_kit.replay.records import transition_from_record, transition_to_record
 from dreamgym_kit.vocabulary import SCHEMA_VERSION, Episode, Finding, Transition, Verdict, World
 
 _WORLD = ("name", "seed")

@@ -134,6 +134,22 @@ class RunDirectory:
         """The report, None while the run has none."""
         return _read_object(self.path / REPORT)
 
+    def discard_unused(self) -> None:
+        """Remove a run in which nothing was begun, so that it does not stand as the latest one.
+
+        What holds anything stays: an event, an episode, a file that somebody left in a folder of it.
+        """
+        self._must_be_locked()
+        logs = (self.path / EVENTS, self.path / EPISODES)
+        if any(log.exists() and log.stat().st_size for log in logs):
+            return
+        with suppress(OSError):
+            for folder in [path for path in self.path.iterdir() if path.is_dir()]:
+                folder.rmdir()
+            for name in (EVENTS, EPISODES, MANIFEST, LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            self.path.rmdir()
+
     def close(self) -> None:
         """Give the lock back; calling it twice does no harm."""
         if self._lock is not None:
@@ -154,6 +170,8 @@ class RunDirectory:
 def _make(root: Path, path: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RunDirectoryError(f"{root}: is no folder, and runs are kept in one; name another.") from None
     except OSError as error:
         raise refused(root, "cannot be made", error) from error
     try:

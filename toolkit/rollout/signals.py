@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 
+from dreamgym_kit.gate.egress import exempt
 from dreamgym_kit.rollout.stop import StopSwitch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -53,7 +54,8 @@ def leave(code: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    os._exit(code)
+    with exempt():
+        os._exit(code)
 
 
 class _Watchdog:
@@ -87,4 +89,5 @@ class _Watchdog:
         os.close(reading)
         if woken:
             time.sleep(after_s)
-            os._exit(self._stop.exit_code or 1)
+            with exempt():
+                os._exit(self._stop.exit_code or 1)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from dreamgym_kit.canonical import digest
+from dreamgym_kit.canonical import canonical, digest
+from dreamgym_kit.dream.outcome import EXPECTATIONS
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.rollout.fields import (
+from dreamgym_kit.replay.fields import (
     REQUIRED,
     Fields,
     Required,
@@ -22,6 +23,7 @@ from dreamgym_kit.rollout.fields import (
     mapping,
     name_of,
     shown,
+    texts,
     whole,
 )
 from dreamgym_kit.vocabulary import Split, Task, World
@@ -33,6 +35,7 @@ MAX_TASKS_BYTES = 64 * 2**20  # of all lines that hold a task; their objects nee
 MAX_PROBLEMS = 20
 
 _NOTHING: Mapping[str, JsonValue] = {}
+_NO_TEXTS: tuple[str, ...] = ()
 _TASK = ("id", "input", "world", "checker", "expect", "replies", "split", "meta")
 _WORLD = ("name", "seed")
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -89,6 +92,44 @@ def task_to_record(task: Task) -> dict[str, JsonValue]:
     }
 
 
+def checked_tasks(tasks: object) -> list[Task]:
+    """Tasks that were made in Python, held to what a line of a file is held to.
+
+    Raises:
+        UserError: no task, no `Task`, two of one id, or the first wrong field of one.
+    """
+    if not isinstance(tasks, Sequence) or isinstance(tasks, (str, bytes)):
+        raise UserError(
+            f"tasks: expected a file or a list of Task, got {type(tasks).__name__}. Nothing was run."
+        )
+    if not tasks:
+        raise UserError("no tasks: there is nothing to run.")
+    seen: set[str] = set()
+    for place, task in enumerate(tasks):
+        if not isinstance(task, Task):
+            raise UserError(
+                f"tasks[{place}]: expected a Task, got {type(task).__name__}; write "
+                'Task("hello-1", {"messages": [{"role": "user", "content": "..."}]}). Nothing was run.'
+            )
+        source = f"tasks[{place}]"
+        if not isinstance(task.input, Mapping):
+            found = shown(task.input)
+            raise UserError(
+                f"{source}: input: expected an object (the graph's state), got {found}. Nothing was run."
+            )
+        try:
+            task_from_record(task_to_record(task), source=source)
+            canonical([dict(task.input), list(task.replies), dict(task.meta)])
+        except (NotJson, TypeError, ValueError) as error:
+            raise UserError(f"{source}: {error}; a task holds JSON values only. Nothing was run.") from None
+        if task.id in seen:
+            raise UserError(
+                f"{source}: id: {shown(task.id)} is the id of an earlier task too. Nothing was run."
+            )
+        seen.add(task.id)
+    return list(tasks)
+
+
 def tasks_digest(tasks: Sequence[Task]) -> str:
     """Name these tasks by their content; a run is resumed only with the tasks that it was begun with."""
     return digest([task_to_record(task) for task in tasks])
@@ -100,6 +141,12 @@ class _Problems:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found: list[str] = []
+        self._form = ""
+
+    def add_not_json(self, number: int, problem: str) -> None:
+        """A line that is no JSON: the form of the whole file may be another one, such as one large list."""
+        self._form = " A task is one JSON object on a line of its own."
+        self.add(number, f"not JSON: {problem}")
 
     def add(self, number: int, problem: str) -> None:
         self._found.append(f"{self._path}:{number}: {problem}")
@@ -109,11 +156,12 @@ class _Problems:
     def refuse(self) -> None:
         if len(self._found) == 1:
             end = "" if self._found[0].endswith("?") else "."
-            raise UserError(f"{self._found[0]}{end} Nothing was run.")
+            raise UserError(f"{self._found[0]}{end} Nothing was run.{self._form}")
         if self._found:
             first = "the first " if len(self._found) >= MAX_PROBLEMS else ""
             lines = "\n  ".join(self._found)
-            raise UserError(f"{self._path}: {first}{len(self._found)} problems; nothing was run.\n  {lines}")
+            count = f"{first}{len(self._found)} problems; nothing was run.{self._form}"
+            raise UserError(f"{self._path}: {count}\n  {lines}")
 
 
 def _lines(path: Path, problems: _Problems) -> Iterator[tuple[int, bytes]]:
@@ -159,7 +207,7 @@ def _task(line: bytes, number: int, problems: _Problems) -> Task | None:
         record = read_json(line.rstrip(), max_bytes=MAX_LINE)
     except NotJson as error:
         # a line is one line: the parser's own line number would send the reader to the wrong one
-        problems.add(number, f"not JSON: {str(error).replace(' at line 1 column', ' at column')}")
+        problems.add_not_json(number, str(error).replace(" at line 1 column", " at column"))
         return None
     return _read_task(record, lambda problem: problems.add(number, problem))
 
@@ -183,7 +231,7 @@ def _read_task(record: object, report: Callable[[str], None]) -> Task | None:
     identity, given = take("id", filled_text), take("input", _input)
     world = take("world", _world, World())
     checker = take("checker", _checker, None)
-    expect, meta = take("expect", mapping, _NOTHING), take("meta", mapping, _NOTHING)
+    expect, meta = take("expect", _expect, _NOTHING), take("meta", mapping, _NOTHING)
     replies, split = take("replies", items, None), take("split", name_of(Split), Split.TRAIN)
     for problem in wrong:
         report(problem)
@@ -223,6 +271,18 @@ def _seed(value: object, where: str) -> int:
     if not 0 <= seed < 2**63:
         raise NotJson(f"{where}: a seed is 0 to 2**63 - 1, got {shown(seed)}")
     return seed
+
+
+def _expect(value: object, where: str) -> Mapping[str, JsonValue]:
+    """Expectations; a misspelt one would hold whatever the agent does."""
+    fields = Fields(value, where, EXPECTATIONS)
+    fields.refuse_unknown()
+    for name in ("calls", "forbid"):
+        fields.take(name, texts, _NO_TEXTS)
+    for tool, most in fields.take("max", mapping, _NOTHING).items():
+        if whole(most, f"{where}.max.{tool}") < 0:
+            raise NotJson(f"{where}.max.{tool}: calls are 0 or more, got {shown(most)}")
+    return mapping(value, where)
 
 
 def _checker(value: object, where: str) -> str | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from dreamgym_kit.settings.tool_models import ToolModelSettings
 from dreamgym_kit.vocabulary import Effect
 
 SETTINGS_FILE = "dreamgym.toml"
@@ -56,6 +57,8 @@ class ToolSettings:
     """What a person said about a tool."""
 
     effect: Effect
+    guessed: bool = False  # `init` wrote the effect, and nobody has confirmed it yet
+    model: ToolModelSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.settings.model import FAULT_KINDS, Settings
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
+from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.vocabulary import Effect
 
 Where = Callable[..., str]
@@ -120,12 +121,17 @@ class _Reader:
     def value(self, kind: Any, value: Any, key: tuple[str, ...]) -> Any:
         if get_origin(kind) is UnionType:
             kind = next(option for option in get_args(kind) if option is not NoneType)
+        if kind is ToolModelSettings:
+            return read_model(value, key, self.where)
         if is_dataclass(kind) and isinstance(kind, type):
             return kind(**self.record(kind, value, key))
         if get_origin(kind) is tuple:
             return self._texts(value, key)
         if kind is Effect:
             return self._effect(value, key)
+        if kind is bool:
+            self._want(isinstance(value, bool), key, "true or false", value)
+            return value
         if kind in (int, float):
             return self._number(kind, value, key)
         if kind is str:
@@ -161,6 +167,8 @@ class _Reader:
         text: str = value
         if not text.strip():
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is empty; give it a value or leave it out.")
+        if "\0" in text:  # no path, host or name can hold one, and the system says so in a traceback
+            raise UserError(f"{self.where(*key)}: {_dotted(key)} holds a NUL character; take it out.")
         if key[0] in _REFERENCES:
             self._reference(text, key)
         if key == ("simulate", "abstain") and text not in _ABSTAIN:

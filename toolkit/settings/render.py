@@ -13,6 +13,7 @@ import tomlkit
 
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.read import keys_of, sections
+from dreamgym_kit.settings.tool_models import ToolModelSettings, as_data
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 _WIDTH = 96
@@ -79,7 +80,11 @@ _EFFECTS = """\
 #   read         looks, changes nothing
 #   write        changes something, can be undone
 #   destructive  cannot be undone: mail, payment, delete
+# What a tool answers, when it fails and what it changes can be said as well, in [tools.NAME.model] (see
+# docs/dream.md);
+# `dreamgym-kit buffer rules --toml` writes down what recordings show of it.
 """
+_GUESSED = "guessed = true  # nobody has confirmed it yet: delete this line once you have"
 _EXAMPLES = """\
 
 # Plain functions that act on the world without being tools:
@@ -148,10 +153,40 @@ def _tools(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
             lines.append(f"# {_comment(spec.description)}")
         lines.append(f"[tools.{_name(name)}]")
         if said is not None:
-            lines += [f"effect = {_value(said.effect)}", ""]
+            lines += [f"effect = {_value(said.effect)}", *([_GUESSED] if said.guessed else []), ""]
+            lines += render_model(name, said.model) if said.model is not None else []
         elif spec is not None:
-            lines += [f"effect = {_value(spec.effect)}{_reason(spec)}", ""]
+            guessed = [_GUESSED] if spec.source == "guessed" else []
+            lines += [f"effect = {_value(spec.effect)}{_reason(spec)}", *guessed, ""]
     return lines
+
+
+def render_model(name: str, model: ToolModelSettings) -> list[str]:
+    """The tables of one tool's model, as `[tools.NAME.model]` has them."""
+    data = as_data(model)
+    several = {key: data.pop(key) for key in ("fails", "changes") if data.get(key)}
+    table = f"tools.{_name(name)}.model"
+    lines = [f"[{table}]", *(f"{_name(key)} = {_inline(value)}" for key, value in data.items()), ""]
+    for key, entries in several.items():
+        for entry in entries:
+            lines += [
+                f"[[{table}.{key}]]",
+                *(f"{_name(one)} = {_inline(value)}" for one, value in entry.items()),
+            ]
+            lines.append("")
+    return lines
+
+
+def _inline(value: Any) -> str:
+    """A JSON value on one line; TOML has no null, so that is a hole."""
+    if value is None:
+        return '"{null}"'
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{_name(key)} = {_inline(item)}" for key, item in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_inline(item) for item in value)}]"
+    return _value(value)
 
 
 def _reason(spec: ToolSpec) -> str:

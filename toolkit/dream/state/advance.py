@@ -11,6 +11,7 @@ from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.history import OFF_RECORD, Step
 from dreamgym_kit.dream.state.models import LAST, ToolModels
 from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.stated_effects import said_to_keep, through_statements
 from dreamgym_kit.dream.state.values import MISSING, fields, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.plain import JsonValue
@@ -52,7 +53,7 @@ def advance(
     )
     minted = {**state.minted, step.tool: state.minted.get(step.tool, 0) + (not step.failed)}
     done = state.done if step.failed else state.done | {(step.tool, step.spelled)}
-    return replace(
+    after = replace(
         state,
         views=views,
         line=line,
@@ -62,6 +63,7 @@ def advance(
         minted=minted,
         forgotten=(*state.forgotten, *gone),
     )
+    return through_statements(models, state, after, step, names)
 
 
 def forget(models: ToolModels, state: State, tool: str) -> State:
@@ -70,7 +72,8 @@ def forget(models: ToolModels, state: State, tool: str) -> State:
     kept = {
         key: view
         for key, view in state.views.items()
-        if forms and all(key[0] in rules and rules[key[0]].keeps for rules in forms)
+        if said_to_keep(models, tool, key[0])
+        or (forms and all(key[0] in rules and rules[key[0]].keeps for rules in forms))
     }
     gone = tuple(view for key, view in state.views.items() if key not in kept)
     return replace(

@@ -1,12 +1,13 @@
 """From recordings to knowledge: mine, then hold worlds out to learn how far support can be believed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dreamgym_kit.dream.state.curve import Trials, curve
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
 from dreamgym_kit.dream.state.history import Recording
 from dreamgym_kit.dream.state.mining import Miner, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.support import Calibration, calibrate
 from dreamgym_kit.dream.state.worlds import start
 
@@ -16,16 +17,24 @@ _MOST_TRANSITIONS = 4_000  # that the held-out models are mined from: they are t
 _MOST_TRIED = 3_000  # calls of held-out worlds that are replayed
 
 
-def learn(episodes: Sequence[Recording], *, calibrated: bool = True) -> Knowledge:
-    """Mine tool models from recordings, pool their worlds, and calibrate the support."""
-    return Learner().learn(episodes, calibrated=calibrated)
+def learn(
+    episodes: Sequence[Recording],
+    *,
+    stated: Mapping[str, StatedModel] | None = None,
+    calibrated: bool = True,
+) -> Knowledge:
+    """Mine tool models from recordings, pool their worlds, and calibrate the support.
+
+    `stated` is what a person declared or a model drafted of tools; see `stated`.
+    """
+    return Learner(stated).learn(episodes, calibrated=calibrated)
 
 
 class Learner:
     """Learns, and learns again when there are more recordings: what did not change is not mined again."""
 
-    def __init__(self) -> None:
-        self._all, self._others = Miner(), Miner()
+    def __init__(self, stated: Mapping[str, StatedModel] | None = None) -> None:
+        self._all, self._others = Miner(stated), Miner(stated)
 
     def learn(self, episodes: Sequence[Recording], *, calibrated: bool = True) -> Knowledge:
         """What is known by these recordings; as if they were met for the first time."""

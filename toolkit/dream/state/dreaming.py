@@ -18,6 +18,8 @@ from dreamgym_kit.dream.state.history import Pool, Recording, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.stated import DECLARED
+from dreamgym_kit.dream.state.stated_answers import with_statements
 from dreamgym_kit.dream.state.support import Calibration, Trial
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
@@ -62,7 +64,8 @@ def consider(
     models = knowledge.models
     names = around(args, state, models.fresh_for(tool, state))
     asked = Asked(tool, args, spell(dict(args)), names, tool in models.writes, world)
-    told = [_told(knowledge, tool, one) for one in candidates(models, knowledge.pool, state, asked)]
+    found = with_statements(models, state, asked, candidates(models, knowledge.pool, state, asked))
+    told = [_told(knowledge, tool, one) for one in found]
     return sorted(told, key=lambda one: (-one.support, -one.raw)), names
 
 
@@ -108,6 +111,8 @@ def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
 
 
 def _told(knowledge: Knowledge, tool: str, one: Candidate) -> Told:
+    if one.basis == DECLARED:  # a person said so: nothing was learned of it
+        return Told(one.seen, one.provenance, one.support, one.support, one.basis, one.why)
     support = knowledge.calibration.support(tool, one.basis, one.support)
     if one.basis in _NEVER_RAISED or (one.basis == "view told" and one.support < _REALLY_TOLD):
         support = min(support, one.support)

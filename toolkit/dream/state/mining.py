@@ -21,9 +21,11 @@ from dreamgym_kit.dream.state.history import Pool, Recording, acting_failures
 from dreamgym_kit.dream.state.likeness import count_heard, usual_values
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.pseudo import hidden_fields, probes
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.trees import Case, grow
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.volatile import Renaming, fresh_fields
+from dreamgym_kit.dream.state.wrapping import Wrap, usual_wrap
 
 Part = TypeVar("Part")
 Made = TypeVar("Made")
@@ -34,9 +36,18 @@ _COMMON = 3  # worlds in which a text has to recur
 _PAIRS, _CASES, _ANSWERS = 40, 350, 60  # of one (write, form, read), of one tool, of one (tool, form)
 
 
-def mine(episodes: Sequence[Recording]) -> ToolModels:
-    """Mine the tool models of some recordings."""
-    return Miner().mine(episodes)
+def mine(episodes: Sequence[Recording], stated: Mapping[str, StatedModel] | None = None) -> ToolModels:
+    """Mine the tool models of some recordings, beside what somebody stated of tools."""
+    return Miner(stated).mine(episodes)
+
+
+def _spoken_of(said: Mapping[str, StatedModel]) -> set[str]:
+    return {*said, *(read for model in said.values() for _, read in model.said.reads())}
+
+
+def _wrap(episodes: Sequence[Recording], tool: str) -> Wrap:
+    steps = (step for episode in episodes for step in episode.steps)
+    return usual_wrap(step.seen for step in steps if step.tool == tool and not step.failed)
 
 
 def renamed(episode: Recording, models: ToolModels) -> Recording:
@@ -65,7 +76,8 @@ class _World:
 class Miner:
     """Mines recordings, and again when there are more of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, stated: Mapping[str, StatedModel] | None = None) -> None:
+        self._stated = stated or {}
         self._words: tuple[object, ...] = ()
         self._worlds: dict[str, _World] = {}
         self._made: dict[tuple[object, ...], tuple[Sequence[object], object]] = {}
@@ -74,7 +86,7 @@ class Miner:
     def mine(self, episodes: Sequence[Recording]) -> ToolModels:
         """The tool models of these recordings."""
         self.walked = 0
-        models, in_symbols, pool = _vocabulary(episodes)
+        models, in_symbols, pool = _vocabulary(episodes, self._stated)
         self._keep_worlds(models, in_symbols)
         worlds = list(self._worlds.values())
         found = self._first(worlds[:_FIRST], models, pool)
@@ -163,12 +175,18 @@ def _alike(left: Sequence[object], right: Sequence[object]) -> bool:
     )
 
 
-def _vocabulary(episodes: Sequence[Recording]) -> tuple[ToolModels, list[Recording], Pool]:
+def _vocabulary(
+    episodes: Sequence[Recording], said: Mapping[str, StatedModel]
+) -> tuple[ToolModels, list[Recording], Pool]:
     """What all passes speak in: symbols, forms, pseudo-reads, and what is simply counted."""
+    writes = {step.tool for episode in episodes for step in episode.steps if step.writes}
+    made_up = {tool: model.said.fresh for tool, model in said.items() if model.said.fresh}
     models = ToolModels(
-        writes=frozenset(step.tool for episode in episodes for step in episode.steps if step.writes),
+        writes=frozenset(writes | {tool for tool, model in said.items() if model.writes}),
         transitions=sum(len(episode.steps) for episode in episodes),
-        fresh=fresh_fields(episodes),
+        fresh={**fresh_fields(episodes), **made_up},
+        stated=said,
+        wraps={tool: _wrap(episodes, tool) for tool in _spoken_of(said)},
     )
     in_symbols = [renamed(episode, models) for episode in episodes]
     models.enumerated = enumerated_texts(in_symbols)

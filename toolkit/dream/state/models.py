@@ -16,11 +16,13 @@ from dreamgym_kit.dream.state.forms import Enumerated, form_of
 from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.likeness import Usuals
 from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import CONTESTED, Node
 from dreamgym_kit.dream.state.values import field_path, is_scalar, walk
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Fresh, symbol_of
+from dreamgym_kit.dream.state.wrapping import Wrap, is_raw
 from dreamgym_kit.plain import JsonValue
 
 _STRONG = 0.8  # share of examples that the weakest leaf explains
@@ -83,6 +85,8 @@ class ToolModels:
         rules: by (write, form) and read.
         trees: by tool.
         answers: by (tool, form).
+        stated: what a person declared or a model drafted, by tool.
+        wraps: of stated tools, what they put around their answers.
         everywhere: by (tool, spelled arguments), the answers in all worlds, as spelled.
         agreement: by tool, how often another world's answer to the same call is right.
         steady: by tool, how often a call that went well is answered alike after other writes to its world.
@@ -109,6 +113,8 @@ class ToolModels:
     absences: Absences = field(default_factory=dict)
     usual: Usuals = field(default_factory=dict)
     transitions: int = 0
+    stated: Mapping[str, StatedModel] = field(default_factory=dict)
+    wraps: Mapping[str, Wrap] = field(default_factory=dict)
 
     def keeps(self, write: str, read: str) -> float:
         """0..1, that a write of whatever form leaves a read alone: share of pairs, the general first."""
@@ -156,3 +162,7 @@ class ToolModels:
                 if (step.tool, name) in self.hidden and is_scalar(value):
                     told[f"{HIDDEN}{step.tool}.{name}"] = value
         return told
+
+    def wrapped(self, tool: str, seen: JsonValue) -> JsonValue:
+        """A stated answer in what the tool puts around its answers."""
+        return seen if is_raw(seen) or tool not in self.wraps else self.wraps[tool](seen)

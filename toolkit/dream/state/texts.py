@@ -89,3 +89,20 @@ def _is_word(text: str, place: int, part: str) -> bool:
         return True
     decimals = part[-1].isdigit() and after == "." and text[end + 1 : end + 2].isdigit()
     return not (after.isalnum() or decimals)
+
+
+def hole_text(name: str, form: str = "text") -> str:
+    """A hole for a name, written in one of the ways in which a value stands in a text."""
+    return f"{_OPEN}{name}|{form}{_CLOSE}"
+
+
+def parts_of(masked: str) -> list[str | tuple[str, str]]:
+    """A masked text in parts: literal texts, and (name, form) for holes."""
+    parts: list[str | tuple[str, str]] = []
+    for place, part in enumerate(_HOLE.split(masked)):
+        if place % 2:
+            name, form = part.rsplit("|", 1)
+            parts.append((name, form))
+        elif part:
+            parts.append(part)
+    return parts

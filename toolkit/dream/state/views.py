@@ -79,6 +79,18 @@ class View:
             like=self,
         )
 
+    def saying(self, observation: JsonValue) -> "View":
+        """The same view with another answer, which a rule made."""
+        return View(
+            self.tool,
+            self.spelled,
+            observation,
+            confidence=self.confidence,
+            source="rule",
+            step=self.step,
+            through=self.through,
+        )
+
     @cached_property
     def failed(self) -> bool:
         """Whether the read says that it did not work."""

@@ -1,7 +1,7 @@
 """The fields of one JSON object from a file, each read once and named by its path when it is wrong.
 
 Decides the words of such a message ("world.seed: expected a whole number, got 'seven'"); which fields
-there are and what they mean is said where they are read (tasks, records, manifest).
+there are and what they mean is said where they are read (records of the buffer, tasks, episodes, manifest).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -31,11 +31,12 @@ class Fields:
         value: what the reader gave; anything but an object is refused.
         where: path of the object, "" for the outermost.
         known: every name that it may have.
+        what: what the outermost object is, for the message that it is none.
     """
 
-    def __init__(self, value: object, where: str, known: Collection[str]) -> None:
+    def __init__(self, value: object, where: str, known: Collection[str], *, what: str = "this") -> None:
         if not isinstance(value, dict):
-            raise NotJson(f"{where or 'this'}: expected an object, got {shown(value)}")
+            raise NotJson(f"{where or what}: expected an object, got {shown(value)}")
         self._value = value
         self._where = where
         self._known = known

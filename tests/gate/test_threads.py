@@ -1,0 +1,165 @@
+"""What an episode left running touches nothing, during the run and after it."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from shapes.stage import dream
+from shapes.tools import add_tool
+
+from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
+from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.gate import egress
+from dreamgym_kit.gate.registry import PROCESS, entered, wake
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.settings.model import Settings
+
+pytestmark = pytest.mark.usefixtures("gate")
+
+
+class Left:
+    """Code that waits for the run to end, and then writes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.now = threading.Event()
+        self.refused: list[BaseException] = []
+
+    def act(self) -> None:
+        self.now.wait(20)
+        try:
+            self.file.write_text("real")
+        except BaseException as error:
+            self.refused.append(error)
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Iterator[Left]:
+    made = Left(tmp_path / "touched")
+    yield made
+    made.now.set()
+
+
+async def run_with(tmp_path: Path, act: Callable[[], None]) -> Session:
+    """One guarded run of one episode that does `act`."""
+    session = dream()
+    with dreaming_process(Settings(), tmp_path / "scratch"), entered(session):
+        act()
+    return session
+
+
+@pytest.mark.parametrize("kind", ["thread", "thread of a thread", "timer", "pool", "context"])
+def test_what_outlives_its_episode_is_refused_after_the_run(kind: str, left: Left, tmp_path: Path) -> None:
+    begun: list[threading.Thread] = []
+
+    def start(make: Callable[[], threading.Thread]) -> None:
+        begun.append(make())
+        begun[-1].start()
+
+    def act() -> None:
+        if kind == "thread":
+            start(lambda: threading.Thread(target=left.act))
+        elif kind == "thread of a thread":
+            start(lambda: threading.Thread(target=start, args=(lambda: threading.Thread(target=left.act),)))
+            begun[0].join(20)
+        elif kind == "timer":
+            start(lambda: threading.Timer(0, left.act))
+        elif kind == "pool":
+            ThreadPoolExecutor(1).submit(left.act)
+        else:
+            context = contextvars.copy_context()
+            begun.append(threading.Thread(target=context.run, args=(left.act,)))
+
+    asyncio.run(run_with(tmp_path, act))
+    if kind == "context":
+        begun[-1].start()
+    left.now.set()
+    for thread in begun:
+        thread.join(20)
+    while not left.refused and not left.file.exists():
+        left.now.wait(0.01)
+    assert [type(error) for error in left.refused] == [GateRefused]
+    assert not left.file.exists()
+    assert any("touched" in stray for stray in PROCESS.strays)
+
+
+def test_other_code_is_free_again_after_the_run(tmp_path: Path) -> None:
+    asyncio.run(run_with(tmp_path, lambda: None))
+    thread = threading.Thread(target=(tmp_path / "mine").write_text, args=("real",))
+    thread.start()
+    thread.join(20)
+    assert (tmp_path / "mine").read_text() == "real"
+
+
+def test_waking_frees_what_was_left_too(left: Left, tmp_path: Path) -> None:
+    threads: list[threading.Thread] = []
+
+    def act() -> None:
+        threads.append(threading.Thread(target=left.act))
+        threads[0].start()
+
+    asyncio.run(run_with(tmp_path, act))
+    wake()
+    left.now.set()
+    threads[0].join(20)
+    assert left.file.read_text() == "real"
+
+
+async def test_a_thread_that_trips_ends_the_episode_that_began_it_and_no_other(tmp_path: Path) -> None:
+    first, second = dream(), dream()
+
+    def trip() -> None:
+        with pytest.raises(GateRefused):
+            (tmp_path / "touched").write_text("real")
+
+    def episode(session: Session, begins: bool) -> None:
+        with entered(session):
+            if begins:
+                thread = threading.Thread(target=trip)
+                thread.start()
+                thread.join(20)
+            else:
+                barrier.wait(20)
+
+    barrier = threading.Event()
+    with dreaming_process(Settings(), tmp_path / "scratch"):
+        beside = asyncio.create_task(asyncio.to_thread(episode, second, False))
+        await asyncio.to_thread(episode, first, True)
+        barrier.set()
+        await beside
+        assert len(egress.trips()) == 1
+    assert (len(first.violations), second.violations) == (1, [])
+
+
+def test_a_tool_refused_in_a_bare_thread_ends_the_episode_that_began_the_thread() -> None:
+    session, said = dream(), []
+
+    def call() -> None:
+        try:
+            add_tool().invoke({"a": 1, "b": 2})
+        except GateRefused as error:
+            said.append(str(error))
+
+    with entered(session):
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join(20)
+        with pytest.raises(GateRefused, match="after a refusal"):
+            add_tool().invoke({"a": 1, "b": 2})
+    assert session.violations == said
+    assert len(said) == 1
+
+
+async def test_a_late_trip_of_an_ended_episode_is_told_with_the_run(tmp_path: Path) -> None:
+    first, second = dream(), dream()
+    with dreaming_process(Settings(), tmp_path / "scratch"):
+        with entered(first):
+            late = contextvars.copy_context()
+        with entered(second), pytest.raises(GateRefused):
+            late.run((tmp_path / "touched").write_text, "real")
+        assert (first.violations, second.violations) == ([], [])
+        assert len(PROCESS.strays) == 1

@@ -1,0 +1,98 @@
+"""An agent that can run synchronously only is run so; all others asynchronously."""
+
+import time
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit import Episode, Task
+from dreamgym_kit.adapters.langgraph.driving import only_sync
+from dreamgym_kit.adapters.langgraph.loading import load_object
+from dreamgym_kit.adapters.langgraph.runs import RunResult
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.model import Settings
+
+TASK = Task("t1", {"messages": [{"role": "user", "content": "cancel o1 please"}]})
+MIDDLEWARE = """
+from langchain.agents.middleware import AgentMiddleware, before_model, wrap_model_call, wrap_tool_call
+from langchain_core.tools import tool as as_tool
+from langgraph.graph import START, MessagesState, StateGraph
+import threading, time
+
+@wrap_tool_call
+def only_sync_tools(request, handler):
+    return handler(request)
+
+@wrap_model_call
+def only_sync_models(request, handler):
+    return handler(request)
+
+@before_model
+def before(state, runtime):
+    return None
+
+class Both(AgentMiddleware):
+    def wrap_tool_call(self, request, handler): return handler(request)
+    async def awrap_tool_call(self, request, handler): return await handler(request)
+
+@as_tool("cancel_order")
+def cancel_now(order_id: str) -> str:
+    "Cancel an order."
+    touch("cancel_order")
+    return "ok"
+
+TOOLS = [get_order, cancel_now]
+def agent(*middleware):
+    return create_agent(ScriptedModelDouble(turns=TURNS), TOOLS, middleware=list(middleware))
+"""
+GRAPHS = {
+    "agent(only_sync_tools)": True,
+    "agent(only_sync_models)": True,
+    "agent(Both(), only_sync_tools)": True,
+    "StateGraph(MessagesState).add_node('a', agent(only_sync_tools)).add_edge(START, 'a').compile()": True,
+    "agent()": False,
+    "agent(Both(), before)": False,
+}
+
+
+def only(result: RunResult) -> Episode:
+    (one,) = RunDirectory.open(result.directory).episodes()
+    return one
+
+
+@pytest.mark.parametrize("made", GRAPHS)
+def test_each_runs_the_way_it_can(project: Any, made: str) -> None:
+    spec = project.write(f"{MIDDLEWARE}\ngraph = {made}\n")
+    assert only_sync(load_object(spec, folder=project.folder)) is GRAPHS[made]  # type: ignore[arg-type]
+    store = MemoryStore()
+    real = only(dreamgym_kit.record(spec, [TASK], store=store))
+    assert project.touched() == ["get_order", "cancel_order", "get_order"]
+    dreamt = only(dreamgym_kit.simulate(spec, [TASK], store=store))
+    assert project.touched() == ["get_order", "cancel_order", "get_order"]
+    assert (real.stop, dreamt.stop, dreamt.violations) == ("finished", "finished", ())
+    assert dreamt.messages == real.messages
+
+
+def test_an_abstention_in_a_thread_ends_the_episode(project: Any) -> None:
+    spec = project.write(f"{MIDDLEWARE}\ngraph = agent(only_sync_tools)\n")
+    one = only(dreamgym_kit.simulate(spec, [TASK], store=MemoryStore()))
+    assert (one.stop, project.touched()) == ("abstained", [])
+
+
+def test_a_time_limit_holds_in_a_thread_and_what_runs_on_is_refused(project: Any) -> None:
+    spec = project.write(
+        f"""{MIDDLEWARE}
+@wrap_tool_call
+def slow(request, handler):
+    time.sleep(1.5)
+    return handler(request)
+
+graph = agent(slow)
+"""
+    )
+    settings = Settings().with_overrides({"limits.seconds": 0.5})
+    one = only(dreamgym_kit.simulate(spec, [TASK], store=MemoryStore(), settings=settings))
+    time.sleep(1.5)
+    assert (one.stop, one.transitions, project.touched()) == ("limit", (), [])

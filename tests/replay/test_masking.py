@@ -1,0 +1,74 @@
+"""Keys and passwords are taken out of what is written down, and nothing else is."""
+
+import time
+
+import pytest
+
+from dreamgym_kit.replay.masking import MASK, masked, masked_answer, masked_arguments, masked_text
+from dreamgym_kit.vocabulary import Answer
+
+KEY = "sk-planted-abcdefghijklmnop"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"401 for {KEY}, try again", f"401 for {MASK}, try again"),
+        ("Authorization: Bearer abc.def-ghi_123", f"Authorization: Bearer {MASK}"),
+        ("postgres://app:hunter2@db/shop?x=1", f"postgres://app:{MASK}@db/shop?x=1"),
+        ("AKIAIOSFODNN7EXAMPLE ghp_abcdefghijklmnopqrstuvwxyz", f"{MASK} {MASK}"),
+        ("eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl", MASK),
+        ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----", MASK),
+    ],
+)
+def test_a_key_of_a_known_form_is_masked(text: str, left: str) -> None:
+    assert masked_text(text) == left
+    assert masked_text(left) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "order A-1001 was shipped with tracking 1Z999AA10123456784",
+        "see https://shop.example/orders/1?page=2 or mail ada@example.com",
+        "a token is a word, the password was reset, the task-list-of-the-day is long",
+        "3f2504e0-4f89-11d3-9a0c-0305e82c3301",
+    ],
+)
+def test_what_a_task_needs_is_left(text: str) -> None:
+    assert masked(text) is text
+
+
+def test_what_stands_under_the_name_of_a_secret_is_masked_at_any_depth() -> None:
+    given = {
+        "user": "ada",
+        "login": [{"password": "hunter2", "api_key": "x", "page_token": "p2"}],
+        "secret": 7,
+    }
+    left = {"user": "ada", "login": [{"password": MASK, "api_key": MASK, "page_token": "p2"}], "secret": 7}
+    assert masked_arguments(given) == left
+
+
+def test_the_value_of_a_secret_variable_is_masked_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "no-known-form-1234")
+    monkeypatch.setenv("TINY_TOKEN", "order")
+    answer = masked_answer(
+        Answer(content={"seen": ["no-known-form-1234", "order"]}, error="no-known-form-1234!")
+    )
+    assert (answer.content, answer.error) == ({"seen": [MASK, "order"]}, f"{MASK}!")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-eyJaaaaa" * 110_000,
+        "://a:b" * 160_000,
+        "eyJ" + "aaaaaa." * 140_000,
+        "-----BEGIN " * 90_000 + "PRIVATE KEY",
+    ],
+    ids=["tokens", "urls", "dots", "headers"],
+)
+def test_no_text_of_a_tool_holds_the_run_up(text: str) -> None:
+    started = time.process_time()
+    masked_text(text)
+    assert time.process_time() - started < 3
