@@ -95,11 +95,13 @@ def _open(run: Path | None, last: bool, runs: Path | None, settings_file: Path |
 
 
 def _summary(directory: "RunDirectory") -> "Summary":
+    from dreamgym_kit.report.jsonform import curve_from_json
     from dreamgym_kit.report.summary import summarise
     from dreamgym_kit.rollout.manifest import manifest_to_record
 
     episodes = directory.episodes()
-    summary = summarise(episodes, manifest_to_record(directory.manifest))
+    curve = curve_from_json(directory.read_report() or {})  # it was measured when the run was made
+    summary = summarise(episodes, manifest_to_record(directory.manifest), curve)
     if episodes.torn is not None:
         tell(f"warning: {directory.path}: {episodes.torn}")
     return summary

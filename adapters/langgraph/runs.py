@@ -27,6 +27,7 @@ from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compi
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import load_named, open_graph
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
+from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
 from dreamgym_kit.dream.state.stated import stated_models
@@ -36,6 +37,7 @@ from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
 from dreamgym_kit.replay.masking import Masker, process_masker
+from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
@@ -117,7 +119,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
         tally.charge("calibration", spend)
         support = learn_support(trials)
-        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, support, masker)
+        first = _experience(request) if dreams else None
+        answers = with_model(first, chat, settings, request.store, support) if dreams else None
+        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, answers, masker)
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -138,7 +142,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        summary = _finish(directory, request, totals, tally, support, masker)
+        summary = _finish(directory, request, totals, tally, _curve(first, settings), support, masker)
         heard.emit("run_finished", directory=str(directory.path))
         return RunResult(
             directory=directory.path,
@@ -262,7 +266,7 @@ def _runner(
     directory: RunDirectory,
     budget: RunBudget,
     chat: ChatEndpoint | None,
-    support: ReasonedSupport,
+    answers: ExperienceModel | None,
     masker: Masker,
 ) -> LangGraphRunner:
     settings = request.settings
@@ -274,9 +278,7 @@ def _runner(
         settings=settings,
         budget=budget,
         events=events,
-        experience=None
-        if recording
-        else with_model(_experience(request), chat, settings, request.store, support),
+        experience=answers,
         chat=chat,
         second=ModelJudge(chat) if chat is not None and settings.endpoint.judge else None,
         masker=masker,
@@ -384,11 +386,19 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
     ]
 
 
+def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint]:
+    """What each threshold gave on held-out recordings; nothing where nothing was mined in this run."""
+    if not isinstance(first, ChainedExperience):
+        return []
+    return [TrustPoint(one.threshold, one.answered, one.exact) for one in first.curve(settings.tenant)]
+
+
 def _finish(
     directory: RunDirectory,
     request: RunRequest,
     totals: RunTotals,
     tally: Tally,
+    curve: Sequence[TrustPoint],
     support: ReasonedSupport,
     masker: Masker,
 ) -> Summary:
@@ -403,7 +413,7 @@ def _finish(
     }
     if support.rows:
         manifest["reasoned_support"] = support.table()
-    summary = tally.summary(masker.plain(manifest))
+    summary = tally.summary(masker.plain(manifest), curve)
     with egress.exempt():
         directory.write_report(summary.to_json())
     return summary

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from dreamgym_kit.dream.following import AllRecordings, Followed, Following, world_of
 from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.dreaming import Told, consider
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.stated import StatedModel
@@ -54,6 +55,9 @@ class ChainedExperience:
                 return _abstained(told, self._threshold, exact)
             return _answered(call, situation, told[0], followed)
 
+    def curve(self, tenant: str) -> tuple[CurvePoint, ...]:
+        """What each threshold gave on held-out recordings; empty where nothing was mined, or too little."""
+        return self.following.curve(tenant)
 
 def _answered(call: Call, situation: Situation, told: Told, followed: Followed) -> Answer:
     seed = f"{situation.world} {situation.after} {call.key}"

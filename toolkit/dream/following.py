@@ -13,6 +13,7 @@ from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
 from dreamgym_kit.dream.state.advance import TOLD, forget
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.claims import Claim, Known, claimed, claims_of, known_after
+from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
 from dreamgym_kit.dream.state.history import Step, recordings, step_of
 from dreamgym_kit.dream.state.stated import StatedModel
@@ -56,6 +57,11 @@ class Following:
         if tenant not in self._knowledge:
             self._knowledge[tenant] = learn(recordings(self._all(tenant)), stated=self._stated)
         return self._knowledge[tenant]
+
+    def curve(self, tenant: str) -> tuple[CurvePoint, ...]:
+        """What each threshold gave on held-out recordings; empty where nothing was mined, or too little."""
+        knowledge = self._knowledge.get(tenant)
+        return knowledge.curve if knowledge is not None else ()
 
     def follow(self, situation: Situation) -> "Followed":
         """The state after the episode's history, from where it was followed to last time."""

@@ -82,6 +82,21 @@ class EpisodeLine:
 
 
 @dataclass(frozen=True, slots=True)
+class TrustPoint:
+    """What mined answers of this much support were worth on held-out recordings.
+
+    Attributes:
+        threshold: 0..1, support.
+        answered: 0..1, share of held-out calls that had as much.
+        exact: 0..1, share of those that were exact; None where there were none.
+    """
+
+    threshold: float
+    answered: float
+    exact: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """A run in numbers. `to_json` is the stable form."""
 
@@ -97,6 +112,7 @@ class Summary:
     cost_usd: float  # of the agent and of the dream
     elapsed_s: float  # from the first start to the last end
     dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
+    curve: tuple[TrustPoint, ...] = ()  # by threshold; empty where nothing was mined
 
     @property
     def recorded(self) -> bool:

@@ -16,6 +16,7 @@ from dreamgym_kit.report.figures import (
     FindingGroup,
     Summary,
     ToolUse,
+    TrustPoint,
     natural,
 )
 from dreamgym_kit.vocabulary import Effect, Episode, Finding, Provenance, Spend, Transition
@@ -23,17 +24,20 @@ from dreamgym_kit.vocabulary import Effect, Episode, Finding, Provenance, Spend,
 __all__ = ["Summary", "Tally", "summarise"]
 
 
-def summarise(episodes: Iterable[Episode], manifest: Mapping[str, JsonValue]) -> Summary:
+def summarise(
+    episodes: Iterable[Episode], manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()
+) -> Summary:
     """Count a run in one pass; holds one episode at a time.
 
     Args:
         episodes: each once, in any order.
         manifest: what the run was: `mode` ("dream" or "record") is read here, the rest is passed on.
+        curve: what mined answers were worth on held-out recordings, by threshold.
     """
     tally = Tally()
     for episode in episodes:
         tally.add(episode)
-    return tally.summary(manifest)
+    return tally.summary(manifest, curve)
 
 
 @dataclass(slots=True)
@@ -122,8 +126,8 @@ class Tally:
         for number in wrong:
             self.tools[by_step[number].call.tool].wrong += 1
 
-    def summary(self, manifest: Mapping[str, JsonValue]) -> Summary:
-        """Say what was counted; `manifest` as for `summarise`."""
+    def summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()) -> Summary:
+        """Say what was counted; `manifest` and `curve` as for `summarise`."""
         return Summary(
             manifest=dict(manifest),
             episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.sibling, line.id))),
@@ -137,6 +141,7 @@ class Tally:
             cost_usd=fsum(self.costs),
             elapsed_s=max(0.0, self.last - (self.first or 0.0)),
             dream_spend={part: _total(spends) for part, spends in sorted(self.spends.items())},
+            curve=tuple(curve),
         )
 
     def _tools(self) -> tuple[ToolUse, ...]:

@@ -20,6 +20,7 @@ _LABEL = 14  # columns before a value
 _BAND = WIDTH - 4  # tasks on one line of the matrix
 _BANDS = 5
 _STEP = 10  # columns before a command to paste
+_SHOWN = (0.3, 0.5, 0.7, 0.9)  # thresholds of the curve; all of them are in the JSON form
 _TOOLS_NAMED = 5
 _TOLD = ("abstained", "judges_agree", "judges_disagree")  # counts that a line of their own tells
 _LEGEND = "! anomaly x failure - undetermined . success"
@@ -67,6 +68,7 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     lines += _row("did" if summary.recorded else "would have", _changes(summary))
     if not summary.recorded:
         lines += _row("trust", _trust(summary))
+        lines += _row("held out", _held_out(summary)) if summary.curve else []
         lines += _reasoned(summary)
     lines += _real(summary, paint)
     counts = [f"{count} {_words(what)}" for what, count in summary.counts.items() if what not in _TOLD]
@@ -123,6 +125,16 @@ def _trust(summary: Summary) -> str:
     if weakest is not None:
         told += f"; weakest: {one_line(weakest.name)} ({weakest.grounded} of {weakest.dreamt})"
     return told
+
+
+def _held_out(summary: Summary) -> str:
+    """What mined answers were worth on recordings that nothing was mined from, by the support asked for."""
+    told = [
+        f"{_percent(point.answered)} % of calls {_percent(point.exact)} % exact at {point.threshold:g}"
+        for point in summary.curve
+        if point.exact is not None and point.threshold in _SHOWN
+    ]
+    return "mined answers by support: " + ", ".join(told)
 
 
 def _reasoned(summary: Summary) -> list[str]:

@@ -43,9 +43,10 @@ def advance(
     if not models.advances(step):
         views.update({(name, "{}"): view for name, view in pseudo.items()})
         return replace(state, views=views, line=line)
-    views = _through_rules(models, state, step, names)
+    # what the write has told of hidden things was so before it: it goes through the rules like all else
+    before = {**state.views, **{(name, "{}"): view for name, view in pseudo.items()}}
+    views = _through_rules(models, before, step, names, state.writes)
     gone = tuple(view for key, view in state.views.items() if key not in views)
-    views.update({(name, "{}"): view for name, view in pseudo.items()})
     last = {"args": dict(step.args), "answer": step.seen}
     views[LAST + step.tool, "{}"] = View(
         LAST + step.tool, "{}", last, confidence=confidence, source="told", step=state.writes
@@ -93,17 +94,19 @@ def with_keys(names: Names, args: Mapping[str, JsonValue]) -> Names:
     return names.with_more({f"key.{name}": value for name, value in args.items()}) if args else names
 
 
-def _through_rules(models: ToolModels, state: State, step: Step, names: Names) -> dict[ViewKey, View]:
+def _through_rules(
+    models: ToolModels, before: Mapping[ViewKey, View], step: Step, names: Names, writes: int
+) -> dict[ViewKey, View]:
     rules = models.rules.get((step.tool, models.form(step)), {})
     after = names_after(names, step.seen)
     views: dict[ViewKey, View] = {}
-    for key, view in state.views.items():
+    for key, view in before.items():
         kept = view if key[0].startswith(LAST) else _after(models, step.tool, rules.get(key[0]), view, after)
         if kept is not None:
             views[key] = kept
     for read, rule in rules.items():
         if rule.program is None and rule.right >= 2:
-            told = _whole(models, step.tool, read, rule, after, state.writes)
+            told = _whole(models, step.tool, read, rule, after, writes)
             if told is not None:
                 views.setdefault((told.tool, told.spelled), told)
     return views

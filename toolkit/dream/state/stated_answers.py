@@ -7,7 +7,7 @@ not sure.
 
 from collections.abc import Iterable, Sequence
 
-from dreamgym_kit.dream.state.candidates import Asked, Candidate
+from dreamgym_kit.dream.state.candidates import PRESUMED, Asked, Candidate
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.stated import DECLARED, Outcome, StatedModel
@@ -43,7 +43,7 @@ def _declared(
     recorded = [one for one in known if not _is_mined(one)]
     if not outcome.failure:
         by_rule = [one for one in known if one not in recorded and one.provenance is Provenance.COMPOSED]
-        failures = [one for one in by_rule if failed(one.seen)]
+        failures = [one for one in by_rule if failed(one.seen) and one.basis != PRESUMED]
         if failures and not said.said.fails_only:
             return known  # a failure that was not said, but recorded
         if outcome.seen is MISSING:  # that it succeeds is said, but not with what

@@ -38,6 +38,11 @@ def has_holes(masked: str) -> bool:
     return _OPEN in masked and _HOLE.fullmatch(masked) is None
 
 
+def holes(masked: str) -> list[str]:
+    """The names in a masked text."""
+    return [hole.rsplit("|", 1)[0] for hole in _HOLE.findall(masked)]
+
+
 def fill(masked: str, names: Names) -> str | None:
     """The text for these values; None when one is not known."""
     missing = False

@@ -67,9 +67,9 @@ def explain(models: ToolModels, tool: str) -> Iterator[str]:
     for line in rule_lines(models):
         if line.tool == tool and line.kind != "answers":
             yield f"{line.kind} {line.says} ({line.right} right, {line.wrong} wrong)"
-    for (name, argument), breadth in models.absences.items():
+    for (name, argument), (source, least) in models.absences.items():
         if name == tool:
-            yield f"a {argument} that occurs nowhere is absent, in worlds of which {breadth} reads are known"
+            yield f"a {argument} that occurs nowhere is absent, where {least} answers of {source} are known"
     for path in models.fresh.get(tool, ()):
         yield f"makes up {path}"
 
