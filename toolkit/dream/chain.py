@@ -59,6 +59,7 @@ class ChainedExperience:
         """What each threshold gave on held-out recordings; empty where nothing was mined, or too little."""
         return self.following.curve(tenant)
 
+
 def _answered(call: Call, situation: Situation, told: Told, followed: Followed) -> Answer:
     seed = f"{situation.world} {situation.after} {call.key}"
     like = Answer(provenance=told.provenance, support=round(told.support, 4), why=told.why)
