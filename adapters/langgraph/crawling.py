@@ -25,8 +25,9 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled, own_tools
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
+from dreamgym_kit.adapters.langgraph.naming import real_worlds
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
-from dreamgym_kit.adapters.langgraph.runs import keeper, real_worlds
+from dreamgym_kit.adapters.langgraph.runs import keeper
 from dreamgym_kit.dream.frontier import Frontier, words_of
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.dream.state.observed import failed, observation

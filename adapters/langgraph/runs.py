@@ -8,7 +8,7 @@ be simulated is refused by name while nothing has run.
 import importlib.metadata
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -25,17 +25,23 @@ from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
-from dreamgym_kit.adapters.langgraph.loading import load_named, open_graph
+from dreamgym_kit.adapters.langgraph.loading import open_graph
+from dreamgym_kit.adapters.langgraph.naming import (
+    check_expectations,
+    check_inputs,
+    checkers_of,
+    real_worlds,
+)
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
 from dreamgym_kit.dream.state.stated import stated_models
-from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
+from dreamgym_kit.errors import ShapeRefused, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
-from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
+from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.summary import Summary, Tally
@@ -104,8 +110,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         warnings = stack.enter_context(_process(request, directory))
         graph = await stack.enter_async_context(open_graph(request.graph, folder=settings.folder))
         facts = _ready(graph, request)
-        _check_expectations(tasks, facts)
-        _check_inputs(tasks, graph)
+        check_expectations(tasks, facts)
+        check_inputs(tasks, graph)
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
@@ -283,7 +289,7 @@ def _runner(
         second=ModelJudge(chat) if chat is not None and settings.endpoint.judge else None,
         masker=masker,
         worlds=real_worlds(settings, {task.world.name for task in tasks}),
-        checkers=_checkers(settings, tasks),
+        checkers=checkers_of(settings, tasks),
         keep=keeper(request.store) if recording else None,
         prefix=f"{label}:" if recording else "",
         in_thread=only_sync(graph),
@@ -313,63 +319,6 @@ def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None
         store.put([entry])
 
     return keep
-
-
-def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWorld]:
-    """The worlds of these names that settings describe; others are left as they are."""
-    worlds: dict[str, RealWorld] = {}
-    for name in set(names) & set(settings.worlds):
-        where = settings.where("worlds", name, "ref")
-        kind: Any = load_named(settings.worlds[name], kind="world", where=where, folder=settings.folder)
-        worlds[name] = kind() if isinstance(kind, type) else kind
-    return worlds
-
-
-def _checkers(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
-    """Every checker that a task names, loaded before anything runs."""
-    found: dict[str, Checker] = {}
-    for task in tasks:
-        if not task.checker or task.checker in found:
-            continue
-        name = task.checker
-        reference = settings.checkers.get(name, name)
-        if ":" not in reference:
-            raise UnknownName(
-                "checker",
-                name,
-                known=sorted(settings.checkers),
-                source=f"task {task.id!a}",
-                where='[checkers] of dreamgym.toml, and no "module:function"',
-            )
-        declared = name in settings.checkers
-        where = settings.where("checkers", name) if declared else f"task {task.id!a}"
-        checker: Any = load_named(reference, kind="checker", where=where, folder=settings.folder)
-        if not callable(checker):
-            found_type = type(checker).__name__
-            raise UserError(f"{where}: checker '{reference}' is of type {found_type}, not a function")
-        found[name] = checker
-    return found
-
-
-def _check_expectations(tasks: Sequence[Task], facts: GraphFacts) -> None:
-    """Refuse an expectation about a tool that the graph lacks: it would fail, or hold, whatever happens."""
-    known = facts.specs()
-    for task in tasks:
-        for tool in (*(task.expect.get("calls") or ()), *(task.expect.get("max") or ())):
-            if tool not in known:
-                source = f"task {task.id!a}, expect"
-                raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
-
-
-def _check_inputs(tasks: Sequence[Task], graph: Pregel[Any]) -> None:
-    """Refuse an input that holds nothing of the graph's state; LangGraph drops unknown fields silently."""
-    known = [name for name in graph.channels if not name.startswith("__") and ":" not in name]
-    for task in tasks:
-        if known and task.input and not any(name in known for name in task.input):
-            source = f"task {task.id!a}, input"
-            raise UnknownName(
-                "field", next(iter(task.input)), known=known, source=source, where="the graph's state"
-            )
 
 
 def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> list[str]:
