@@ -38,12 +38,8 @@ async def held_out_trials(
         rows = list(store.scan(tenant=settings.tenant))
 
     def reasoner(seen: Sequence[Transition], chain: ChainedExperience) -> ReasonedExperience:
-        return reasoned_over(
-            lambda tenant, tool: [row for row in seen if (row.tenant, row.call.tool) == (tenant, tool)],
-            chat,
-            settings,
-            following=chain.following,
-        )
+        shown = frozenset(row.id for row in seen)
+        return reasoned_over(store, chat, settings, only=shown, following=chain.following)
 
     account = RunAccount()
     trials = await audit_reasoned(

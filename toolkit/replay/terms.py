@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import log
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Transition
+from dreamgym_kit.vocabulary import Call, Transition
 
 MAX_TEXT = 4_000  # characters of a row that are searched: a page of a long answer finds it
 MAX_TERM = 64
@@ -29,10 +29,19 @@ K1, B = 1.2, 0.75  # the usual BM25 constants (Robertson and Zaragoza 2009)
 
 def search_text(transition: Transition) -> str:
     """The text that words and vectors of a row are made of, most telling parts first."""
-    call, answer = transition.call, transition.answer
-    parts = [call.tool, call.tool.replace("_", " "), transition.task]
+    answer = transition.answer
+    return _text(transition.call, transition.task, answer.error, answer.content)
+
+
+def question_text(call: Call, task: str) -> str:
+    """The text by which rows like a call that has no answer yet are looked for."""
+    return _text(call, task)
+
+
+def _text(call: Call, task: str, *said: JsonValue) -> str:
+    parts = [call.tool, call.tool.replace("_", " "), task]
     size = sum(map(len, parts))
-    for value in (dict(call.args), answer.error, answer.content):
+    for value in (dict(call.args), *said):
         for part in _scalars(value):
             if size > MAX_TEXT:
                 return " ".join(parts)[:MAX_TEXT]
