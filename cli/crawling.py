@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,7 +68,7 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
 
     from dreamgym_kit.adapters.langgraph.crawling import CrawlRequest, crawl, plan_crawl
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import opened_to_add
     from dreamgym_kit.cli import options
     from dreamgym_kit.cli.running import end
     from dreamgym_kit.rollout.loop import run_to_end
@@ -83,7 +82,7 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
     plan = plan_crawl(facts, trust_guesses=wanted.trust_guesses)
     _agree(plan, worlds, most, wanted, yes=yes)
     path, stop = settings.resolve(settings.buffer), StopSwitch()
-    with closing(SqliteStore(path)) as store, stop_on_signals(stop, leave_after_s=0.5):
+    with opened_to_add(path, settings, tell=tell) as store, stop_on_signals(stop, leave_after_s=0.5):
         request = CrawlRequest(
             graph=spec,
             worlds=worlds,

@@ -84,7 +84,7 @@ def command(
 
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
     from dreamgym_kit.adapters.langgraph.runs import RunRequest
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import opened_to_add
     from dreamgym_kit.cli.running import carry_out, end, exit_code
     from dreamgym_kit.gate.policy import Mode
     from dreamgym_kit.rollout.tasks import read_tasks
@@ -94,20 +94,19 @@ def command(
     count = len(read_tasks(file)) * settings.simulate.n
     agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=count, yes=yes)
     path = settings.resolve(settings.buffer)
-    store = SqliteStore(path)
-    request = RunRequest(
-        graph=spec,
-        tasks=file,
-        settings=settings,
-        mode=Mode.RECORD,
-        store=store,
-        directory=resume.absolute() if resume is not None else None,
-        resume=resume is not None,
-    )
-    before = store.count()
-    result = carry_out(request, plain=plain)
-    _show(result, f"{store.count() - before} calls were added to {path}", as_json=as_json)
-    store.close()
+    with opened_to_add(path, settings, tell=tell) as store:
+        request = RunRequest(
+            graph=spec,
+            tasks=file,
+            settings=settings,
+            mode=Mode.RECORD,
+            store=store,
+            directory=resume.absolute() if resume is not None else None,
+            resume=resume is not None,
+        )
+        before = store.count()
+        result = carry_out(request, plain=plain)
+        _show(result, f"{store.count() - before} calls were added to {path}", as_json=as_json)
     end(exit_code(result, fail_on_findings=False), dreamt=False)
 
 

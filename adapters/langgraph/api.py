@@ -11,7 +11,7 @@ code under the gate instead.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult, chained_experience, keeper, run
 from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+from dreamgym_kit.adapters.stores.opening import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
@@ -269,11 +270,12 @@ def _opened(
     if not create and store is None and not path.exists():
         yield None
         return
-    opened = SqliteStore(path, read_only=not create)
-    try:
-        yield opened
-    finally:
-        opened.close()
+    if create:
+        with opened_to_add(path, settings) as opened:
+            yield opened
+    else:
+        with closing(SqliteStore(path, read_only=True)) as opened:
+            yield opened
 
 
 def _wait(make: Callable[[], Coroutine[Any, Any, T]]) -> T:

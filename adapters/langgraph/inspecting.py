@@ -24,6 +24,7 @@ from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.gate.effects import declared_effect, guess_effect
@@ -99,6 +100,7 @@ def own_tools(graph: Pregel[Any]) -> dict[str, BaseTool]:
 def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
     """A tool as the gate will treat it, and who said so."""
     effect, source, reason = _effect_of(tool, settings)
+    answer_schema, answer_form = declared_answer(tool)
     return ToolSpec(
         name=tool.name,
         effect=effect,
@@ -106,6 +108,8 @@ def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
         args_schema=_schema(tool),
         source=source,
         reason=reason,
+        answer_schema=answer_schema,
+        answer_form=answer_form,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint, with_model
+from dreamgym_kit.adapters.langgraph.calibrating import held_out_trials
 from dreamgym_kit.adapters.langgraph.driving import only_sync
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
@@ -27,6 +28,7 @@ from dreamgym_kit.adapters.langgraph.loading import load_named, open_graph
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
+from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
@@ -34,12 +36,14 @@ from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
+from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
@@ -106,13 +110,17 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         stack.callback(journal.close)
         log = directory.events()
         stack.callback(log.close)
-        heard = FanOut([log, events])
+        masker = process_masker(settings.endpoint.key_env)  # the graph's import may have read a .env file
+        heard = MaskedEvents(FanOut([log, events]), masker)
         budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
         _count_earlier(directory, budget, tally)
         dreams = request.mode is Mode.DREAM
         chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
+        trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
+        tally.charge("calibration", spend)
+        support = learn_support(trials)
         first = _experience(request) if dreams else None
-        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, first)
+        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, first, support, masker)
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -133,15 +141,17 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        summary = _finish(directory, request, totals, tally, first)
+        summary = _finish(directory, request, totals, tally, first, support, masker)
         heard.emit("run_finished", directory=str(directory.path))
         return RunResult(
             directory=directory.path,
             summary=summary,
             totals=totals,
             facts=facts,
-            strays=tuple(PROCESS.strays),
-            warnings=(*warnings, *facts.warnings, *_unreset(request, tasks, facts)),
+            strays=tuple(masker.text(stray) for stray in PROCESS.strays),
+            warnings=tuple(
+                masker.text(said) for said in (*warnings, *facts.warnings, *_unreset(request, tasks, facts))
+            ),
             stopped_by=switch.signal,
         )
 
@@ -175,10 +185,13 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
     if settings.endpoint.urls and request.mode is Mode.DREAM:
         matters["endpoint_model"] = settings.endpoint.model
+        matters["endpoint_judge"] = settings.endpoint.judge
+        matters["endpoint_calibrate"] = settings.endpoint.calibrate
     if settings.faults and request.mode is Mode.DREAM:
         matters["faults"] = {
             pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
         }
+    matters = process_masker().plain(matters)
     if request.resume:
         if request.directory is None:
             raise UserError("to resume, name the run directory")
@@ -253,6 +266,8 @@ def _runner(
     budget: RunBudget,
     chat: ChatEndpoint | None,
     first: ExperienceModel | None,
+    support: ReasonedSupport,
+    masker: Masker,
 ) -> LangGraphRunner:
     settings = request.settings
     recording = request.mode is Mode.RECORD
@@ -263,9 +278,10 @@ def _runner(
         settings=settings,
         budget=budget,
         events=events,
-        experience=None if recording else with_model(first, chat, settings, request.store),
+        experience=None if recording else with_model(first, chat, settings, request.store, support),
         chat=chat,
-        second=ModelJudge(chat) if chat is not None else None,
+        second=ModelJudge(chat) if chat is not None and settings.endpoint.judge else None,
+        masker=masker,
         worlds=real_worlds(settings, {task.world.name for task in tasks}),
         checkers=_checkers(settings, tasks),
         keep=keeper(request.store) if recording else None,
@@ -410,8 +426,10 @@ def _finish(
     totals: RunTotals,
     tally: Tally,
     first: ExperienceModel | None,
+    support: ReasonedSupport,
+    masker: Masker,
 ) -> Summary:
-    manifest = {
+    manifest: dict[str, Any] = {
         "mode": request.mode.value,
         "run": directory.manifest.run,
         "graph": _name(request.graph),
@@ -420,9 +438,11 @@ def _finish(
         "stopped": totals.stopped,
         "strays": list(PROCESS.strays),
     }
+    if support.rows:
+        manifest["reasoned_support"] = support.table()
     mined = first.curve(request.settings.tenant) if isinstance(first, ChainedExperience) else ()
     curve = [TrustPoint(one.threshold, one.answered, one.exact) for one in mined]
-    summary = tally.summary(manifest, curve)
+    summary = tally.summary(masker.plain(manifest), curve)
     with egress.exempt():
         directory.write_report(summary.to_json())
     return summary

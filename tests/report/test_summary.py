@@ -203,7 +203,7 @@ def test_the_json_form_says_what_it_promises() -> None:
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert list(said) == [
         *("schema", "manifest", "headline", "gate", "episodes", "success", "calls", "would_have", "tools"),
-        *("trust", "findings", "violations", "counts", "cost", "list"),
+        *("trust", "findings", "violations", "counts", "judges", "cost", "list"),
     ]
     assert said["gate"] == {"passed": False, "fail_on_findings": True}
     assert said["would_have"] == ["refund_payment"]

@@ -315,6 +315,11 @@ def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
             "[1",
             "DREAMGYM_TOOLS: wants a JSON object: Expecting ',' delimiter at column 3",
         ),
+        (
+            "DREAMGYM_ENDPOINT_JUDGE",
+            "perhaps",
+            "DREAMGYM_ENDPOINT_JUDGE: endpoint.judge wants true or false, found the text 'perhaps'.",
+        ),
         ("DREAMGYM_TOOLS", "[1]", "DREAMGYM_TOOLS: tools wants a table, found a list."),
         (
             "DREAMGYM_GRAPH",
@@ -341,7 +346,8 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "worlds": '{"w": {"ref": "a:b"}}',
             "faults": '{"t": {"rate": 0.5}}',
         }
-        text = kinds.get(key[0], "error" if key[-1] == "abstain" else "17")
+        words = {"abstain": "error", "judge": "false", "dreamt_share": "0.25"}
+        text = kinds.get(key[0], words.get(key[-1], "17"))
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable
 
 

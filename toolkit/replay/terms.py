@@ -20,6 +20,9 @@ ASKED = 5  # rarest known terms of a question; 8 cost twice as much and found no
 
 _TERM = re.compile(r"[\w@.\-]+")  # order numbers and addresses stay one term
 _EDGE = ".-@"  # "damaged." at the end of a sentence is "damaged"
+_ASCII = bytes(  # the same for ASCII in one pass: lower case, a blank for what no term has
+    ord(chr(code).lower()) if code < 128 and _TERM.match(chr(code)) else ord(" ") for code in range(256)
+)
 
 K1, B = 1.2, 0.75  # the usual BM25 constants (Robertson and Zaragoza 2009)
 
@@ -45,12 +48,13 @@ def terms_of(text: str) -> list[str]:
     ['order', 'ord-7', 'arrived', 'damaged']
     """
     if text.isascii():
-        plain = text.lower()
+        words = text.encode("ascii").translate(_ASCII).decode("ascii").split()
     else:
         folded = unicodedata.normalize("NFKD", text).casefold()
-        plain = "".join(sign for sign in folded if not unicodedata.combining(sign))
-    found = (match.strip(_EDGE)[:MAX_TERM] for match in _TERM.findall(plain))
-    return [term for term in dict.fromkeys(found) if term]
+        words = _TERM.findall("".join(sign for sign in folded if not unicodedata.combining(sign)))
+    found = dict.fromkeys([word.strip(_EDGE)[:MAX_TERM] for word in words])
+    found.pop("", None)
+    return list(found)
 
 
 def rarest(terms: Sequence[str], rows_with: Mapping[str, int]) -> list[str]:
@@ -61,23 +65,22 @@ def rarest(terms: Sequence[str], rows_with: Mapping[str, int]) -> list[str]:
 
 
 def rarity(rows: int, rows_with: int) -> float:
-    """BM25's weight of a term, never negative."""
-    return max(log((rows - rows_with + 0.5) / (rows_with + 0.5)), 1e-6)
+    """BM25's weight of a term, never negative; rows that have it may have been counted at another time."""
+    having = min(rows_with, rows)
+    return max(log((rows - having + 0.5) / (having + 0.5)), 1e-6)
 
 
 def _scalars(value: JsonValue) -> Iterator[str]:
     """Keys and values of JSON data as words, in order."""
     pending = [value]
     while pending:
-        match pending.pop():
-            case None | True | False:
-                pass
-            case str(text):
-                yield text[:MAX_TEXT]
-            case dict(fields):
-                for key, item in reversed(fields.items()):
-                    pending += (item, str(key))
-            case list(items):
-                pending.extend(reversed(items))
-            case number:
-                yield str(number)
+        item = pending.pop()
+        if isinstance(item, str):
+            yield item[:MAX_TEXT]
+        elif isinstance(item, dict):
+            for key, inner in reversed(item.items()):
+                pending += (inner, str(key))
+        elif isinstance(item, list):
+            pending.extend(reversed(item))
+        elif item is not None and not isinstance(item, bool):
+            yield str(item)

@@ -6,11 +6,11 @@ that terminal, JSON and exit codes cannot disagree. `summary` counts them.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.interval import wilson
-from dreamgym_kit.vocabulary import Effect, Provenance, Verdict
+from dreamgym_kit.vocabulary import Effect, Provenance, Spend, Verdict
 
 SUMMARY_SCHEMA = 1
 CRITICAL = "critical"
@@ -109,9 +109,10 @@ class Summary:
     counts: Mapping[str, int]
     model_calls: int
     tokens: int
-    cost_usd: float
+    cost_usd: float  # of the agent and of the dream
     elapsed_s: float  # from the first start to the last end
     curve: tuple[TrustPoint, ...] = ()  # by threshold; empty where nothing was mined
+    dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
 
     @property
     def recorded(self) -> bool:
@@ -164,6 +165,11 @@ class Summary:
     def abstentions(self) -> int:
         """Calls that the dream could not answer."""
         return sum(tool.provenance.get(Provenance.ABSTAINED, 0) for tool in self.tools)
+
+    @property
+    def judges(self) -> tuple[int, int]:
+        """How often a model beside the checker came to the same verdict, and how often to the other."""
+        return self.counts.get("judges_agree", 0), self.counts.get("judges_disagree", 0)
 
     @property
     def critical(self) -> int:

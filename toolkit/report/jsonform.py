@@ -18,7 +18,10 @@ Fields (schema 1; a later version adds fields and keeps these):
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
     violations   [{"episode", "text"}]
     counts       {what: int}, such as bad_arguments, unknown_tool
-    cost         {"model_calls", "tokens": int, "usd", "seconds": float}
+    judges       {"agree", "disagree": int}: a model beside the checker
+    cost         {"model_calls", "tokens": int (of the agent), "usd" (of all), "seconds": float,
+                  "dream": {part: {"calls", "prompt_tokens", "completion_tokens", "cached_tokens": int,
+                  "usd": float}}}, part = experience, judge or user
     list         [{"id", "task", "sibling", "verdict", "reason", "stop", "calls", "anomaly", "step"}]
 """
 
@@ -27,6 +30,7 @@ from collections.abc import Mapping
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import SUMMARY_SCHEMA, Summary, TrustPoint
 from dreamgym_kit.report.headline import headline
+from dreamgym_kit.vocabulary import Spend
 
 
 def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict[str, JsonValue]:
@@ -63,11 +67,13 @@ def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict
         "findings": _findings(summary),
         "violations": [{"episode": episode, "text": text} for episode, text in summary.violations],
         "counts": dict(summary.counts),
+        "judges": dict(zip(("agree", "disagree"), summary.judges, strict=True)),
         "cost": {
             "model_calls": summary.model_calls,
             "tokens": summary.tokens,
             "usd": summary.cost_usd,
             "seconds": summary.elapsed_s,
+            "dream": {part: _spend(spend) for part, spend in summary.dream_spend.items()},
         },
         "list": _list(summary),
     }
@@ -101,6 +107,16 @@ def _tools(summary: Summary) -> list[JsonValue]:
         }
         for tool in summary.tools
     ]
+
+
+def _spend(spend: Spend) -> dict[str, JsonValue]:
+    return {
+        "calls": spend.calls,
+        "prompt_tokens": spend.prompt_tokens,
+        "completion_tokens": spend.completion_tokens,
+        "cached_tokens": spend.cached_tokens,
+        "usd": spend.cost_usd,
+    }
 
 
 def _findings(summary: Summary) -> list[JsonValue]:

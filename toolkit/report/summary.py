@@ -5,7 +5,7 @@ not matter: equal episodes give an equal summary, so a resumed run reports like 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum
 
 from dreamgym_kit.plain import JsonValue
@@ -19,7 +19,7 @@ from dreamgym_kit.report.figures import (
     TrustPoint,
     natural,
 )
-from dreamgym_kit.vocabulary import Effect, Episode, Finding, Provenance, Transition
+from dreamgym_kit.vocabulary import Effect, Episode, Finding, Provenance, Spend, Transition
 
 __all__ = ["Summary", "Tally", "summarise"]
 
@@ -70,6 +70,7 @@ class Tally:
     model_calls: int = 0
     tokens: int = 0
     costs: list[float] = field(default_factory=list)
+    spends: dict[str, list[Spend]] = field(default_factory=dict)
     first: float | None = None
     last: float = 0.0
 
@@ -86,9 +87,17 @@ class Tally:
         self.model_calls += episode.model_calls
         self.tokens += episode.tokens
         self.costs.append(episode.cost_usd)
+        for part, spend in episode.dream_spend.items():
+            self.spends.setdefault(part, []).append(spend)
         self.first = episode.started_at if self.first is None else min(self.first, episode.started_at)
         self.last = max(self.last, episode.started_at + episode.elapsed_s)
         self.lines.append(_line(episode))
+
+    def charge(self, part: str, spend: Spend) -> None:
+        """Count what a part of the run cost that belongs to no episode."""
+        if spend.calls:
+            self.costs.append(spend.cost_usd)
+            self.spends.setdefault(part, []).append(spend)
 
     def _call(self, step: Transition) -> None:
         tool = self.tools.setdefault(step.call.tool, _ToolTally(step.effect))
@@ -132,6 +141,7 @@ class Tally:
             cost_usd=fsum(self.costs),
             elapsed_s=max(0.0, self.last - (self.first or 0.0)),
             curve=tuple(curve),
+            dream_spend={part: _total(spends) for part, spends in sorted(self.spends.items())},
         )
 
     def _tools(self) -> tuple[ToolUse, ...]:
@@ -157,6 +167,13 @@ class Tally:
             at = tuple((episode, step) for episode, step, _ in places)
             groups.append(FindingGroup(kind, severity, tool, found.effect, places[0][2], len(at), at))
         return tuple(sorted(groups, key=_worst_first))
+
+
+def _total(spends: Iterable[Spend]) -> Spend:
+    """The sum, the same whatever order the episodes finished in."""
+    listed = list(spends)
+    whole = sum(listed, Spend())
+    return replace(whole, cost_usd=fsum(spend.cost_usd for spend in listed))
 
 
 def _worst_first(group: FindingGroup) -> tuple[bool, int, int, str, str]:

@@ -196,6 +196,8 @@ def _kind_of(key: tuple[str, ...]) -> Any:
 
 def _from_text(kind: Any, text: str, variable: str) -> Any:
     """A variable's text as the value that the file would hold; what does not fit stays text."""
+    if kind is bool:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
     if kind is int or kind is float:
         with suppress(ValueError):
             return kind(text)

@@ -38,9 +38,15 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("endpoint", "max_output"): 1,
     ("endpoint", "timeout_s"): 0.001,
     ("endpoint", "attempts"): 1,
+    ("endpoint", "calibrate"): 0,
     ("endpoint", "usd_per_million_input"): 0,
     ("endpoint", "usd_per_million_output"): 0,
+    ("replay", "embedder_dimension"): 1,
+    ("replay", "rows"): 1,
+    ("replay", "dreamt_share"): 0,
+    ("replay", "dreamt_days"): 0,
 }
+_AT_MOST: Mapping[tuple[str, ...], float] = {("replay", "dreamt_share"): 1}
 _FAULT_AT_LEAST = {"rate": 0, "wait_s": 0, "outage_calls": 1}
 _FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}
 _TOO_LARGE = 2**63
@@ -127,6 +133,9 @@ class _Reader:
             return kind(**self.record(kind, value, key))
         if get_origin(kind) is tuple:
             return self._texts(value, key)
+        if kind is bool:
+            self._want(isinstance(value, bool), key, "true or false", value)
+            return value
         if kind is Effect:
             return self._effect(value, key)
         if kind is bool:
@@ -212,7 +221,8 @@ class _Reader:
             raise UserError(
                 f"{self.where(*key)}: {_dotted(key)} must be at least {least:g}; found {value:g}."
             )
-        if key[0] == "faults" and value > (most := _FAULT_AT_MOST[key[-1]]):
+        most = _FAULT_AT_MOST[key[-1]] if key[0] == "faults" else _AT_MOST.get(key, _TOO_LARGE)
+        if value > most:
             raise UserError(f"{self.where(*key)}: {_dotted(key)} must be at most {most:g}; found {value:g}.")
         return float(value) if kind is float else int(value)
 

@@ -44,7 +44,7 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("limits", "recursion"): "LangGraph's recursion_limit",
     ("budget",): "Hard limits of a whole run; none unless set.",
     ("budget", "calls"): "tool calls over all episodes",
-    ("budget", "usd"): "model spend, at the prices under [model]",
+    ("budget", "usd"): "model spend, at the prices under [model] and [endpoint]",
     ("guard",): "What the second wall lets through; your chat model's host belongs here.",
     ("guard", "allow_hosts"): '["api.openai.com", "localhost:8000"]',
     ("guard", "allow_paths"): "files or folders that may be written",
@@ -61,8 +61,21 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("endpoint", "max_output"): "tokens of one answer",
     ("endpoint", "timeout_s"): "of one request",
     ("endpoint", "attempts"): "requests for one answer at most",
+    (
+        "endpoint",
+        "calibrate",
+    ): "recorded calls asked before a run, to learn what its confidence is worth",
+    ("endpoint", "judge"): "also judges each episode, beside the checker; false: does not",
     ("endpoint", "usd_per_million_input"): "tokens read",
     ("endpoint", "usd_per_million_output"): "tokens written",
+    ("replay",): "How the buffer is searched, and how much it may hold; real rows leave last.",
+    ("replay", "embedder"): '"hashed", an endpoint\'s URL or a sentence-transformers folder',
+    ("replay", "embedder_model"): "as the endpoint names it",
+    ("replay", "embedder_dimension"): "numbers in one of its vectors",
+    ("replay", "embedder_key_env"): "the environment variable that holds its key",
+    ("replay", "rows"): "of any kind; no limit unless set",
+    ("replay", "dreamt_share"): "0..1 of all rows: answers that no real tool gave",
+    ("replay", "dreamt_days"): "how long such answers stay; as long as there is room unless set",
 }
 _EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
     ("graph",): "my_agent:graph",
@@ -71,6 +84,12 @@ _EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
     ("budget", "usd"): 5.0,
     ("endpoint", "model"): "qwen3-8b",
     ("endpoint", "key_env"): "OPENAI_API_KEY",
+    ("replay", "embedder"): "hashed",
+    ("replay", "embedder_model"): "bge-m3",
+    ("replay", "embedder_dimension"): 1024,
+    ("replay", "embedder_key_env"): "OPENAI_API_KEY",
+    ("replay", "rows"): 1_000_000,
+    ("replay", "dreamt_days"): 30.0,
 }
 _EFFECTS = """\
 
