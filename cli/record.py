@@ -9,7 +9,7 @@ from dreamgym_kit.cli import crawling, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dreamgym_kit.adapters.langgraph.runs import RunResult
     from dreamgym_kit.vocabulary import ToolSpec
@@ -106,7 +106,9 @@ def command(
         )
         before = store.count()
         result = carry_out(request, plain=plain)
-        _show(result, f"{store.count() - before} calls were added to {path}", as_json=as_json)
+        added = f"{store.count() - before} calls were added to {path}"
+        flags = {"--tasks": tasks, "--buffer": buffer, "--tenant": tenant, "--settings": settings_file}
+        _show(result, added, dream=_dream_of(graph, flags), as_json=as_json)
     end(exit_code(result, fail_on_findings=False), dreamt=False)
 
 
@@ -146,7 +148,15 @@ def effects_told(tools: "Sequence[ToolSpec]") -> str:
     return "\n".join(lines) or "  no tools"
 
 
-def _show(result: "RunResult", added: str, *, as_json: bool) -> None:
+def _dream_of(graph: str | None, flags: "Mapping[str, object]") -> str:
+    """The command that dreams what was recorded, with what was said here and is not in the settings."""
+    from dreamgym_kit.cli.running import pasted
+
+    said = [part for flag, value in flags.items() if value is not None for part in (flag, pasted(str(value)))]
+    return " ".join(["dreamgym-kit simulate", *([pasted(graph)] if graph else []), *said])
+
+
+def _show(result: "RunResult", added: str, *, dream: str, as_json: bool) -> None:
     from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings, unfinished
     from dreamgym_kit.report.terminal import next_steps, render_run
 
@@ -157,5 +167,5 @@ def _show(result: "RunResult", added: str, *, as_json: bool) -> None:
     say(render_run(result.summary, paint=stdout_paint()))
     say(f" {added}\n")
     going_on = unfinished(result)
-    dream = ("Dream", "dreamgym-kit simulate", "the same tasks, no real tool runs")
-    say(next_steps([*going_on, dream, look_at(result.summary, result.directory)]))
+    again = ("Dream", dream, "the same tasks, no real tool runs")
+    say(next_steps([*going_on, again, look_at(result.summary, result.directory)]))

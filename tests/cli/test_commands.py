@@ -102,6 +102,9 @@ def test_record_keeps_every_call(run, project: Path) -> None:
     assert (project / "REAL").read_text() == "xxxx"
     assert "  real calls  6 of 6, as asked\n" in done.stdout
     assert f" 6 calls were added to {project / 'dreamgym.db'}\n" in done.stdout
+    (dream,) = [line for line in done.stdout.splitlines() if line.startswith(" Dream ")]
+    again = run(*shlex.split(dream.partition("dreamgym-kit ")[2].partition("  ")[0]))
+    assert again.returncode == 0, again.stderr
 
 
 def test_a_crawl_says_what_it_will_call_and_calls_only_what_is_known_to_read(run, project: Path) -> None:

@@ -47,6 +47,8 @@ def vault() -> Knowledge:
     episodes = [one for world in range(10) for one in worked(world)]
     models = mine(episodes)
     crawled = [worked(world)[0] for world in (40, 41)]
+    partly = worked(42)[0]  # two of its four boxes, and not their list
+    crawled.append(Recording(partly.id, partly.world, partly.steps[1:3]))
     return Knowledge(models, pooled([renamed(one, models) for one in [*episodes, *crawled]], models))
 
 
@@ -76,6 +78,11 @@ def test_an_absence_is_claimed_where_the_read_that_shows_such_values_is_known(va
 
 def test_an_absence_is_not_claimed_in_a_world_that_nobody_has_seen(vault: Knowledge) -> None:
     assert best(vault, "pay", "a new one", box="x99", amount=2).support < 0.5
+
+
+def test_an_absence_is_not_claimed_in_a_world_that_is_known_in_part(vault: Knowledge) -> None:
+    """The box is there: whoever read this world has not come to it."""
+    assert best(vault, "pay", "w42", box="b423", amount=2).support < 0.5
 
 
 @pytest.mark.parametrize("name", ["", "a new name"])

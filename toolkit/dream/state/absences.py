@@ -2,8 +2,9 @@
 
 "Not found" of something that is there is the worst error of a dream, so an absence is claimed of few
 arguments: those whose values, when calls go well, were shown by one read beforehand (the source), whose
-unseen values have always failed where as much of that source was known, and whose failures are about that
-argument: the message repeats its value, or all other values of the call were known.
+unseen values have always failed where as much of that source was known, nearly as much as recorded worlds
+came to show, and whose failures are about that argument: the message repeats its value, or all other values
+of the call were known.
 """
 
 from collections import Counter, defaultdict
@@ -17,6 +18,7 @@ from dreamgym_kit.dream.state.views import State
 
 _LEAST = 6  # examples either way
 _LEAST_WORLDS = 3
+_WHOLE = 0.9  # a world that was crawled in part knows many values that exist, and lacks many
 
 
 class Absence(NamedTuple):
@@ -73,12 +75,19 @@ def _claim(cases: list[_Given]) -> Absence | None:
     failures = [one for one in cases if one.about and not one.shown]
     if not failures:
         return None
-    usual = sorted(one.breadth.get(source, 0) for one in failures)[len(failures) // 2]
     known = max((one.breadth.get(source, 0) for one in worked if not one.shown), default=0)
-    least = max(known + 1, usual // 2, 1)
+    least = max(known + 1, round(_WHOLE * _whole(cases, source)), 1)
     broad = [one.world for one in failures if one.breadth.get(source, 0) >= least]
     enough = len(broad) >= _LEAST and len(set(broad)) >= _LEAST_WORLDS
     return Absence(source, least) if enough else None
+
+
+def _whole(cases: list[_Given], source: str) -> int:
+    """How many views of the source a recorded world came to have in the end, in the middle of all worlds."""
+    most: dict[str, int] = defaultdict(int)
+    for one in cases:
+        most[one.world] = max(most[one.world], one.breadth.get(source, 0))
+    return sorted(most.values())[len(most) // 2]
 
 
 def surely_absent(absences: Absences, tool: str, keys: Mapping[str, str], state: State) -> Iterator[str]:
