@@ -107,6 +107,7 @@ def test_record_keeps_every_call(run, project: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.slow
 def test_a_crawl_says_what_it_will_call_and_calls_only_what_is_known_to_read(run, project: Path) -> None:
     refused = run("record", "agent:graph", "--crawl", "--yes")
     assert refused.returncode == 2

@@ -61,6 +61,7 @@ def test_without_an_endpoint_it_says_how_to_name_one(run, project) -> None:
     assert "[endpoint] urls = " in done.stderr
 
 
+@pytest.mark.slow
 def test_tools_without_recordings_are_dreamt_from_their_drafts(run, project, server) -> None:
     settle(project, server)
     assert run("buffer", "rules", "--draft", "--explain", "refund_payment").returncode == 0

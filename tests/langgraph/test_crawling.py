@@ -83,6 +83,7 @@ def test_the_real_desk_is_read_from_end_to_end_and_left_as_it_was(tmp_path, monk
     assert [row.step for row in rows] == list(range(1, len(rows) + 1))
 
 
+@pytest.mark.slow
 def test_a_stopped_crawl_goes_on_where_it_was_and_makes_no_call_twice() -> None:
     settings = load_settings(file=SETTINGS_FILE, environ={})
     whole, parts = MemoryStore(), MemoryStore()
