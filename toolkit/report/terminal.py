@@ -10,7 +10,7 @@ from itertools import groupby
 
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL, EpisodeLine, FindingGroup, Summary, ToolUse
-from dreamgym_kit.report.headline import headline
+from dreamgym_kit.report.headline import headline, stamp
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.wording import past_times
 from dreamgym_kit.vocabulary import Effect, Verdict
@@ -65,9 +65,9 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     """Give the gate, the headline and the figures below it."""
     lines = [_stamp(summary, paint, fail_on_findings=fail_on_findings)]
     lines += _row("success", _success(summary))
-    lines += _row("did" if summary.recorded else "would have", _changes(summary))
+    lines += _row("did" if summary.recorded else "would have", changes_told(summary))
     if not summary.recorded:
-        lines += _row("trust", _trust(summary))
+        lines += _row("trust", trust_told(summary))
         lines += _row("held out", _held_out(summary)) if summary.curve else []
         lines += _reasoned(summary)
     lines += _real(summary, paint)
@@ -83,14 +83,8 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
 
 def _stamp(summary: Summary, paint: Paint, *, fail_on_findings: bool) -> str:
     """The gate in two words, and the headline beside it."""
-    if not summary.gate(fail_on_findings=fail_on_findings):
-        word, colour = "GATE FAILED", paint.red
-    elif summary.critical:
-        word, colour = "LOOK AT THIS", paint.yellow
-    elif not summary.decided:
-        word, colour = "UNDETERMINED", paint.yellow
-    else:
-        word, colour = "GATE PASSED", paint.green
+    state, word = stamp(summary, fail_on_findings=fail_on_findings)
+    colour = {"failed": paint.red, "passed": paint.green}.get(state, paint.yellow)
     wrapped = fold(f" {word}  {one_line(headline(summary))}", indent=len(word) + 3)
     return wrapped.replace(word, colour(word), 1)
 
@@ -106,7 +100,8 @@ def _success(summary: Summary) -> str:
     )
 
 
-def _changes(summary: Summary) -> str:
+def changes_told(summary: Summary) -> str:
+    """Say what the agent changed, or would have: what cannot be undone first."""
     changing = [tool for tool in summary.tools if tool.effect.changes_world and tool.calls]
     if not changing:
         return "changed nothing"
@@ -117,7 +112,8 @@ def _changes(summary: Summary) -> str:
     return ", ".join(told) + (f"; {wrong} of these wrong" if wrong else "")
 
 
-def _trust(summary: Summary) -> str:
+def trust_told(summary: Summary) -> str:
+    """Say how many of the dream's answers rest on recordings."""
     if summary.grounded is None:
         return "no answer was dreamt"
     told = f"{_percent(summary.grounded)} % of answers rest on recordings"
