@@ -170,7 +170,7 @@ def _write_page(directory: "RunDirectory", to: Path | None, *, open_it: bool, as
     link = target.absolute().as_uri()
     if page.look_at is not None:
         name, step = page.look_at
-        link += f"#e={quote(name, safe='')}" + (f"&s={step}" if step is not None else "")
+        link += f"#e={quote(name, safe='', errors='replace')}" + (f"&s={step}" if step is not None else "")
     if as_json:
         say_json({"page": str(target), "bytes": len(page.html.encode("utf-8")), "link": link})
     else:

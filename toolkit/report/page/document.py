@@ -46,8 +46,8 @@ def document(report: Mapping[str, JsonValue], episodes: Mapping[str, JsonValue])
 def as_block(value: JsonValue) -> str:
     """Spell data for a `<script type="application/json">`: valid JSON that holds no markup."""
     spelled = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # a lone surrogate has no UTF-8 form; escaped it is JSON all the same
-    return spelled.encode("utf-8", "backslashreplace").decode("utf-8").translate(_ESCAPED)
+    # a lone surrogate has no UTF-8 form, and no place in a link
+    return spelled.encode("utf-8", "replace").decode("utf-8").translate(_ESCAPED)
 
 
 @cache

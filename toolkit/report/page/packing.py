@@ -45,9 +45,9 @@ class Packed:
     left_out: int
 
 
-def packed(episodes: Sequence[Steps], *, most_bytes: int = MOST_BYTES) -> Packed:
-    """Pack episodes in the order given."""
-    left_out = _left_out(episodes, most_bytes)
+def packed(episodes: Sequence[Steps], *, most_bytes: int | None = None) -> Packed:
+    """Pack episodes in the order given, within `most_bytes` (`MOST_BYTES`)."""
+    left_out = _left_out(episodes, MOST_BYTES if most_bytes is None else most_bytes)
     spelled = [b"null" if place in left_out else one.spelled for place, one in enumerate(episodes)]
     chunks: list[JsonValue] = []
     for start in range(0, len(spelled), PER_CHUNK):

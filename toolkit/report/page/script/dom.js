@@ -28,6 +28,10 @@ function put(node, name, value, allowed) {
   node.setAttribute(name, value === true ? '' : name === 'href' ? value : plain(value));
 }
 
+/* For people who listen to the page, and for the window's name. */
+const tell = (text) => { id('live').textContent = plain(text); };
+const rename = (text) => { document.title = plain(text); };
+
 /* An element of the page; functions are listeners, everything else is an attribute that is allowed. */
 function h(tag, attributes, ...children) {
   const node = document.createElement(tag);

@@ -140,12 +140,12 @@ async function openEpisode(name, step) {
     box.replaceChildren(crumb(episode), heading(one, episode), siblingLinks(siblings.all, episode) || '', parting(details, siblings.near, episode) || '',
       ...(one ? [strip(one, episode) || ''].flat() : []),
       one ? h('ol', {class: 'steps'}, one.steps.map((each, at) => stepRow(each, at, episode, one))) : h('p', {class: 'note'}, 'The steps of this episode are not in this page: it would be too large. dreamgym-kit report --episode shows them.'));
-    document.title = `${episode.id}, ${D.run.title}`;
+    rename(`${episode.id}, ${D.run.title}`);
   }
   show('episode');
   const at = one && step ? one.steps.findIndex((each) => each.step === step) : -1;
   mark(at, fresh);
-  if (fresh) id('live').textContent = `${episode.id}, ${episode.verdict}`;
+  if (fresh) tell(`${episode.id}, ${episode.verdict}`);
 }
 function mark(at, fresh) {
   for (const row of document.querySelectorAll('.step.cur')) row.classList.remove('cur');

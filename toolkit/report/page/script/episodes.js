@@ -28,11 +28,13 @@ const nearText = (episode) => episode.near || (episode.near = [episode.id, episo
 const says = (episode, asked) => nearText(episode).includes(asked) || (texts !== null && texts[episode.i].includes(asked));
 
 /* Everything that was said and told, for words that stand in no row; read once, in the background. */
+const wordsOf = (one) => (one ? one.steps : []).map((step) => [step.tool, step.by, step.text, step.why, step.error, step.provenance,
+  step.args ? JSON.stringify(step.args) : '', ...(step.findings || []).map((found) => found.text), ...(step.cites || [])].join('\n')).join('\n').toLowerCase();
 async function readAll() {
   if (texts) return;
   texts = new Array(E.length).fill('');
   for (let number = 0; number < PACK.chunks.length; number++) {
-    (await chunk(number)).forEach((one, place) => { texts[number * PACK.per_chunk + place] = JSON.stringify(one).toLowerCase(); });
+    (await chunk(number)).forEach((one, place) => { texts[number * PACK.per_chunk + place] = wordsOf(one); });
     await new Promise((done) => setTimeout(done));
   }
   if (filter.q) list();
@@ -49,7 +51,7 @@ function list() {
   grow(FIRST_ROWS);
   const text = hits.length ? `${whole.format(hits.length)} of ${plural(E.length, 'episode')}` : 'No episode is like that.';
   counted.textContent = text;
-  id('live').textContent = text;
+  tell(text);
   for (const button of controls.verdicts) button.setAttribute('aria-pressed', String(button.dataset.v === filter.v));
 }
 function row(episode) {

@@ -9,7 +9,7 @@ function show(view) {
   if (before === view) return;
   scrolled[before] = scrollY;
   for (const name of VIEWS) id(name).hidden = name !== view;
-  if (view === 'overview') document.title = D.run.title;
+  if (view === 'overview') rename(D.run.title);
 }
 function point(target) {
   for (const anchor of navigation) {
@@ -99,7 +99,7 @@ function start() {
   id('foot').append(D.kind === 'record' ? 'Recorded with dreamgym-kit. ' : 'Dreamt with dreamgym-kit: no real tool ran unless this page says so. ',
     h('button', {class: 'btn small', type: 'button', onclick: () => help.showModal()}, 'Keys'));
   document.body.append(help);
-  document.title = D.run.title;
+  rename(D.run.title);
   document.addEventListener('keydown', pressed);
   addEventListener('hashchange', route);
   addEventListener('beforeprint', () => {
