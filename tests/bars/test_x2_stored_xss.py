@@ -11,50 +11,11 @@ import pytest
 from pages.conftest import Opener, Shown, chromium, open_page  # noqa: F401  fixtures
 from pages.payloads import HIDDEN, PAYLOADS
 from pages.runs import hostile
+from pages.walking import walked
 
 from dreamgym_kit.report.page import document
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
-
-WALK = """async () => {
-  const found = new Set();
-  const look = () => {
-    for (const node of document.querySelectorAll('*')) {
-      found.add(node.localName);
-      for (const at of node.attributes) {
-        found.add(node.localName + ' ' + at.name);
-        if (/^on|^style$|^src|^srcdoc$|^action$|^formaction$/.test(at.name)) found.add('BAD ' + at.name);
-        if (/href$/.test(at.name) && !at.value.startsWith('#')) found.add('BAD link ' + at.value);
-      }
-    }
-  };
-  const wait = (ms) => new Promise(done => setTimeout(done, ms));
-  document.querySelectorAll('details').forEach(one => { one.open = true; });
-  document.querySelectorAll('details.tool button').forEach(one => one.click());
-  await wait(300);
-  look();
-  const names = [...document.querySelectorAll('.ep a')].map(one => one.getAttribute('href'));
-  for (const name of names) {
-    location.hash = name;
-    await wait(25);
-    document.querySelectorAll('details').forEach(one => { one.open = true; });
-    look();
-  }
-  location.hash = '#q=' + encodeURIComponent('<img src=x onerror=window.hurt=1>');
-  await wait(300);
-  look();
-  location.hash = '#e=' + encodeURIComponent('<img src=x onerror=window.hurt=1>');
-  await wait(100);
-  look();
-  return {found: [...found].sort(), opened: names.length, hurt: window.hurt === undefined ? 0 : 1};
-}"""
-
-
-def walked(shown: Shown) -> dict[str, Any]:
-    """Everything opened; more rows are drawn first, so that all episodes are listed."""
-    shown.ask("dispatchEvent(new Event('beforeprint'))")
-    found: dict[str, Any] = shown.ask(WALK)
-    return found
 
 
 def harmless() -> list[str]:
@@ -63,9 +24,9 @@ def harmless() -> list[str]:
 
 def foreign(open_: Opener, texts: Iterable[str]) -> tuple[list[str], Shown, dict[str, Any]]:
     """What a run of these texts adds to the elements and attributes of a harmless one."""
-    usual = set(walked(open_(hostile(harmless())))["found"])
+    usual = set(walked(open_(hostile(harmless())).page)["found"])
     shown = open_(hostile(list(texts)))
-    walk = walked(shown)
+    walk = walked(shown.page)
     return sorted(set(walk["found"]) - usual), shown, walk
 
 

@@ -24,11 +24,11 @@ function faults() {
   const rows = D.faults.kinds.map((one) => h('tr', {}, h('th', {scope: 'row'}, words(one.kind)), h('td', {class: 'num'}, whole.format(one.calls)),
     h('td', {}, one.tools.map(([place, count]) => h('span', {class: 'word gap'}, svg(12, 12, {}, glyph(TOOLS[place].effect)),
       h('span', {class: 'mono'}, TOOLS[place].name), ` ${whole.format(count)}`)))));
-  const split = D.faults.split.map((one) => h('tr', {}, h('th', {scope: 'row'}, `Episodes ${one.name}`), h('td', {class: 'num'}, whole.format(one.episodes)),
+  const split = D.faults.split.map((one) => h('tr', {}, h('th', {scope: 'row'}, one.name), h('td', {class: 'num'}, whole.format(one.episodes)),
     ['success', 'failure', 'undetermined'].map((name) => h('td', {class: 'num'}, whole.format(one[name])))));
   return section('faults', 'Planned faults', `${plural(D.faults.calls, 'call')} were made to fail, by plan; they are counted neither as the agent\u2019s own failures nor as grounded.`,
-    rows.length ? wide('Planned faults', h('table', {}, headings('Kind', '#Calls', 'Tools'), h('tbody', {}, rows))) : null,
-    wide('Verdicts with and without a fault', h('table', {class: 'split'}, headings('', '#Episodes', '#Success', '#Failure', '#Undetermined'), h('tbody', {}, split))));
+    rows.length ? wide('Faults by kind', h('table', {}, headings('Kind', '#Calls', 'Tools'), h('tbody', {}, rows))) : null,
+    wide('Verdicts with and without a fault', h('table', {class: 'split'}, headings('Episodes', '#Count', '#Success', '#Failure', '#Undetermined'), h('tbody', {}, split))));
 }
 
 function spread(one) {
