@@ -98,10 +98,11 @@ def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[st
     facts: list[JsonValue] = [["did" if summary.recorded else "would have", changes_told(summary)]]
     if not summary.recorded:
         facts.append(["trust", trust_told(summary)])
-    facts.append(["real calls", f"{summary.real_calls:,} of {summary.calls:,}"])
+    facts.append(["real calls", f"{summary.real_calls} of {summary.calls}"])
     if summary.abstentions and not summary.recorded:
         facts.append(["not known", f"{summary.abstentions:,} calls that no recording answers"])
-    facts += [[name.replace("_", " "), f"{count:,}"] for name, count in summary.counts.items()]
+    also = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in summary.counts.items())
+    facts += [["also", also]] if also else []
     return {
         "gate": state,
         "stamp": words,

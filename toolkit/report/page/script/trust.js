@@ -26,7 +26,7 @@ function faults() {
       h('span', {class: 'mono'}, TOOLS[place].name), ` ${whole.format(count)}`)))));
   const split = D.faults.split.map((one) => h('tr', {}, h('th', {scope: 'row'}, one.name), h('td', {class: 'num'}, whole.format(one.episodes)),
     ['success', 'failure', 'undetermined'].map((name) => h('td', {class: 'num'}, whole.format(one[name])))));
-  return section('faults', 'Planned faults', `${plural(D.faults.calls, 'call')} were made to fail, by plan; they are counted neither as the agent\u2019s own failures nor as grounded.`,
+  return section('faults', 'Planned faults', `${plural(D.faults.calls, 'call')} failed by plan, to see how the agent copes; what it was told then rests on no recording.`,
     rows.length ? wide('Faults by kind', h('table', {}, headings('Kind', '#Calls', 'Tools'), h('tbody', {}, rows))) : null,
     wide('Verdicts with and without a fault', h('table', {class: 'split'}, headings('Episodes', '#Count', '#Success', '#Failure', '#Undetermined'), h('tbody', {}, split))));
 }

@@ -4,10 +4,10 @@ const GATE_SIGN = {failed: 'failure', look: 'look', undetermined: 'undetermined'
 const MOST_COLUMNS = 400;
 
 function interval(verdict) {
-  const width = 520, x = (share) => 6 + share * (width - 12);
+  const width = 520, x = (share) => 7 + share * (width - 14);
   const label = `success ${percent(verdict.rate)}, 95 % interval ${percent(verdict.low)} to ${percent(verdict.high)}`;
   return picture(width, 40, label, {width: '100%', height: 40, class: 'axis'},
-    s('rect', {x: 6, y: 13, width: width - 12, height: 2, class: 'f-line2'}),
+    s('rect', {x: 7, y: 13, width: width - 14, height: 2, class: 'f-line2'}),
     [0, 0.25, 0.5, 0.75, 1].map((share) => s('text', {x: x(share), y: 36, class: 'f-faint',
       'text-anchor': share === 0 ? 'start' : share === 1 ? 'end' : 'middle'}, percent(share))),
     s('rect', {x: x(verdict.low), y: 10, width: Math.max(2, x(verdict.high) - x(verdict.low)), height: 8, rx: 4, class: 'f-soft'}),
