@@ -3,26 +3,48 @@
 const D = JSON.parse(id('data-report').textContent);
 const PACK = JSON.parse(id('data-episodes').textContent);
 const KNOWN_SCHEMA = 1;
-const TOOLS = D.tools || [], TASKS = D.tasks || [], E = D.episodes || [];
+const TOOLS = D.tools || [],
+  TASKS = D.tasks || [],
+  E = D.episodes || [];
 const CODES = {
-  R: 'real', r: 'recorded', c: 'composed', a: 'analogous', m: 'reasoned', s: 'scripted', f: 'fault', x: 'abstained',
+  R: 'real',
+  r: 'recorded',
+  c: 'composed',
+  a: 'analogous',
+  m: 'reasoned',
+  s: 'scripted',
+  f: 'fault',
+  x: 'abstained',
 };
 const MEANS = {
-  R: 'the tool itself ran; in a dream only tools that touch nothing may', r: 'recorded in this world', c: 'put together from what was recorded',
-  a: 'recorded in another world', m: 'a model\u2019s answer', s: 'a scripted answer', f: 'planned failure',
+  R: 'the tool itself ran; in a dream only tools that touch nothing may',
+  r: 'recorded in this world',
+  c: 'put together from what was recorded',
+  a: 'recorded in another world',
+  m: 'a model\u2019s answer',
+  s: 'a scripted answer',
+  f: 'planned failure',
   x: 'no answer given',
 };
 const CODE_OF = Object.fromEntries(Object.entries(CODES).map(([code, name]) => [name, code]));
 const WORST = {'!': 0, failure: 1, undetermined: 2, success: 3};
 const byId = new Map(E.map((episode, place) => [episode.id, place]));
-E.forEach((episode, place) => { episode.i = place; });
+E.forEach((episode, place) => {
+  episode.i = place;
+});
 
 /* The calls of an episode in order: tool, provenance code, and whether a critical finding points at it. */
 function calls(episode) {
   if (!episode.calls) {
-    episode.calls = !episode.path ? [] : episode.path.split(' ').map((word) => ({
-      tool: TOOLS[parseInt(word, 10)], code: word.replace(/[\d!]/g, ''), bad: word.endsWith('!'),
-    }));
+    episode.calls = !episode.path
+      ? []
+      : episode.path
+          .split(' ')
+          .map((word) => ({
+            tool: TOOLS[parseInt(word, 10)],
+            code: word.replace(/[\d!]/g, ''),
+            bad: word.endsWith('!'),
+          }));
   }
   return episode.calls;
 }

@@ -2,22 +2,36 @@
    named below. Never as markup; no style attribute (the policy forbids it); links lead into this page only. */
 
 const id = (name) => document.getElementById(name);
-const ALLOWED = new Set(('class id href title role type scope colspan value placeholder tabindex open for hidden ' +
-  'aria-label aria-labelledby aria-current aria-pressed aria-hidden data-v').split(' '));
-const ALLOWED_SVG = new Set(('viewBox width height x y rx r cx cy d class transform role tabindex href focusable ' +
-  'aria-hidden aria-label preserveAspectRatio text-anchor stroke-width stroke-dasharray pointer-events').split(' '));
+const ALLOWED = new Set(
+  (
+    'class id href title role type scope colspan value placeholder tabindex open for hidden ' +
+    'aria-label aria-labelledby aria-current aria-pressed aria-hidden data-v'
+  ).split(' '),
+);
+const ALLOWED_SVG = new Set(
+  (
+    'viewBox width height x y rx r cx cy d class transform role tabindex href focusable ' +
+    'aria-hidden aria-label preserveAspectRatio text-anchor stroke-width stroke-dasharray pointer-events'
+  ).split(' '),
+);
 const LISTENS = new Set(['onclick', 'oninput', 'onchange', 'onfocus']);
 
 /* Control, bidi and zero-width characters are made visible: a text must not hide a part of itself. The two
    joiners stay, since Persian and Hindi need them. */
-const HIDDEN = new RegExp('[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b\\u200e\\u200f' +
-  '\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]|[\\u{e0000}-\\u{e0fff}]', 'gu');
-const plain = (text) => String(text).replace(/\r\n/g, '\n')
-  .replace(HIDDEN, (char) => '\u27e8' + char.codePointAt(0).toString(16).padStart(4, '0') + '\u27e9');
+const HIDDEN = new RegExp(
+  '[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b\\u200e\\u200f' +
+    '\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]|[\\u{e0000}-\\u{e0fff}]',
+  'gu',
+);
+const plain = (text) =>
+  String(text)
+    .replace(/\r\n/g, '\n')
+    .replace(HIDDEN, (char) => '\u27e8' + char.codePointAt(0).toString(16).padStart(4, '0') + '\u27e9');
 
 function fill(node, children) {
   for (const child of children.flat(9)) {
-    if (child !== null && child !== undefined && child !== false) node.append(child.nodeType ? child : plain(child));
+    if (child !== null && child !== undefined && child !== false)
+      node.append(child.nodeType ? child : plain(child));
   }
   return node;
 }
@@ -29,8 +43,12 @@ function put(node, name, value, allowed) {
 }
 
 /* For people who listen to the page, and for the window's name. */
-const tell = (text) => { id('live').textContent = plain(text); };
-const rename = (text) => { document.title = plain(text); };
+const tell = (text) => {
+  id('live').textContent = plain(text);
+};
+const rename = (text) => {
+  document.title = plain(text);
+};
 
 /* An element of the page; functions are listeners, everything else is an attribute that is allowed. */
 function h(tag, attributes, ...children) {
@@ -53,17 +71,49 @@ function s(tag, attributes, ...children) {
 }
 
 const svg = (width, height, attributes, ...children) =>
-  s('svg', {viewBox: `0 0 ${width} ${height}`, width, height, 'aria-hidden': 'true', focusable: 'false', ...attributes},
-    ...children);
+  s(
+    'svg',
+    {
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      'aria-hidden': 'true',
+      focusable: 'false',
+      ...attributes,
+    },
+    ...children,
+  );
 /* A drawing that says something of its own. */
 const picture = (width, height, label, attributes, ...children) =>
-  svg(width, height, {role: 'img', 'aria-hidden': null, 'aria-label': label, ...attributes}, s('title', {}, label),
-    ...children);
+  svg(
+    width,
+    height,
+    {role: 'img', 'aria-hidden': null, 'aria-label': label, ...attributes},
+    s('title', {}, label),
+    ...children,
+  );
 
 const section = (name, title, lead, ...children) =>
-  h('section', {id: name, 'aria-labelledby': name + '-h', tabindex: -1},
-    h('header', {}, h('h2', {id: name + '-h'}, title), lead ? h('p', {}, lead) : null), children);
+  h(
+    'section',
+    {id: name, 'aria-labelledby': name + '-h', tabindex: -1},
+    h('header', {}, h('h2', {id: name + '-h'}, title), lead ? h('p', {}, lead) : null),
+    children,
+  );
 /* A box that scrolls sideways on its own, so that the page does not. */
-const wide = (name, ...children) => h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': name}, children);
-const headings = (...names) => h('thead', {}, h('tr', {}, names.map((name) => name.startsWith('#')
-  ? h('th', {scope: 'col', class: 'num'}, name.slice(1)) : h('th', {scope: 'col'}, name))));
+const wide = (name, ...children) =>
+  h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': name}, children);
+const headings = (...names) =>
+  h(
+    'thead',
+    {},
+    h(
+      'tr',
+      {},
+      names.map((name) =>
+        name.startsWith('#')
+          ? h('th', {scope: 'col', class: 'num'}, name.slice(1))
+          : h('th', {scope: 'col'}, name),
+      ),
+    ),
+  );

@@ -1,145 +1,137 @@
-/* One episode: its siblings and where they part, a strip of time, then step by step. */
+/* One episode: what it came to, its siblings, a strip of time, then step by step. */
 
-const MOST_SIBLINGS = 12, MOST_PARTED = 12, LONG_ANSWER = 500;
-let current = null, currentRow = 0, request = 0;
-
-/* JSON is set in lines; anything else stays as it is. */
-function readable(text) {
-  if (!/^[[{]/.test(text)) return text;
-  try {
-    const value = JSON.parse(text), short = JSON.stringify(value);
-    return short.length < 110 ? short.replace(/([,:])(?=["\d[{tfn-])/g, '$1 ') : JSON.stringify(value, null, 1);
-  } catch {
-    return text;
-  }
-}
+let current = null,
+  currentRow = 0,
+  request = 0;
 
 /* Calls by the moment of their answer; what lies between is the agent and its model. */
 function strip(one, episode) {
   const timed = one.steps.filter((step) => step.kind === 'call' && step.at_s !== undefined);
   if (!timed.length || !episode.s) return null;
-  const width = 1100, x = (seconds) => Math.min(width - 3, seconds / episode.s * width);
+  const width = 1100,
+    x = (seconds) => Math.min(width - 3, (seconds / episode.s) * width);
   const sums = {dream: 0, fault: 0, real: 0};
-  timed.forEach((step) => { sums[step.provenance === 'fault' ? 'fault' : step.provenance === 'real' ? 'real' : 'dream'] += step.dur_s; });
+  timed.forEach((step) => {
+    sums[step.provenance === 'fault' ? 'fault' : step.provenance === 'real' ? 'real' : 'dream'] += step.dur_s;
+  });
   const rest = Math.max(0, episode.s - sums.dream - sums.fault - sums.real);
-  return [svg(width, 24, {class: 'strip', preserveAspectRatio: 'none'}, s('rect', {x: 0, y: 9, width, height: 5, class: 'f-line'}),
-    timed.map((step) => s('a', {href: link(episode.id, step.step), tabindex: -1}, s('rect', {x: x(Math.max(0, step.at_s - step.dur_s)), y: 3,
-      width: Math.max(3, step.dur_s / episode.s * width), height: 17, rx: 1, class: 'f-' + CODE_OF[step.provenance]},
-    s('title', {}, `${step.step} ${step.tool}: ${duration(step.dur_s)}`))))),
-  h('div', {class: 'key spent'}, h('span', {}, `the agent and its model ${duration(rest)}`),
-    sums.dream ? h('span', {}, `the dream ${duration(sums.dream)}`) : null, sums.real ? h('span', {}, `real tools ${duration(sums.real)}`) : null,
-    sums.fault ? h('span', {}, `planned faults ${duration(sums.fault)}`) : null)];
-}
-
-function answer(step) {
-  if (step.provenance === 'abstained') return h('div', {class: 'ans'}, h('span', {class: 'w-watch'}, 'No answer. '), step.why || 'The dream could not tell.');
-  const cut = step.length ? h('p', {class: 'soft'}, `cut here; ${whole.format(step.length)} characters in all`) : null;
-  return h('div', {class: 'ans', tabindex: step.text.length > LONG_ANSWER ? 0 : null}, step.error ? h('span', {class: 'err'}, step.error) : null,
-    step.update ? h('span', {class: 'soft'}, 'updates the state') : null, h('pre', {}, readable(step.text)), cut);
-}
-function source(step) {
-  const cites = step.cites ? h('details', {class: 'cite'}, h('summary', {}, `rests on ${plural(step.cited, 'recording')}`),
-    step.cites.map((name) => h('div', {class: 'mono'}, name)), step.cited > step.cites.length ? h('div', {}, 'and more') : null) : null;
-  const dreamt = !['real', 'fault', 'scripted', 'abstained'].includes(step.provenance);
-  return h('div', {class: 'foot'}, h('span', {class: 'word'}, swatch(CODE_OF[step.provenance]), step.provenance),
-    dreamt ? h('span', {class: 'word'}, svg(44, 5, {}, s('rect', {width: 44, height: 5, class: 'f-line'}),
-      s('rect', {width: 44 * step.support, height: 5, class: 'f-soft'})), 'support ' + step.support.toFixed(2)) : null,
-    h('span', {}, duration(step.dur_s)), step.node ? h('span', {}, 'node ', h('span', {class: 'mono'}, step.node)) : null, cites);
-}
-function found(list, episode) {
-  return (list || []).map((one) => h('p', {class: one.critical ? 'because' : 'because mild'}, sign(one.critical ? 'anomaly' : 'look'), ' ', one.text,
-    one.steps.length > 1 ? [': ', one.steps.map((step, place) => [place ? ', ' : '', h('a', {href: link(episode.id, step)}, 'step ' + step)])] : null));
-}
-function callRow(step, episode) {
-  return h('div', {}, h('div', {class: 'line'}, svg(12, 12, {}, glyph(step.effect)), h('span', {class: 'tn'}, step.tool),
-    h('span', {class: step.effect === 'destructive' ? 'flag' : 'faint q'}, step.effect), step.fault ? h('span', {class: 'err'}, 'planned fault: ' + words(step.fault)) : null),
-  found(step.findings, episode), pairs(step.args), answer(step), source(step));
-}
-function saidRow(step) {
-  const cut = step.length ? h('p', {class: 'soft'}, `cut here; ${whole.format(step.length)} characters in all`) : null;
-  if (step.by === 'tool') return h('div', {}, h('div', {class: 'line'}, h('span', {class: 'tn'}, step.tool || 'tool'), h('span', {class: 'faint q'}, 'answered by the framework; no call passed the gate')), h('div', {class: 'ans'}, h('pre', {}, readable(step.text)), cut));
-  return h('div', {class: 'say'}, h('span', {class: 'who'}, step.by), h('span', {class: 'pre'}, step.text), cut);
-}
-function verdictRow(step, episode, one) {
-  return h('div', {}, h('div', {class: 'line'}, word(step.verdict), h('span', {}, step.text)), found(step.findings, episode),
-    (step.violations || []).map((text) => h('p', {class: 'because'}, sign('anomaly'), ' refused: ', text)),
-    one.stop !== 'finished' ? h('p', {class: 'soft'}, 'ended by: ' + words(one.stop)) : null);
-}
-function stepRow(step, place, episode, one) {
-  const gutter = step.kind === 'call' ? [h('a', {href: link(episode.id, step.step), 'aria-label': 'Link to step ' + step.step}, step.step),
-    step.at_s === undefined ? null : h('div', {}, '+' + duration(step.at_s))] : null;
-  const middle = step.kind === 'call' ? callRow(step, episode) : step.kind === 'verdict' ? verdictRow(step, episode, one) : saidRow(step);
-  const bad = (step.findings || []).some((found) => found.critical) || step.violations;
-  return h('li', {class: 'step k-' + (step.kind === 'said' ? 'said' : 'call') + (bad ? ' bad' : ''), id: 'row-' + place, tabindex: -1},
-    h('div', {class: 'gut'}, gutter), middle, h('div', {class: 'led'}, changed(step.changes)));
-}
-
-/* The siblings beside each other, from the first call in which they differ. */
-function parting(details, siblings, me) {
-  if (siblings.length < 2 || details.some((one) => !one)) return null;
-  const lists = details.map((one) => one.steps.filter((step) => step.kind === 'call'));
-  const same = (place) => lists.every((list) => key(list[place]) === key(lists[0][place]));
-  const key = (step) => (step ? step.tool + JSON.stringify(step.args) + '\n' + step.text + (step.error || '') : '');
-  const longest = Math.max(...lists.map((list) => list.length));
-  let first = 0;
-  while (first < longest && same(first)) first++;
-  if (first === longest) return h('p', {class: 'soft'}, 'All siblings made the same calls and got the same answers.');
-  const cell = (step) => (!step ? h('span', {class: 'faint'}, '\u2013') : [h('div', {class: 'line'}, svg(12, 12, {}, glyph(step.effect)), h('b', {class: 'mono'}, step.tool),
-    step.fault ? h('span', {class: 'err'}, words(step.fault)) : null, (step.findings || []).map((one) => h('span', {class: one.critical ? 'flag' : 'err'}, words(one.kind)))),
-  h('div', {class: 'kv'}, Object.values(step.args).map(asText).join(' ').slice(0, 60)), h('div', {class: 'soft'}, (step.error || step.text || 'no answer').replace(/\s+/g, ' ').slice(0, 70))]);
-  const body = [];
-  for (let place = first; place < Math.min(longest, first + MOST_PARTED); place++) {
-    body.push(h('tr', {class: place === first ? 'here' : null}, lists.map((list, column) => h('td', {class: siblings[column] === me ? 'me' : null}, cell(list[place])))));
-  }
-  return h('details', {class: 'part', open: true}, h('summary', {}, first ? `The siblings part at call ${first + 1}` : 'The siblings part at the first call'),
-    wide('Where the siblings part', h('table', {class: 'sibtab'}, h('thead', {}, h('tr', {}, siblings.map((one) => h('th', {scope: 'col'}, h('a', {href: link(one.id)}, one.id), ' ', sign(one.bad ? 'anomaly' : one.verdict, 11))))),
-      h('tbody', {}, first ? h('tr', {}, h('td', {class: 'same', colspan: siblings.length}, 'the same for all: ' + lists[0].slice(0, first).map((step) => step.tool).join(', '))) : null, body))));
+  return [
+    svg(
+      width,
+      24,
+      {class: 'strip', preserveAspectRatio: 'none'},
+      s('rect', {x: 0, y: 9, width, height: 5, class: 'f-line'}),
+      timed.map((step) =>
+        s(
+          'a',
+          {href: link(episode.id, step.step), tabindex: -1},
+          s(
+            'rect',
+            {
+              x: x(Math.max(0, step.at_s - step.dur_s)),
+              y: 3,
+              width: Math.max(3, (step.dur_s / episode.s) * width),
+              height: 17,
+              rx: 1,
+              class: 'f-' + CODE_OF[step.provenance],
+            },
+            s('title', {}, `${step.step} ${step.tool}: ${duration(step.dur_s)}`),
+          ),
+        ),
+      ),
+    ),
+    h(
+      'div',
+      {class: 'key spent'},
+      h('span', {}, `the agent and its model ${duration(rest)}`),
+      sums.dream ? h('span', {}, `the dream ${duration(sums.dream)}`) : null,
+      sums.real ? h('span', {}, `real tools ${duration(sums.real)}`) : null,
+      sums.fault ? h('span', {}, `planned faults ${duration(sums.fault)}`) : null,
+    ),
+  ];
 }
 
 function heading(one, episode) {
-  const facts = [plural(calls(episode).length, 'call'), duration(episode.s), one && one.model_calls ? plural(one.model_calls, 'model call') : null,
-    one && one.tokens ? whole.format(one.tokens) + ' tokens' : null, episode.usd ? money(episode.usd) : null,
+  const facts = [
+    plural(calls(episode).length, 'call'),
+    duration(episode.s),
+    one && one.model_calls ? plural(one.model_calls, 'model call') : null,
+    one && one.tokens ? whole.format(one.tokens) + ' tokens' : null,
+    episode.usd ? money(episode.usd) : null,
     episode.reward !== undefined && episode.reward !== null ? 'reward ' + episode.reward : null,
-    episode.support === undefined ? null : 'least support ' + episode.support.toFixed(2), one && one.attempt > 1 ? 'attempt ' + one.attempt : null];
-  return h('div', {class: 'ephead'}, h('p', {class: 'q'}, `${episode.id}, world ${TASKS[episode.task].world}`), h('h1', {}, TASKS[episode.task].text || episode.id),
-    h('p', {class: 'why'}, word(episode.verdict), ' ', episode.reason), h('div', {class: 'meta'}, facts.filter(Boolean).map((fact) => h('span', {}, fact))));
+    episode.support === undefined ? null : 'least support ' + episode.support.toFixed(2),
+    one && one.attempt > 1 ? 'attempt ' + one.attempt : null,
+  ];
+  return h(
+    'div',
+    {class: 'ephead'},
+    h('p', {class: 'q'}, `${episode.id}, world ${TASKS[episode.task].world}`),
+    h('h1', {}, TASKS[episode.task].text || episode.id),
+    h('p', {class: 'why'}, word(episode.verdict), ' ', episode.reason),
+    h(
+      'div',
+      {class: 'meta'},
+      facts.filter(Boolean).map((fact) => h('span', {}, fact)),
+    ),
+  );
 }
 function crumb(episode) {
   const at = hits.indexOf(episode);
-  const to = (place, text) => (hits[place] ? h('a', {href: link(hits[place].id)}, text(hits[place].id)) : null);
-  return h('nav', {class: 'crumb', 'aria-label': 'Episodes'}, h('a', {href: hashOf()}, 'All episodes'),
-    h('span', {class: 'faint pos'}, at >= 0 ? `${whole.format(at + 1)} of ${whole.format(hits.length)} listed` : ''),
-    at >= 0 ? [to(at - 1, (name) => '\u2190 ' + name), to(at + 1, (name) => name + ' \u2192')] : null);
-}
-function siblingLinks(siblings, me) {
-  if (siblings.length < 2) return null;
-  return h('nav', {class: 'sibs', 'aria-label': 'Siblings: the same task in the same world'}, siblings.map((one) =>
-    h('a', {class: 'sib', href: link(one.id), 'aria-current': one === me ? 'page' : null}, h('span', {class: 'word'}, sign(one.bad ? 'anomaly' : one.verdict), one.id), h('div', {}, path(one)))));
+  const to = (place, text) =>
+    hits[place] ? h('a', {href: link(hits[place].id)}, text(hits[place].id)) : null;
+  return h(
+    'nav',
+    {class: 'crumb', 'aria-label': 'Episodes'},
+    h('a', {href: hashOf()}, 'All episodes'),
+    h(
+      'span',
+      {class: 'faint pos'},
+      at >= 0 ? `${whole.format(at + 1)} of ${whole.format(hits.length)} listed` : '',
+    ),
+    at >= 0 ? [to(at - 1, (name) => '\u2190 ' + name), to(at + 1, (name) => name + ' \u2192')] : null,
+  );
 }
 
-/* Around one episode of many siblings, only its neighbours are laid side by side. */
-function besides(episode) {
-  const all = E.filter((one) => one.task === episode.task), at = all.indexOf(episode);
-  const from = Math.max(0, Math.min(at - MOST_SIBLINGS / 2, all.length - MOST_SIBLINGS));
-  return {all, near: all.slice(from, from + MOST_SIBLINGS)};
-}
 async function openEpisode(name, step) {
-  const box = id('episode'), place = byId.get(name), mine = ++request;
+  const box = id('episode'),
+    place = byId.get(name),
+    mine = ++request;
   if (place === undefined) {
     current = null;
-    box.replaceChildren(h('p', {class: 'crumb'}, h('a', {href: '#episodes'}, 'All episodes')), h('h1', {}, 'No episode has that name'), h('p', {}, name.slice(0, 200)));
+    box.replaceChildren(
+      h('p', {class: 'crumb'}, h('a', {href: '#episodes'}, 'All episodes')),
+      h('h1', {}, 'No episode has that name'),
+      h('p', {}, name.slice(0, 200)),
+    );
     show('episode');
     return;
   }
-  const episode = E[place], siblings = besides(episode);
+  const episode = E[place],
+    siblings = besides(episode);
   const details = await Promise.all(siblings.near.map((one) => detail(one.i)));
   if (mine !== request) return;
-  const fresh = current !== episode, one = details[siblings.near.indexOf(episode)];
+  const fresh = current !== episode,
+    one = details[siblings.near.indexOf(episode)];
   current = episode;
   if (fresh) {
-    box.replaceChildren(crumb(episode), heading(one, episode), siblingLinks(siblings.all, episode) || '', parting(details, siblings.near, episode) || '',
+    box.replaceChildren(
+      crumb(episode),
+      heading(one, episode),
+      siblingLinks(siblings.all, episode) || '',
+      parting(details, siblings.near, episode) || '',
       ...(one ? [strip(one, episode) || ''].flat() : []),
-      one ? h('ol', {class: 'steps'}, one.steps.map((each, at) => stepRow(each, at, episode, one))) : h('p', {class: 'note'}, 'The steps of this episode are not in this page: it would be too large. dreamgym-kit report --episode shows them.'));
+      one
+        ? h(
+            'ol',
+            {class: 'steps'},
+            one.steps.map((each, at) => stepRow(each, at, episode, one)),
+          )
+        : h(
+            'p',
+            {class: 'note'},
+            'The steps of this episode are not in this page: it would be too large. dreamgym-kit report --episode shows them.',
+          ),
+    );
     rename(`${episode.id}, ${D.run.title}`);
   }
   show('episode');

@@ -1,45 +1,92 @@
-/* 3 Trust: where the dream's answers came from. 4 Faults: what was made to fail. 5 Cost. 6 Manifest. */
+/* 3 Trust: where the dream's answers came from, tool by tool. */
 
-const provenanceKey = (counts) => h('div', {class: 'key'}, ORDER.filter((code) => counts[code]).map((code) =>
-  h('span', {}, swatch(code), `${CODES[code]} ${whole.format(counts[code])}`, h('span', {class: 'faint'}, MEANS[code]))));
+const provenanceKey = (counts) =>
+  h(
+    'div',
+    {class: 'key'},
+    ORDER.filter((code) => counts[code]).map((code) =>
+      h(
+        'span',
+        {},
+        swatch(code),
+        `${CODES[code]} ${whole.format(counts[code])}`,
+        h('span', {class: 'faint'}, MEANS[code]),
+      ),
+    ),
+  );
 
 function trust() {
-  const counts = D.trust.provenance, total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  const counts = D.trust.provenance,
+    total = Object.values(counts).reduce((sum, count) => sum + count, 0);
   if (!total) return null;
-  const row = (one) => h('tr', {}, h('th', {scope: 'row', class: 'mono'}, one.name), h('td', {class: 'num'}, whole.format(one.calls)),
-    h('td', {}, stack(one.provenance)), h('td', {class: 'num'}, `${whole.format(one.grounded)} of ${whole.format(one.dreamt)}`),
-    h('td', {}, one.support ? h('span', {class: 'word'}, svg(90, 18, {}, s('rect', {x: 0, y: 17, width: 90, height: 1, class: 'f-line2'}),
-      bars(one.support.bins, 90, 17)), one.support.median.toFixed(2)) : null),
-    h('td', {class: 'num' + (one.support && one.support.least < 0.5 ? ' w-watch' : '')}, one.support ? one.support.least.toFixed(2) : ''),
-    h('td', {class: 'num' + (one.provenance.x ? ' w-watch' : ' faint')}, whole.format(one.provenance.x || 0)),
-    h('td', {class: 'num' + (one.errors ? '' : ' faint')}, whole.format(one.errors)));
-  const table = D.trust.order.length ? wide('Tools', h('table', {class: 'tools'},
-    headings('Tool, weakest first', '#Calls', 'Where answers came from', '#On recordings', 'Support, 0 to 1', '#Least', '#Abstained', '#Errors told'),
-    h('tbody', {}, D.trust.order.map((place) => row(TOOLS[place]))))) : null;
-  return section('trust', 'How far to trust the dream', D.trust.text + '.', h('div', {class: 'whole'}, stack(counts, 1100, 20)), provenanceKey(counts), table);
+  const row = (one) =>
+    h(
+      'tr',
+      {},
+      h('th', {scope: 'row', class: 'mono'}, one.name),
+      h('td', {class: 'num'}, whole.format(one.calls)),
+      h('td', {}, stack(one.provenance)),
+      h('td', {class: 'num'}, `${whole.format(one.grounded)} of ${whole.format(one.dreamt)}`),
+      h(
+        'td',
+        {},
+        one.support
+          ? h(
+              'span',
+              {class: 'word'},
+              svg(
+                90,
+                18,
+                {},
+                s('rect', {x: 0, y: 17, width: 90, height: 1, class: 'f-line2'}),
+                bars(one.support.bins, 90, 17),
+              ),
+              one.support.median.toFixed(2),
+            )
+          : null,
+      ),
+      h(
+        'td',
+        {class: 'num' + (one.support && one.support.least < 0.5 ? ' w-watch' : '')},
+        one.support ? one.support.least.toFixed(2) : '',
+      ),
+      h(
+        'td',
+        {class: 'num' + (one.provenance.x ? ' w-watch' : ' faint')},
+        whole.format(one.provenance.x || 0),
+      ),
+      h('td', {class: 'num' + (one.errors ? '' : ' faint')}, whole.format(one.errors)),
+    );
+  const table = D.trust.order.length
+    ? wide(
+        'Tools',
+        h(
+          'table',
+          {class: 'tools'},
+          headings(
+            'Tool, weakest first',
+            '#Calls',
+            'Where answers came from',
+            '#On recordings',
+            'Support, 0 to 1',
+            '#Least',
+            '#Abstained',
+            '#Errors told',
+          ),
+          h(
+            'tbody',
+            {},
+            D.trust.order.map((place) => row(TOOLS[place])),
+          ),
+        ),
+      )
+    : null;
+  return section(
+    'trust',
+    'How far to trust the dream',
+    D.trust.text + '.',
+    h('div', {class: 'whole'}, stack(counts, 1100, 20)),
+    provenanceKey(counts),
+    table,
+  );
 }
-
-function faults() {
-  if (!D.faults) return null;
-  const rows = D.faults.kinds.map((one) => h('tr', {}, h('th', {scope: 'row'}, words(one.kind)), h('td', {class: 'num'}, whole.format(one.calls)),
-    h('td', {}, one.tools.map(([place, count]) => h('span', {class: 'word gap'}, svg(12, 12, {}, glyph(TOOLS[place].effect)),
-      h('span', {class: 'mono'}, TOOLS[place].name), ` ${whole.format(count)}`)))));
-  const split = D.faults.split.map((one) => h('tr', {}, h('th', {scope: 'row'}, one.name), h('td', {class: 'num'}, whole.format(one.episodes)),
-    ['success', 'failure', 'undetermined'].map((name) => h('td', {class: 'num'}, whole.format(one[name])))));
-  return section('faults', 'Planned faults', `${plural(D.faults.calls, 'call')} failed by plan, to see how the agent copes; what it was told then rests on no recording.`,
-    rows.length ? wide('Faults by kind', h('table', {}, headings('Kind', '#Calls', 'Tools'), h('tbody', {}, rows))) : null,
-    wide('Verdicts with and without a fault', h('table', {class: 'split'}, headings('Episodes', '#Count', '#Success', '#Failure', '#Undetermined'), h('tbody', {}, split))));
-}
-
-function spread(one) {
-  const label = `${one.title}: median ${one.median}, 95 % below ${one.p95}, most ${one.most}`;
-  return h('figure', {class: 'chart'}, h('figcaption', {}, h('b', {}, one.title), h('span', {class: 'soft'}, `median ${one.median}, p95 ${one.p95}`)),
-    picture(320, 92, label, {}, bars(one.bins, 320, 70, 2), s('rect', {x: 0, y: 70, width: 320, height: 1, class: 'f-line2'}),
-      s('text', {x: 0, y: 86, class: 'f-faint'}, '0'), s('text', {x: 320, y: 86, 'text-anchor': 'end', class: 'f-faint'}, one.most)));
-}
-const cost = () => section('cost', 'Cost and speed', null,
-  h('div', {class: 'stats'}, D.cost.stats.map((one) => h('div', {}, h('b', {}, one.value), h('span', {}, one.label)))),
-  h('div', {class: 'charts'}, D.cost.spread.map(spread)));
-
-const manifest = () => section('manifest', 'How this was made', 'From the manifest of the run. Keys and passwords are never written there.',
-  h('dl', {class: 'man'}, D.manifest.map(([name, value]) => [h('dt', {}, name), h('dd', {class: 'mono'}, value)])));
