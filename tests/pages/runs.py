@@ -14,6 +14,7 @@ from dreamgym_kit.vocabulary import (
     Episode,
     Finding,
     Provenance,
+    Spend,
     Transition,
     Verdict,
     World,
@@ -39,13 +40,22 @@ WORDS = [
 MATTERS: dict[str, Any] = {"mode": "dream", "graph": "desk", "n": 4, "seed": 0}
 
 
-def run_directory(root: Path, episodes: Iterable[Episode], **matters: Any) -> Path:
+CURVE = {
+    "trust": {"curve": [{"threshold": n / 10, "answered": 1 - n / 12, "exact": n / 10} for n in range(10)]}
+}
+
+
+def run_directory(
+    root: Path, episodes: Iterable[Episode], report: dict[str, Any] | None = None, **matters: Any
+) -> Path:
     """Write a finished run below `root` and give its directory."""
     manifest = Manifest("7f3a", BEGUN, {**MATTERS, **matters}, {"python": "3.11.11", "tasks": 2})
     with RunDirectory.create(root, "a-run", manifest) as directory:
         with directory.journal() as journal:
             for episode in episodes:
                 journal.append(episode)
+        if report is not None:
+            directory.write_report(report)
         return directory.path
 
 
@@ -148,6 +158,18 @@ def small_run() -> list[Episode]:
             reason="abstained",
             stop="abstained",
         ),
+    ]
+
+
+def judged_run() -> list[Episode]:
+    """A run whose dream asked models: reasoned answers, a judge beside the checker, what that cost."""
+    reasoned = call(1, "find", {}, "x", provenance=Provenance.REASONED, support=0.4)
+    spends = {"experience": Spend(3, 900, 60, 10, 0.004), "judge": Spend(1, 200, 20)}
+    counts = {"judges_agree": 1, "judges_disagree": 1}
+    return [
+        episode(
+            "a", 1, Verdict.FAILURE, transitions=(reasoned,), dream_spend=spends, counts=counts, cost_usd=0.01
+        )
     ]
 
 

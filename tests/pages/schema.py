@@ -121,6 +121,7 @@ class Trust(Strict):
     text: str
     order: list[Count]
     provenance: dict[Code, Count]
+    curve: list[tuple[Share, Share, Share | None]] = []
 
 
 class Task(Strict):

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages.runs import episode, many, run_directory, small_run
+from pages.runs import CURVE, episode, judged_run, many, run_directory, small_run
 from pages.schema import Report, blocks, unpacked
 
+from dreamgym_kit.report.jsonform import curve_from_json
 from dreamgym_kit.report.page.rules import rules_of
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.report.summary import summarise
@@ -18,19 +19,21 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.vocabulary import Episode, Verdict
 
 
-@pytest.fixture(params=["small", "many", "undecided"])
+@pytest.fixture(params=["small", "many", "undecided", "judged"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     runs: dict[str, list[Episode]] = {
         "small": small_run(),
         "many": list(many(150)),
+        "judged": judged_run(),
         "undecided": [episode("a", verdict=Verdict.UNDETERMINED)],
     }
-    return run_directory(tmp_path, runs[request.param])
+    return run_directory(tmp_path, runs[request.param], CURVE if request.param == "judged" else None)
 
 
 def test_the_page_tells_what_json_and_terminal_tell(directory: Path) -> None:
     opened = RunDirectory.open(directory)
-    summary = summarise(opened.episodes(), manifest_to_record(opened.manifest))
+    curve = curve_from_json(opened.read_report() or {})
+    summary = summarise(opened.episodes(), manifest_to_record(opened.manifest), curve)
     told, text = summary.to_json(), " ".join(render_run(summary).split())
     report = Report.model_validate(blocks(page_of(opened, place="r").html)[0])
     verdict = report.verdict
@@ -48,6 +51,13 @@ def test_the_page_tells_what_json_and_terminal_tell(directory: Path) -> None:
     assert [(group.kind, group.text, group.count) for group in report.findings] == [
         (group["kind"], group["text"], group["count"]) for group in told["findings"]
     ]
+    assert [list(point) for point in report.trust.curve] == [
+        [point["threshold"], point["answered"], point["exact"]] for point in told["trust"]["curve"]
+    ]
+    for part, spend in told["cost"]["dream"].items():
+        tokens = f"{spend['prompt_tokens'] + spend['completion_tokens']:,}"
+        label = f"tokens of the dream: {part}, {spend['calls']} answers"
+        assert (tokens, label) in [(one.value, one.label) for one in report.cost.stats]
     listed = episode_list(summary)
     for line, said in zip(report.episodes, told["list"], strict=True):
         assert (line.id, line.verdict, line.reason) == (said["id"], said["verdict"], said["reason"])

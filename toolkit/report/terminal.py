@@ -68,12 +68,10 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     lines += _row("did" if summary.recorded else "would have", changes_told(summary))
     if not summary.recorded:
         lines += _row("trust", trust_told(summary))
-        lines += _row("held out", _held_out(summary)) if summary.curve else []
-        lines += _reasoned(summary)
+        lines += _row("held out", held_out_told(summary)) if summary.curve else []
+        lines += _row("reasoned", reasoned_told(summary)) if reasoned_told(summary) else []
     lines += _real(summary, paint)
-    counts = [f"{count} {_words(what)}" for what, count in summary.counts.items() if what not in _TOLD]
-    if counts:
-        lines += _row("also", ", ".join(counts))
+    lines += _row("also", also_told(summary)) if also_told(summary) else []
     lines += _judges(summary, paint)
     lines += _row("cost", _cost(summary))
     if summary.dream_spend:
@@ -123,7 +121,7 @@ def trust_told(summary: Summary) -> str:
     return told
 
 
-def _held_out(summary: Summary) -> str:
+def held_out_told(summary: Summary) -> str:
     """What mined answers were worth on recordings that nothing was mined from, by the support asked for."""
     told = [
         f"{_percent(point.answered)} % of calls {_percent(point.exact)} % exact at {point.threshold:g}"
@@ -133,14 +131,14 @@ def _held_out(summary: Summary) -> str:
     return "mined answers by support: " + ", ".join(told)
 
 
-def _reasoned(summary: Summary) -> list[str]:
-    """What the dream's model was worth on held-out recordings, where it was asked."""
+def reasoned_told(summary: Summary) -> str:
+    """What the dream's model was worth on held-out recordings; empty where it was not asked."""
     tried = summary.fact("reasoned_support")
     if not isinstance(tried, list) or not tried:
-        return []
+        return ""
     right = sum(row["right"] for row in tried)
     count = sum(row["tried"] for row in tried)
-    return _row("reasoned", f"the model was right in {right} of {count} held-out calls")
+    return f"the model was right in {right} of {count} held-out calls"
 
 
 def _real(summary: Summary, paint: Paint) -> list[str]:
@@ -163,13 +161,23 @@ def _cost(summary: Summary) -> str:
     return ", ".join([*told, duration(summary.elapsed_s)])
 
 
+def also_told(summary: Summary) -> str:
+    """What else was counted; empty where nothing was."""
+    return ", ".join(f"{count} {_words(what)}" for what, count in summary.counts.items() if what not in _TOLD)
+
+
 def _judges(summary: Summary, paint: Paint) -> list[str]:
+    told = judges_told(summary)
+    rows = _row("judges", told) if told else []
+    return [paint.yellow(row) for row in rows] if summary.judges[1] else rows
+
+
+def judges_told(summary: Summary) -> str:
+    """How often a model beside the checker agreed with it; empty where none was asked."""
     agreed, differed = summary.judges
     if not agreed + differed:
-        return []
-    told = f"a model beside the checker agreed {agreed} of {agreed + differed} times"
-    rows = _row("judges", told)
-    return [paint.yellow(row) for row in rows] if differed else rows
+        return ""
+    return f"a model beside the checker agreed {agreed} of {agreed + differed} times"
 
 
 def _dream_cost(summary: Summary) -> str:

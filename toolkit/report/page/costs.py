@@ -18,9 +18,13 @@ def costs(gathered: Gathered, summary: Summary) -> dict[str, JsonValue]:
         {"value": f"{summary.model_calls:,}", "label": "model calls of the agent"},
     ]
     if summary.tokens:
-        stats.append({"value": f"{summary.tokens:,}", "label": "tokens"})
+        stats.append({"value": f"{summary.tokens:,}", "label": "tokens of the agent"})
     if summary.cost_usd:
         stats.append({"value": f"USD {summary.cost_usd:.2f}", "label": "spent"})
+    for part, spend in summary.dream_spend.items():
+        stats.append(
+            {"value": f"{spend.tokens:,}", "label": f"tokens of the dream: {part}, {spend.calls:,} answers"}
+        )
     lines = [gathered.lines[line.id] for line in summary.episodes]
     found = [
         spread("Time per episode", [line.seconds for line in lines], "s"),

@@ -16,7 +16,8 @@ Fields (schema 1; a later version adds fields and keeps these):
                  "args", "changes"?, "findings"?, "error"?}]}], destructive first
     tools        [{"name", "effect", "calls", "episodes", "errors", "dreamt", "grounded",
                  "provenance": {code: n}, "support"?: {"bins": [10 ints], "median", "least"}}]
-    trust        {"text", "order": [tool index, weakest first], "provenance": {code: n}}
+    trust        {"text", "order": [tool index, weakest first], "provenance": {code: n},
+                 "curve"?: [[threshold, answered, exact or null]], of mined answers on held-out recordings}
     tasks        [{"id", "text", "world"}], worst first
     episodes     [{"id", "task": index, "verdict", "reason", "path", "s", "bad"?: 1, "kinds"?: [kind],
                  "stop"?, "reward"?, "support"?, "usd"?}]; path: "0r 2c!" is tool index, code of the
@@ -38,7 +39,14 @@ from dreamgym_kit.report.page.faulted import faults
 from dreamgym_kit.report.page.gathering import CODES, Gathered, Line
 from dreamgym_kit.report.page.rules import rules_of
 from dreamgym_kit.report.page.support import support_of
-from dreamgym_kit.report.terminal import changes_told, trust_told
+from dreamgym_kit.report.terminal import (
+    also_told,
+    changes_told,
+    held_out_told,
+    judges_told,
+    reasoned_told,
+    trust_told,
+)
 from dreamgym_kit.vocabulary import Provenance, Verdict
 
 SCHEMA = 1
@@ -98,11 +106,13 @@ def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[st
     facts: list[JsonValue] = [["did" if summary.recorded else "would have", changes_told(summary)]]
     if not summary.recorded:
         facts.append(["trust", trust_told(summary)])
+        facts += [["held out", held_out_told(summary)]] if summary.curve else []
+        facts += [["reasoned", reasoned_told(summary)]] if reasoned_told(summary) else []
     facts.append(["real calls", f"{summary.real_calls} of {summary.calls}"])
     if summary.abstentions and not summary.recorded:
         facts.append(["not known", f"{summary.abstentions:,} calls that no recording answers"])
-    also = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in summary.counts.items())
-    facts += [["also", also]] if also else []
+    facts += [["also", also_told(summary)]] if also_told(summary) else []
+    facts += [["judges", judges_told(summary)]] if judges_told(summary) else []
     return {
         "gate": state,
         "stamp": words,
@@ -198,11 +208,16 @@ def _trust(summary: Summary) -> dict[str, JsonValue]:
         return tool.grounded / tool.dreamt, -tool.calls, tool.name
 
     dreamt = [number for number, tool in enumerate(summary.tools) if tool.dreamt]
-    return {
+    curve: list[JsonValue] = [
+        [one.threshold, round(one.answered, 4), None if one.exact is None else round(one.exact, 4)]
+        for one in summary.curve
+    ]
+    told: dict[str, JsonValue] = {
         "text": trust_told(summary),
         "order": sorted(dreamt, key=weakness),
         "provenance": {CODES[Provenance(said)]: count for said, count in summary.provenance.items()},
     }
+    return told | ({"curve": curve} if curve else {})
 
 
 def _episode(

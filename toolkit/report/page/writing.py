@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamgym_kit.report.figures import Summary
+from dreamgym_kit.report.jsonform import curve_from_json
 from dreamgym_kit.report.page.document import document
 from dreamgym_kit.report.page.gathering import gather
 from dreamgym_kit.report.page.overview import overview, worst_line
@@ -46,7 +47,8 @@ def page_of(directory: RunDirectory, *, place: str, fail_on_findings: bool = Fal
     """
     episodes = directory.episodes()
     gathered = gather(episodes)
-    summary = gathered.tally.summary(manifest_to_record(directory.manifest))
+    curve = curve_from_json(directory.read_report() or {})  # it was measured when the run was made
+    summary = gathered.tally.summary(manifest_to_record(directory.manifest), curve)
     warnings = [] if episodes.torn is None else [f"{directory.path}: {episodes.torn}"]
     steps = packed([gathered.steps[line.id] for line in summary.episodes])
     notes = []

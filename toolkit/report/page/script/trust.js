@@ -15,6 +15,50 @@ const provenanceKey = (counts) =>
     ),
   );
 
+/* What mined answers were worth on recordings that nothing was mined from, by the support asked for. */
+function heldOut(curve) {
+  const width = 320,
+    height = 110,
+    bottom = 84;
+  const x = (share) => 4 + share * (width - 8),
+    y = (share) => 6 + (1 - share) * (bottom - 6);
+  const line = (points) => 'M' + points.map(([at, share]) => `${x(at)} ${y(share)}`).join('L');
+  const exact = curve.filter(([, , share]) => share !== null).map(([at, , share]) => [at, share]);
+  const label = curve
+    .map(
+      ([at, answered, right]) =>
+        `support ${at}: ${percent(answered)} answered` +
+        (right === null ? '' : `, ${percent(right)} of these exact`),
+    )
+    .join('; ');
+  return h(
+    'div',
+    {class: 'charts'},
+    h(
+      'figure',
+      {class: 'chart'},
+      h('figcaption', {}, h('b', {}, 'Mined answers on held-out recordings')),
+      picture(
+        width,
+        height,
+        label,
+        {},
+        s('rect', {x: 4, y: bottom, width: width - 8, height: 1, class: 'f-line2'}),
+        s('path', {d: line(curve), class: 'l-soft'}),
+        exact.length ? s('path', {d: line(exact), class: 'l-ok'}) : null,
+        s('text', {x: 4, y: 102, class: 'f-faint'}, 'support 0'),
+        s('text', {x: width - 4, y: 102, 'text-anchor': 'end', class: 'f-faint'}, '1'),
+      ),
+      h(
+        'div',
+        {class: 'key'},
+        h('span', {}, svg(16, 8, {}, s('path', {d: 'M0 4h16', class: 'l-ok'})), 'exact'),
+        h('span', {}, svg(16, 8, {}, s('path', {d: 'M0 4h16', class: 'l-soft'})), 'answered, dashed'),
+      ),
+    ),
+  );
+}
+
 function trust() {
   const counts = D.trust.provenance,
     total = Object.values(counts).reduce((sum, count) => sum + count, 0);
@@ -88,5 +132,6 @@ function trust() {
     h('div', {class: 'whole'}, stack(counts, 1100, 20)),
     provenanceKey(counts),
     table,
+    D.trust.curve ? heldOut(D.trust.curve) : null,
   );
 }
