@@ -37,14 +37,14 @@ def rules_of(summary: Summary, *, fail_on_findings: bool = False) -> list[Rule]:
     real = Rule(
         "No real tool ran",
         summary.real_calls == 0,
-        f"{summary.real_calls:,} of {summary.calls:,} calls",
+        f"{summary.real_calls} of {summary.calls} calls",
         "0",
         "A dream answers each call that reads or changes the world.",
     )
     recorded = Rule(
         "Real tools ran",
         None,
-        f"{summary.real_calls:,} of {summary.calls:,} calls",
+        f"{summary.real_calls} of {summary.calls} calls",
         "none",
         "This run was asked to record, so its tools were real.",
     )

@@ -11,7 +11,7 @@ function interval(verdict) {
     width,
     40,
     label,
-    {width: '100%', height: 40, class: 'axis'},
+    {width: '100%', height: 40, class: 'axis', preserveAspectRatio: 'xMinYMid'},
     s('rect', {x: 7, y: 13, width: width - 14, height: 2, class: 'f-line2'}),
     [0, 0.25, 0.5, 0.75, 1].map((share) =>
       s(
