@@ -20,6 +20,7 @@ EXAMPLES = (
     "dreamgym-kit report runs/2026-11-21-desk-7f3a --tools",
     "dreamgym-kit report --last --only failure --limit 2",
     "dreamgym-kit report --episode refund-03.2",
+    "dreamgym-kit report --html --open",
     "dreamgym-kit report --json > report.json",
 )
 _LISTED = 20
@@ -54,6 +55,17 @@ Tools = Annotated[
     bool,
     typer.Option("--tools", help="Every tool: effect, calls, where answers came from.", show_default=False),
 ]
+Html = Annotated[
+    bool,
+    typer.Option("--html", help="Write the run as one HTML file, RUN/report.html.", show_default=False),
+]
+To = Annotated[
+    Path | None,
+    typer.Option("--to", metavar="FILE", help="With --html: write it to FILE instead.", show_default=False),
+]
+Open = Annotated[
+    bool, typer.Option("--open", help="With --html: open it in the browser.", show_default=False)
+]
 
 
 def command(
@@ -64,12 +76,24 @@ def command(
     list_all: List = False,
     limit: Limit = _LISTED,
     tools: Tools = False,
+    html: Html = False,
+    to: To = None,
+    open_it: Open = False,
     runs: options.Runs = None,
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show a run: what the agent would have done, what to look at first, how sure that is."""
+    from dreamgym_kit.errors import UserError
+
     directory = _open(run, last, runs, settings_file)
+    if html or to is not None or open_it:
+        if episode is not None or only is not None or list_all or tools:
+            raise UserError(
+                "report: --html shows the whole run; leave out --episode, --only, --list and --tools."
+            )
+        _write_page(directory, to, open_it=open_it, as_json=as_json)
+        return
     if episode is not None:
         _show_episode(directory, episode, as_json=as_json)
         return
@@ -120,9 +144,40 @@ def _show_run(summary: "Summary", directory: "RunDirectory", *, tools: bool) -> 
         say(tool_table(summary, paint) + "\n")
     place = shlex.quote(near(directory.path))
     steps = [("List", f"dreamgym-kit report {place} --list", "its episodes, the worst first")]
+    steps.append(("Page", f"dreamgym-kit report {place} --html", "the same as one HTML file"))
     if not tools:
         steps.append(("Tools", f"dreamgym-kit report {place} --tools", "where each tool's answers came from"))
     say(next_steps([look_at(summary, directory.path), *steps]))
+
+
+def _write_page(directory: "RunDirectory", to: Path | None, *, open_it: bool, as_json: bool) -> None:
+    """Write the page and say where it is, with a link to what to look at first."""
+    import webbrowser
+    from urllib.parse import quote
+
+    from dreamgym_kit.cli.running import near
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.page.writing import PAGE, page_of, write_page
+
+    target = directory.path / PAGE if to is None else to
+    if target.is_dir() or not target.parent.is_dir():
+        raise UserError(f"report: --to {target}: name a file in a folder that is there.")
+    page = page_of(directory, place=shlex.quote(near(directory.path)))
+    write_page(page, target)
+    for warning in page.warnings:
+        tell(f"warning: {one_line(warning)}")
+    link = target.absolute().as_uri()
+    if page.look_at is not None:
+        name, step = page.look_at
+        link += f"#e={quote(name, safe='', errors='replace')}" + (f"&s={step}" if step is not None else "")
+    if as_json:
+        say_json({"page": str(target), "bytes": len(page.html.encode("utf-8")), "link": link})
+    else:
+        say(f" {near(target)}  {len(page.html) / 1e6:.1f} MB")
+        say(f" {link}")
+    if open_it and not webbrowser.open(link):
+        tell("warning: no browser was found here; open the file named above.")
 
 
 def _show_list(summary: "Summary", directory: "RunDirectory", only: Only | None, limit: int) -> None:

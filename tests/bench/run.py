@@ -50,6 +50,7 @@ BENCHES: Mapping[str, str] = {
     "store": "100,000 transitions: hybrid search, exact key, appends, beside LanceDB",
     "endpoint_faults": "1,000 episodes against an endpoint that fails one request in five",
     "crawl": "what one read crawl of a world adds to the dream of the desk",
+    "page": "the report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in every field",
 }
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
@@ -111,6 +112,12 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("store", "lancedb_ratio"): Goal(">=", 10),
     ("endpoint_faults", "hung"): Goal("=", 0),
     ("endpoint_faults", "lost"): Goal("=", 0),
+    ("page", "open_1000_s"): Goal("<", 1),
+    ("page", "filter_1000_ms"): Goal("<", 100),
+    ("page", "open_10000_s"): Goal("<", 4),
+    ("page", "size_ratio"): Goal("<=", 1.5),
+    ("page", "xss"): Goal("=", 0),
+    ("page", "requests"): Goal("=", 0),
 }
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "endpoint_faults"),
-        "crawl",
+        *("crawl", "page"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
@@ -116,6 +117,17 @@ def test_growth_is_seen(bench: ModuleType) -> None:
 @pytest.mark.parametrize("name", ["help", "resume"])
 def test_a_bench_in_small_meets_its_goal(name: str) -> None:
     done = started(name, "--quick")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(600)
+def test_the_page_bench_in_small_meets_its_goals() -> None:
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+    done = started("page", "--quick")
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from pages.schema import unpacked
 
 CANARY = "sk-CANARY+/abcdefghijklmnopqrstuvwxyz0123456789"
 PASSWORD = "hunter2-CANARY"
@@ -137,6 +138,10 @@ def ran(
     run("episode", "report", "--episode", "a\x1b[31m<b>.1")
     run("episode-json", "report", "--episode", "a\x1b[31m<b>.1", "--json")
     run("list", "report", "--list")
+    run("page", "report", "--html", "--to", "page.html")
+    (folder / "page-unpacked.json").write_text(
+        json.dumps(unpacked((folder / "page.html").read_text("utf-8")))
+    )
     run("search", "buffer", "search", "session")
     run("stats", "buffer", "stats")
     run("rules", "buffer", "rules")

@@ -77,6 +77,7 @@ def test_the_way_for_ones_own_graph_works_as_written(tmp_path: Path) -> None:
     assert list(said) == ["init", "doctor", "record", "simulate", "report", "buffer"]
     assert "GATE PASSED" in said["simulate"]
     assert "real calls  0 of 4" in said["simulate"]
+    assert len(list(tmp_path.glob("runs/*/report.html"))) == 1
     assert (tmp_path / "touched").read_text() == "x"
     (code,) = blocks("python")
     (tmp_path / "five_lines.py").write_text(code)
@@ -85,7 +86,7 @@ def test_the_way_for_ones_own_graph_works_as_written(tmp_path: Path) -> None:
 
 
 def test_no_command_of_the_readme_is_left_out() -> None:
-    assert len([command for command in commands() if command.startswith("dreamgym-kit")]) == 6
+    assert len([command for command in commands() if command.startswith("dreamgym-kit")]) == 7
     assert [command.split(" && ")[-1] for command in commands() if "venv" in command] == [
         ".venv/bin/dreamgym-kit demo",
         ".venv/bin/pytest -q",

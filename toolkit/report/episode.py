@@ -103,7 +103,7 @@ class _Layout:
         word = str(episode.verdict)
         told = fold(f" {word}  {one_line(episode.reason)}", indent=2)
         yield told.replace(word, colour[episode.verdict](word), 1)
-        stop = "" if episode.stop == "finished" else f", ended by: {episode.stop}"
+        stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"
         calls = f"{len(episode.transitions)} calls, {episode.model_calls} model calls"
         yield f" {calls}, {duration(episode.elapsed_s)}{stop}"
 

@@ -29,6 +29,17 @@ def headline(summary: Summary) -> str:
     return _tasks(summary)
 
 
+def stamp(summary: Summary, *, fail_on_findings: bool = False) -> tuple[str, str]:
+    """The gate in one word for programs and in two for people: `("failed", "GATE FAILED")`."""
+    if not summary.gate(fail_on_findings=fail_on_findings):
+        return "failed", "GATE FAILED"
+    if summary.critical:
+        return "look", "LOOK AT THIS"
+    if not summary.decided:
+        return "undetermined", "UNDETERMINED"
+    return "passed", "GATE PASSED"
+
+
 def _finding(group: FindingGroup, summary: Summary) -> str:
     """The sentence of a finding's kind, else the finding's own."""
     episodes = _of(len({episode for episode, _ in group.at}), len(summary.episodes))

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL, EpisodeLine, FindingGroup, Summary, ToolUse
-from dreamgym_kit.report.headline import headline
+from dreamgym_kit.report.headline import headline, stamp
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.wording import past_times
 from dreamgym_kit.vocabulary import Effect, Verdict
@@ -65,15 +65,13 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     """Give the gate, the headline and the figures below it."""
     lines = [_stamp(summary, paint, fail_on_findings=fail_on_findings)]
     lines += _row("success", _success(summary))
-    lines += _row("did" if summary.recorded else "would have", _changes(summary))
+    lines += _row("did" if summary.recorded else "would have", changes_told(summary))
     if not summary.recorded:
-        lines += _row("trust", _trust(summary))
-        lines += _row("held out", _held_out(summary)) if summary.curve else []
-        lines += _reasoned(summary)
+        lines += _row("trust", trust_told(summary))
+        lines += _row("held out", held_out_told(summary)) if summary.curve else []
+        lines += _row("reasoned", reasoned_told(summary)) if reasoned_told(summary) else []
     lines += _real(summary, paint)
-    counts = [f"{count} {_words(what)}" for what, count in summary.counts.items() if what not in _TOLD]
-    if counts:
-        lines += _row("also", ", ".join(counts))
+    lines += _row("also", also_told(summary)) if also_told(summary) else []
     lines += _judges(summary, paint)
     lines += _row("cost", _cost(summary))
     if summary.dream_spend:
@@ -83,14 +81,8 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
 
 def _stamp(summary: Summary, paint: Paint, *, fail_on_findings: bool) -> str:
     """The gate in two words, and the headline beside it."""
-    if not summary.gate(fail_on_findings=fail_on_findings):
-        word, colour = "GATE FAILED", paint.red
-    elif summary.critical:
-        word, colour = "LOOK AT THIS", paint.yellow
-    elif not summary.decided:
-        word, colour = "UNDETERMINED", paint.yellow
-    else:
-        word, colour = "GATE PASSED", paint.green
+    state, word = stamp(summary, fail_on_findings=fail_on_findings)
+    colour = {"failed": paint.red, "passed": paint.green}.get(state, paint.yellow)
     wrapped = fold(f" {word}  {one_line(headline(summary))}", indent=len(word) + 3)
     return wrapped.replace(word, colour(word), 1)
 
@@ -106,7 +98,8 @@ def _success(summary: Summary) -> str:
     )
 
 
-def _changes(summary: Summary) -> str:
+def changes_told(summary: Summary) -> str:
+    """Say what the agent changed, or would have: what cannot be undone first."""
     changing = [tool for tool in summary.tools if tool.effect.changes_world and tool.calls]
     if not changing:
         return "changed nothing"
@@ -117,7 +110,8 @@ def _changes(summary: Summary) -> str:
     return ", ".join(told) + (f"; {wrong} of these wrong" if wrong else "")
 
 
-def _trust(summary: Summary) -> str:
+def trust_told(summary: Summary) -> str:
+    """Say how many of the dream's answers rest on recordings."""
     if summary.grounded is None:
         return "no answer was dreamt"
     told = f"{_percent(summary.grounded)} % of answers rest on recordings"
@@ -127,7 +121,7 @@ def _trust(summary: Summary) -> str:
     return told
 
 
-def _held_out(summary: Summary) -> str:
+def held_out_told(summary: Summary) -> str:
     """What mined answers were worth on recordings that nothing was mined from, by the support asked for."""
     told = [
         f"{_percent(point.answered)} % of calls {_percent(point.exact)} % exact at {point.threshold:g}"
@@ -137,14 +131,14 @@ def _held_out(summary: Summary) -> str:
     return "mined answers by support: " + ", ".join(told)
 
 
-def _reasoned(summary: Summary) -> list[str]:
-    """What the dream's model was worth on held-out recordings, where it was asked."""
+def reasoned_told(summary: Summary) -> str:
+    """What the dream's model was worth on held-out recordings; empty where it was not asked."""
     tried = summary.fact("reasoned_support")
     if not isinstance(tried, list) or not tried:
-        return []
+        return ""
     right = sum(row["right"] for row in tried)
     count = sum(row["tried"] for row in tried)
-    return _row("reasoned", f"the model was right in {right} of {count} held-out calls")
+    return f"the model was right in {right} of {count} held-out calls"
 
 
 def _real(summary: Summary, paint: Paint) -> list[str]:
@@ -167,13 +161,23 @@ def _cost(summary: Summary) -> str:
     return ", ".join([*told, duration(summary.elapsed_s)])
 
 
+def also_told(summary: Summary) -> str:
+    """What else was counted; empty where nothing was."""
+    return ", ".join(f"{count} {_words(what)}" for what, count in summary.counts.items() if what not in _TOLD)
+
+
 def _judges(summary: Summary, paint: Paint) -> list[str]:
+    told = judges_told(summary)
+    rows = _row("judges", told) if told else []
+    return [paint.yellow(row) for row in rows] if summary.judges[1] else rows
+
+
+def judges_told(summary: Summary) -> str:
+    """How often a model beside the checker agreed with it; empty where none was asked."""
     agreed, differed = summary.judges
     if not agreed + differed:
-        return []
-    told = f"a model beside the checker agreed {agreed} of {agreed + differed} times"
-    rows = _row("judges", told)
-    return [paint.yellow(row) for row in rows] if differed else rows
+        return ""
+    return f"a model beside the checker agreed {agreed} of {agreed + differed} times"
 
 
 def _dream_cost(summary: Summary) -> str:

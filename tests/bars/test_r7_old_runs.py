@@ -1,0 +1,67 @@
+"""R7: a run directory of each release so far is read by every form of `report`, or refused by name.
+
+`old_runs/<version>` was written by that version: some episodes of the desk with planned faults. A release
+that writes another schema adds its own and leaves the older ones as they are.
+"""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from pages.schema import DETAILS, Report, blocks, unpacked
+
+from dreamgym_kit.errors import RunDirectoryError
+from dreamgym_kit.report.episode import render_episode
+from dreamgym_kit.report.page.writing import page_of
+from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.terminal import render_run
+from dreamgym_kit.rollout.manifest import manifest_to_record
+from dreamgym_kit.rollout.rundir import RunDirectory
+
+RUNS = sorted((Path(__file__).parent / "old_runs").iterdir())
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
+def test_r7_every_form_of_report_reads_it(path: Path) -> None:
+    run = RunDirectory.open(path)
+    summary = summarise(run.episodes(), manifest_to_record(run.manifest))
+    print(f"r7: {path.name}: {len(summary.episodes)} episodes, {summary.headline}")
+    assert "refunded a payment twice" in render_run(summary)
+    assert json.loads(json.dumps(summary.to_json()))["episodes"]["total"] == len(summary.episodes) > 0
+    for episode in run.episodes():
+        assert episode.id in render_episode(episode)
+    html = page_of(run, place="r").html
+    assert Report.model_validate(blocks(html)[0]).verdict.headline == summary.headline
+    assert len(DETAILS.validate_python(unpacked(html))) == len(summary.episodes)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("manifest.json", '"schema": 1', '"schema": 99', "written by a newer dreamgym-kit"),
+        ("manifest.json", '"schema": 1', '"schema": 0', "written by an older dreamgym-kit"),
+        ("episodes.jsonl", '{"journal":1', '{"journal":99', "episodes.jsonl"),
+    ],
+)
+def test_r7_what_is_not_read_is_refused_by_name(
+    tmp_path: Path, file: str, old: str, new: str, said: str
+) -> None:
+    shutil.copytree(RUNS[-1], run := tmp_path / "run")
+    (run / file).write_text((run / file).read_text("utf-8").replace(old, new, 1), "utf-8")
+    with pytest.raises(RunDirectoryError, match=re.escape(said)):
+        page_of(RunDirectory.open(run), place="r")
+
+
+def test_r7_a_reader_that_wants_more_than_was_written_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dreamgym_kit.rollout.records._FINDING", ("kind", "text", "steps", "severity", "new"))
+    monkeypatch.setattr("dreamgym_kit.rollout.records._finding", _wants_new)
+    with pytest.raises(RunDirectoryError, match="new"):
+        page_of(RunDirectory.open(RUNS[-1]), place="r")
+
+
+def _wants_new(value: object, where: str) -> object:
+    from dreamgym_kit.replay.fields import Fields, text
+
+    return Fields(value, where, ("new",)).take("new", text)

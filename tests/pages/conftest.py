@@ -1,0 +1,109 @@
+"""A page in the system's Chromium: what the console said and what was asked of the network is kept."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages.runs import run_directory
+
+from dreamgym_kit.report.page.writing import page_of, write_page
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Episode
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+@dataclass
+class Shown:
+    """A page that is open, and what it did besides."""
+
+    page: Any
+    path: Path
+    console: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def ask(self, script: str) -> Any:
+        return self.page.evaluate(script)
+
+    def go(self, hash_: str) -> None:
+        """Follow a link within the page, and wait until it is shown."""
+        self.ask(f"location.hash = {hash_!r}")
+        self.settle()
+
+    def settle(self) -> None:
+        self.page.wait_for_timeout(150)
+
+    def ids(self) -> list[str]:
+        """The episodes that are listed, in order."""
+        found: list[str] = self.ask("[...document.querySelectorAll('.ep a')].map(a => a.textContent)")
+        return found
+
+    def text(self, selector: str) -> str:
+        return str(self.page.inner_text(selector))
+
+    def quiet(self) -> None:
+        """Nothing was asked of the network, and the console is empty."""
+        assert self.requests == []
+        assert self.console == []
+
+
+Opener = Callable[..., Shown]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        if os.environ.get("CI_NEEDS_BROWSER"):
+            pytest.fail("no Chromium, though CI_NEEDS_BROWSER is set")
+        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Any, tmp_path: Path) -> Iterator[Opener]:
+    """Open a run, or a file, in a fresh window: `open_page(episodes, hash_="#trust", width=390)`."""
+    contexts = []
+
+    def opened(
+        run: Iterable[Episode] | Path,
+        *,
+        hash_: str = "",
+        width: int = 1280,
+        dark: bool = False,
+        **matters: Any,
+    ) -> Shown:
+        path = run if isinstance(run, Path) else made(run, **matters)
+        scheme = "dark" if dark else "light"
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        shown = Shown(context.new_page(), path)
+        shown.page.on("console", lambda said: shown.console.append(said.text))
+        shown.page.on("pageerror", lambda error: shown.console.append(str(error)))
+        shown.page.on("request", lambda request: shown.requests.append(request.url))
+        shown.page.goto(path.as_uri() + hash_)
+        shown.settle()
+        assert shown.requests.pop(0).startswith("file://")  # the file itself
+        return shown
+
+    def made(run: Iterable[Episode], **matters: Any) -> Path:
+        folder = tmp_path / f"run-{len(contexts)}"
+        page = page_of(RunDirectory.open(run_directory(folder, run, **matters)), place="runs/a-run")
+        write_page(page, folder / "page.html")
+        return folder / "page.html"
+
+    yield opened
+    for context in contexts:
+        context.close()

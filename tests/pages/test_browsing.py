@@ -1,0 +1,262 @@
+"""The page in a browser: filter, open, link, keys, phone, dark, print; no console line, no request."""
+
+from pathlib import Path
+
+import pytest
+from pages.conftest import Opener, Shown
+from pages.runs import call, double_refund, episode, many, run_directory, small_run
+from pages.schema import blocks
+
+from dreamgym_kit.report.page.writing import page_of
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Effect, Verdict
+
+pytestmark = pytest.mark.browser
+
+ALL = ["refund-1.1", "where-2.1", "where-2.2", "refund-1.2"]
+
+
+@pytest.fixture
+def small(open_page: Opener) -> Shown:
+    return open_page(small_run())
+
+
+def test_the_verdict_stands_first(small: Shown) -> None:
+    assert small.text("h1") == "It would have refunded a payment twice in 1 of 4 episodes."
+    assert small.text(".stamp") == "LOOK AT THIS"
+    assert small.ids() == ALL
+    assert small.page.title() == "desk 7f3a, dreamgym-kit"
+    small.quiet()
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ALL),
+        ("where-2", ["where-2.1", "where-2.2"]),
+        ("tool:refund_payment", ["refund-1.1"]),
+        ("-tool:refund_payment", ["where-2.1", "where-2.2", "refund-1.2"]),
+        ("verdict:undetermined task:where-2", ["where-2.1", "where-2.2"]),
+        ("finding:any", ["refund-1.1"]),
+        ("finding:repeated", ["refund-1.1"]),
+        ("prov:abstained", ["where-2.1", "where-2.2"]),
+        ("prov:fault", ["refund-1.1"]),
+        ("effect:destructive", ["refund-1.1"]),
+        ("stop:abstained", ["where-2.1", "where-2.2"]),
+        ('"mat arrived"', ["refund-1.1", "refund-1.2"]),  # the words of their task
+        ('-"mat arrived"', ["where-2.1", "where-2.2"]),
+        ("at_s dur_s", []),  # names of our own fields are no words of the run
+        ("no recording of track_parcel", ["where-2.1", "where-2.2"]),  # stands in the packed steps only
+        ("nothing:here", []),
+        ("__proto__:x constructor:x", []),
+        ("MAT ARR", ["refund-1.1", "refund-1.2"]),
+    ],
+)
+def test_a_line_of_words_finds_episodes_and_survives_in_the_link(
+    small: Shown, query: str, found: list[str]
+) -> None:
+    small.page.click("#q")
+    small.page.fill("#q", query)
+    small.settle()
+    assert small.ids() == found
+    if not found:
+        assert small.text("#counted") == "No episode is like that."
+    address = small.page.url
+    small.page.goto("about:blank")
+    small.page.goto(address)
+    small.settle()
+    assert (small.ids(), small.page.input_value("#q")) == (found, query)
+
+
+def test_buttons_and_menus_filter(small: Shown) -> None:
+    small.page.click("button[data-v=undetermined]")
+    assert small.ids() == ["where-2.1", "where-2.2"]
+    assert small.page.get_attribute("button[data-v=undetermined]", "aria-pressed") == "true"
+    small.page.click("button[data-v='']")
+    small.page.select_option("select[aria-label=Tool]", "get_payment")
+    assert small.ids() == ["refund-1.1", "refund-1.2"]
+    assert small.page.url.endswith("#tool=get_payment")
+
+
+def test_an_episode_opens_with_its_calls_changes_and_siblings(small: Shown) -> None:
+    small.page.click("text=refund-1.1 >> nth=-1")
+    small.settle()
+    text = small.text("#episode")
+    for told in (
+        "My mat arrived broken.",
+        "refunded P1 twice",
+        "planned fault: timeout applied",
+        "refund_payment P1 called twice",
+        "The siblings part at the first call",
+        "rests on 2 recordings",
+    ):
+        assert told in text
+    assert (
+        " ".join(small.text("#row-3 .led").split()) == "P1 status captured → refunded refunded 0.00 → 176.00"
+    )
+    assert small.page.title() == "refund-1.1, desk 7f3a, dreamgym-kit"
+    small.quiet()
+
+
+def test_a_link_opens_its_step(open_page: Opener) -> None:
+    shown = open_page(small_run(), hash_="#e=refund-1.1&s=3")
+    assert shown.text(".step.cur .tn") == "refund_payment"
+    assert shown.ask("document.activeElement.id") == "row-3"
+    shown.go("#e=nobody.9")
+    assert "No episode has that name" in shown.text("#episode")
+    shown.go("#trust")
+    assert shown.page.is_visible("#trust")
+    shown.quiet()
+
+
+def test_every_link_of_the_page_leads_somewhere(open_page: Opener) -> None:
+    shown = open_page(list(many(60)))
+    links = shown.ask("[...new Set([...document.querySelectorAll('a')].map(a => a.getAttribute('href')))]")
+    assert len(links) > 60
+    for link in links:
+        shown.ask(f"location.hash = {link!r}")
+        shown.page.wait_for_timeout(15)
+    shown.go("#e=task-0002.4&s=3")
+    assert shown.text(".step.cur .tn") == "refund_payment"
+    for link in links:
+        if link.startswith("#e="):
+            assert "No episode" not in shown.text("#episode")
+    shown.quiet()
+
+
+def test_keys_walk_the_list_and_the_episode(small: Shown) -> None:
+    keys = small.page.keyboard
+    for key in "jj":
+        keys.press(key)
+    assert small.ask("document.activeElement.textContent") == "where-2.1"
+    keys.press("Enter")
+    small.settle()
+    assert small.page.url.endswith("#e=where-2.1")
+    keys.press("j")
+    keys.press("j")
+    assert small.page.url.endswith("#e=where-2.1&s=1")
+    keys.press("]")
+    small.settle()
+    assert small.page.url.endswith("#e=where-2.2")
+    keys.press("[")
+    small.settle()
+    keys.press("Escape")
+    small.settle()
+    assert small.page.is_visible("#overview")
+    keys.press("/")
+    small.settle()
+    keys.type("refund")
+    small.settle()
+    assert small.ids() == ["refund-1.1", "refund-1.2"]
+    keys.press("Escape")
+    keys.press("?")
+    assert small.page.is_visible("dialog")
+    keys.press("Escape")
+    keys.press("Control+j")
+    assert not small.page.is_visible("dialog")
+    small.quiet()
+
+
+def test_back_from_an_episode_is_where_one_was(open_page: Opener) -> None:
+    shown = open_page(list(many(200)))
+    shown.page.locator(".ep a >> nth=30").scroll_into_view_if_needed()
+    before = shown.ask("scrollY")
+    shown.page.click(".ep a >> nth=30")
+    shown.settle()
+    assert shown.ask("scrollY") == 0
+    shown.page.keyboard.press("Escape")
+    shown.settle()
+    assert before > 0
+    assert abs(shown.ask("scrollY") - before) < 300
+
+
+def test_the_rest_of_a_tools_calls_is_drawn_when_asked_for(open_page: Opener) -> None:
+    shown = open_page(list(many(120)))
+    shown.page.evaluate("document.querySelectorAll('details.tool').forEach(d => { d.open = true; })")
+    before = shown.page.locator(".fx").count()
+    shown.page.click("details.tool button >> nth=0")
+    shown.page.wait_for_timeout(500)
+    assert shown.page.locator(".fx").count() > before + 50
+    shown.quiet()
+
+
+@pytest.mark.parametrize("hash_", ["", "#e=refund-1.1&s=3", "#e=where-2.1", "#episodes"])
+def test_a_phone_scrolls_one_way_only(open_page: Opener, hash_: str) -> None:
+    shown = open_page(small_run(), hash_=hash_, width=390)
+    assert shown.ask("document.documentElement.scrollWidth") <= 390
+    shown.quiet()
+
+
+def test_long_names_do_not_break_the_phone(open_page: Opener) -> None:
+    long = "x" * 300
+    run = [
+        episode(long, transitions=(call(1, long, {long: long}, {"id": long, "n": 1}, effect=Effect.WRITE),))
+    ]
+    shown = open_page(run, width=390)
+    assert shown.ask("document.documentElement.scrollWidth") <= 390
+    shown.go(f"#e={long}.1")
+    assert shown.ask("document.documentElement.scrollWidth") <= 390
+
+
+def test_dark_follows_the_system_and_paper_stays_white(open_page: Opener) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    shown = open_page(small_run(), dark=True)
+    assert shown.ask(background) == "rgb(20, 22, 26)"
+    assert open_page(small_run()).ask(background) == "rgb(251, 250, 247)"
+    shown.page.emulate_media(media="print", color_scheme="dark")
+    assert shown.ask(background) == "rgb(255, 255, 255)"
+    assert not shown.page.is_visible(".filters")
+    assert not shown.page.is_visible(".top")
+
+
+def test_printing_opens_the_effects_and_draws_more_rows(open_page: Opener) -> None:
+    shown = open_page(list(many(300)))
+    shown.ask("dispatchEvent(new Event('beforeprint'))")
+    assert shown.page.locator(".ep").count() == 300
+    assert shown.ask("[...document.querySelectorAll('details.tool')].every(d => d.open)")
+
+
+def test_edge_runs_are_drawn(open_page: Opener) -> None:
+    empty = open_page([])
+    assert empty.text("h1") == "Nothing is known: no episode has finished."
+    undecided = open_page([episode("a", verdict=Verdict.UNDETERMINED)])
+    assert "No episode was decided." in undecided.text("#verdict")
+    many_steps = open_page(
+        [episode("long", transitions=tuple(call(n, "read", {"n": n}) for n in range(1, 201)))],
+        hash_="#e=long.1&s=200",
+    )
+    assert many_steps.text(".step.cur .gut a") == "200"
+    siblings = open_page([episode("t", n) for n in range(1, 65)], hash_="#e=t.40")
+    assert siblings.page.locator(".sib").count() == 64
+    recorded = open_page([double_refund()], mode="record")
+    assert "What it did" in recorded.text("#effects")
+    for shown in (empty, undecided, many_steps, siblings, recorded):
+        shown.quiet()
+
+
+def test_data_of_another_schema_is_a_sentence(open_page: Opener, tmp_path: Path) -> None:
+    html = page_of(RunDirectory.open(run_directory(tmp_path / "r", small_run())), place="r").html
+    (tmp_path / "new.html").write_text(html.replace('{"schema":1,', '{"schema":2,', 1), "utf-8")
+    shown = open_page(tmp_path / "new.html")
+    assert shown.text("h1") == "This page holds data that it cannot show."
+    assert blocks(html)[0]["schema"] == 1
+
+
+def test_without_javascript_the_page_says_where_the_figures_are(chromium: object, tmp_path: Path) -> None:
+    html = page_of(RunDirectory.open(run_directory(tmp_path, small_run())), place="r").html
+    (tmp_path / "page.html").write_text(html, "utf-8")
+    context = chromium.new_context(java_script_enabled=False)  # type: ignore[attr-defined]
+    page = context.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    assert "prints the same figures in a terminal" in page.inner_text("body")
+    context.close()
+
+
+def test_episodes_that_the_page_has_no_room_for_say_so(
+    open_page: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dreamgym_kit.report.page.packing.MOST_BYTES", 10)
+    shown = open_page(small_run(), hash_="#e=refund-1.1")
+    assert "not in this page" in shown.text("#episode")
+    assert shown.page.locator(".note").count() > 0
+    shown.quiet()

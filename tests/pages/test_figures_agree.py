@@ -1,0 +1,121 @@
+"""Terminal, JSON and page tell the same: each figure is computed once."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pages.runs import CURVE, episode, judged_run, many, run_directory, small_run
+from pages.schema import Report, blocks, unpacked
+
+from dreamgym_kit.report.jsonform import curve_from_json
+from dreamgym_kit.report.page.rules import rules_of
+from dreamgym_kit.report.page.writing import page_of
+from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.terminal import episode_list, render_run
+from dreamgym_kit.rollout.manifest import manifest_to_record
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Episode, Verdict
+
+
+@pytest.fixture(params=["small", "many", "undecided", "judged"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    runs: dict[str, list[Episode]] = {
+        "small": small_run(),
+        "many": list(many(150)),
+        "judged": judged_run(),
+        "undecided": [episode("a", verdict=Verdict.UNDETERMINED)],
+    }
+    return run_directory(tmp_path, runs[request.param], CURVE if request.param == "judged" else None)
+
+
+def test_the_page_tells_what_json_and_terminal_tell(directory: Path) -> None:
+    opened = RunDirectory.open(directory)
+    curve = curve_from_json(opened.read_report() or {})
+    summary = summarise(opened.episodes(), manifest_to_record(opened.manifest), curve)
+    told, text = summary.to_json(), " ".join(render_run(summary).split())
+    report = Report.model_validate(blocks(page_of(opened, place="r").html)[0])
+    verdict = report.verdict
+    assert verdict.headline == told["headline"]
+    assert verdict.headline in text
+    assert verdict.stamp in text
+    assert (verdict.gate != "failed") == told["gate"]["passed"]
+    assert {"rate": verdict.rate, "low": verdict.low, "high": verdict.high} == told["success"]
+    assert all(verdict.counts[name] == told["episodes"][name] for name in verdict.counts)
+    for _, fact in verdict.facts:
+        assert fact in text
+    assert [(tool.name, tool.calls, tool.errors) for tool in report.tools] == [
+        (tool["name"], tool["calls"], tool["errors"]) for tool in told["tools"]
+    ]
+    assert [(group.kind, group.text, group.count) for group in report.findings] == [
+        (group["kind"], group["text"], group["count"]) for group in told["findings"]
+    ]
+    assert [list(point) for point in report.trust.curve] == [
+        [point["threshold"], point["answered"], point["exact"]] for point in told["trust"]["curve"]
+    ]
+    for part, spend in told["cost"]["dream"].items():
+        tokens = f"{spend['prompt_tokens'] + spend['completion_tokens']:,}"
+        label = f"tokens of the dream: {part}, {spend['calls']} answers"
+        assert (tokens, label) in [(one.value, one.label) for one in report.cost.stats]
+    listed = episode_list(summary)
+    for line, said in zip(report.episodes, told["list"], strict=True):
+        assert (line.id, line.verdict, line.reason) == (said["id"], said["verdict"], said["reason"])
+        assert bool(line.bad) == (said["anomaly"] is not None)
+        assert len(line.path.split()) == said["calls"]
+        assert line.id in listed
+
+
+@pytest.mark.parametrize("mode", ["dream", "record"])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("violations", [(), ("a connection",)])
+def test_the_rules_say_together_what_the_gate_says(
+    mode: str, asked: bool, violations: tuple[str, ...]
+) -> None:
+    manifest = {"matters": {"mode": mode}}
+    for episodes in (small_run(), [episode("a", violations=violations)], []):
+        summary = summarise(episodes, manifest)
+        rules = rules_of(summary, fail_on_findings=asked)
+        assert all(rule.passed is not False for rule in rules) == summary.gate(fail_on_findings=asked)
+
+
+def test_steps_have_the_numbers_that_the_terminal_gives_them(directory: Path) -> None:
+    journal = {one.id: one for one in RunDirectory.open(directory).episodes()}
+    for detail in unpacked(page_of(RunDirectory.open(directory), place="r").html):
+        calls = [(one["step"], one["tool"]) for one in detail["steps"] if one["kind"] == "call"]
+        assert calls == [(step.step, step.call.tool) for step in journal[detail["id"]].transitions]
+
+
+def test_the_command_writes_the_page_and_links_the_worst_step(directory: Path, tmp_path: Path) -> None:
+    done = _report(str(directory), "--html")
+    assert (done.returncode, done.stderr) == (0, "")
+    html = (directory / "report.html").read_text("utf-8")
+    ref = blocks(html)[0]["verdict"]["next"][0]["ref"]
+    link = f"#e={ref[0]}" + (f"&s={ref[1]}" if ref[1] else "")
+    assert done.stdout.splitlines()[1].strip() == (directory / "report.html").as_uri() + link
+    told = json.loads(_report(str(directory), "--to", str(tmp_path / "x.html"), "--json").stdout)
+    assert told["bytes"] == (tmp_path / "x.html").stat().st_size
+    assert list(directory.glob(".*")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--to", "nowhere/x.html"],
+            "error: report: --to nowhere/x.html: name a file in a folder that is there.\n",
+        ),
+        (
+            ["--html", "--list"],
+            "error: report: --html shows the whole run; leave out --episode, --only, --list and --tools.\n",
+        ),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+    done = _report(str(run_directory(tmp_path, small_run())), *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
+def _report(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dreamgym_kit.cli.main", "report", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,138 @@
+"""Gathers what the page shows in one pass over a run's episodes, one episode in memory at a time."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dreamgym_kit.dream.faults import fault_kind
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.episode import text_of
+from dreamgym_kit.report.figures import CRITICAL, natural
+from dreamgym_kit.report.page.packing import Steps
+from dreamgym_kit.report.page.steps import steps_of
+from dreamgym_kit.report.summary import Tally
+from dreamgym_kit.vocabulary import Episode, Provenance, Verdict, World
+
+CODES = {
+    Provenance.REAL: "R",
+    Provenance.RECORDED: "r",
+    Provenance.COMPOSED: "c",
+    Provenance.ANALOGOUS: "a",
+    Provenance.REASONED: "m",
+    Provenance.SCRIPTED: "s",
+    Provenance.FAULT: "f",
+    Provenance.ABSTAINED: "x",
+}
+NOT_DREAMT = (Provenance.REAL, Provenance.FAULT, Provenance.SCRIPTED)
+SAMPLES = 8  # calls of a tool that the page shows at once
+_TASK_TEXT = 300
+_SAMPLED = ("step", "args", "changes", "findings", "error")
+
+Rank = tuple[bool, tuple[tuple[int, str], ...], int]
+"""Calls that a critical finding points at first, then by episode and step."""
+
+
+@dataclass(slots=True)
+class Use:
+    """One tool's calls, as far as `Tally` does not count them."""
+
+    supports: list[float] = field(default_factory=list)  # of dreamt answers, 0..1
+    samples: list[tuple[Rank, dict[str, JsonValue]]] = field(default_factory=list)
+
+    def keep(self, rank: Rank, call: dict[str, JsonValue]) -> None:
+        """Keep a call if it is among the first `SAMPLES` by rank."""
+        self.samples.append((rank, call))
+        if len(self.samples) >= 8 * SAMPLES:
+            self.trim()
+
+    def trim(self) -> list[dict[str, JsonValue]]:
+        """Give the first by rank and forget the others."""
+        self.samples = sorted(self.samples, key=lambda one: one[0])[:SAMPLES]
+        return [call for _, call in self.samples]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What the lists of the page need of an episode beyond the summary's line."""
+
+    path: tuple[tuple[str, str, bool], ...]  # tool, code of the provenance, a critical finding points at it
+    kinds: tuple[str, ...]  # of findings
+    least_support: float | None
+    reward: float | None
+    seconds: float
+    tokens: int
+    usd: float
+    faulted: bool
+
+
+@dataclass(slots=True)
+class Gathered:
+    """A run as the page needs it."""
+
+    tally: Tally = field(default_factory=Tally)
+    steps: dict[str, Steps] = field(default_factory=dict)  # by episode
+    lines: dict[str, Line] = field(default_factory=dict)
+    tasks: dict[str, tuple[str, World]] = field(default_factory=dict)  # what is asked, where
+    uses: dict[str, Use] = field(default_factory=dict)  # by tool
+    faults: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, tool) -> calls
+
+    def add(self, episode: Episode) -> None:
+        """Take in one more episode."""
+        self.tally.add(episode)
+        bad = {found.steps[-1] for found in episode.findings if found.severity == CRITICAL and found.steps}
+        detail = steps_of(episode)
+        dull = episode.verdict is Verdict.SUCCESS and not episode.findings and not episode.violations
+        self.steps[episode.id] = Steps.of(detail, dull=dull)
+        self.lines[episode.id] = _line(episode, bad)
+        self.tasks.setdefault(episode.task, (_asked(episode), episode.world))
+        for step in episode.transitions:
+            use = self.uses.setdefault(step.call.tool, Use())
+            if step.answer.provenance not in NOT_DREAMT:
+                use.supports.append(step.answer.support)
+            kind = fault_kind(step.answer)
+            if kind is not None:
+                self.faults[str(kind), step.call.tool] += 1
+        self._samples(episode, detail, bad)
+
+    def _samples(self, episode: Episode, detail: dict[str, JsonValue], bad: set[int]) -> None:
+        rank = natural(episode.id)
+        steps = detail["steps"]
+        for call in steps if isinstance(steps, list) else ():
+            if not isinstance(call, dict) or call["kind"] != "call":
+                continue
+            if call["effect"] in ("write", "destructive"):
+                told = {name: call[name] for name in _SAMPLED if name in call}
+                number = int(str(call["step"]))
+                use = self.uses[str(call["tool"])]
+                use.keep((number not in bad, rank, number), {"episode": episode.id, **told})
+
+
+def gather(episodes: Iterable[Episode]) -> Gathered:
+    """Read a run once."""
+    gathered = Gathered()
+    for episode in episodes:
+        gathered.add(episode)
+    return gathered
+
+
+def _line(episode: Episode, bad: set[int]) -> Line:
+    dreamt = [step.answer.support for step in episode.transitions if step.answer.provenance not in NOT_DREAMT]
+    return Line(
+        path=tuple(
+            (step.call.tool, CODES[step.answer.provenance], step.step in bad) for step in episode.transitions
+        ),
+        kinds=tuple(dict.fromkeys(found.kind for found in episode.findings)),
+        least_support=min(dreamt, default=None),
+        reward=episode.reward,
+        seconds=episode.elapsed_s,
+        tokens=episode.tokens,
+        usd=episode.cost_usd,
+        faulted=any(fault_kind(step.answer) is not None for step in episode.transitions),
+    )
+
+
+def _asked(episode: Episode) -> str:
+    """What the task asks: the first thing that a user said."""
+    said = next((one.get("content") for one in episode.messages if one.get("role") == "user"), "")
+    text = " ".join(text_of(said)[: 4 * _TASK_TEXT].split())
+    return text if len(text) <= _TASK_TEXT else f"{text[:_TASK_TEXT]}\u2026"

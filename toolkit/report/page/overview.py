@@ -1,0 +1,240 @@
+"""The block of data that the page's first screens need, every judgement in it already made.
+
+Fields (schema 1; a later version adds fields and keeps these):
+
+    schema       1
+    kind         "simulate" or "record"
+    run          {"name", "title", "notes": [text]}
+    verdict      {"gate": "failed" | "look" | "undetermined" | "passed", "stamp", "headline",
+                 "rate", "low", "high": 0..1 or null, "counts": {verdict: episodes},
+                 "facts": [[label, text]], "rules": [{"rule", "passed", "measured", "limit", "why"}],
+                 "next": [{"text", "ref": [episode, step or null] or "command"}]}
+    findings     [{"kind", "title", "text", "critical", "tool"?, "count",
+                 "at": [[episode index, step or null]]}], worst first
+    violations   [[episode index, text]]
+    effects      [{"tool", "effect", "calls", "episodes", "wrong", "sample": [{"episode": index, "step",
+                 "args", "changes"?, "findings"?, "error"?}]}], destructive first
+    tools        [{"name", "effect", "calls", "episodes", "errors", "dreamt", "grounded",
+                 "provenance": {code: n}, "support"?: {"bins": [10 ints], "median", "least"}}]
+    trust        {"text", "order": [tool index, weakest first], "provenance": {code: n},
+                 "curve"?: [[threshold, answered, exact or null]], of mined answers on held-out recordings}
+    tasks        [{"id", "text", "world"}], worst first
+    episodes     [{"id", "task": index, "verdict", "reason", "path", "s", "bad"?: 1, "kinds"?: [kind],
+                 "stop"?, "reward"?, "support"?, "usd"?}]; path: "0r 2c!" is tool index, code of the
+                 provenance, and ! where a critical finding points at the call
+    faults       where any was planned; see `faulted`
+    cost         {"stats": [{"value", "label"}],
+                 "spread": [{"title", "bins", "median", "p95", "most"}]}
+    manifest     [[name, value]]
+"""
+
+from collections.abc import Sequence
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.figures import CRITICAL, EpisodeLine, FindingGroup, Summary
+from dreamgym_kit.report.headline import headline, stamp
+from dreamgym_kit.report.page.costs import costs
+from dreamgym_kit.report.page.facts import manifest_rows, run_title
+from dreamgym_kit.report.page.faulted import faults
+from dreamgym_kit.report.page.gathering import CODES, Gathered, Line
+from dreamgym_kit.report.page.rules import rules_of
+from dreamgym_kit.report.page.support import support_of
+from dreamgym_kit.report.terminal import (
+    also_told,
+    changes_told,
+    held_out_told,
+    judges_told,
+    reasoned_told,
+    trust_told,
+)
+from dreamgym_kit.vocabulary import Provenance, Verdict
+
+SCHEMA = 1
+_PLACES = 200  # places told of one kind of finding; the filter finds them all
+_REASON = 300
+
+
+def overview(
+    gathered: Gathered,
+    summary: Summary,
+    *,
+    place: str,
+    notes: Sequence[str] = (),
+    fail_on_findings: bool = False,
+) -> dict[str, JsonValue]:
+    """Give the block; see the text of this module for its fields.
+
+    Args:
+        gathered: the run's episodes, gathered.
+        summary: their summary.
+        place: the run directory as one would type it.
+        notes: what the reader has to know about this page.
+        fail_on_findings: whether critical findings fail the gate.
+    """
+    tools = {tool.name: number for number, tool in enumerate(summary.tools)}
+    order = {line.id: number for number, line in enumerate(summary.episodes)}
+    tasks = {name: number for number, name in enumerate(summary.tasks)}
+    block: dict[str, JsonValue] = {
+        "schema": SCHEMA,
+        "kind": "record" if summary.recorded else "simulate",
+        "run": {
+            "name": run_title(summary),
+            "title": f"{run_title(summary)}, dreamgym-kit",
+            "notes": list(notes),
+        },
+        "verdict": _verdict(summary, place, fail_on_findings=fail_on_findings),
+        "findings": [_finding(group, order) for group in summary.findings],
+        "violations": [[order[episode], text] for episode, text in summary.violations],
+        "effects": _effects(gathered, summary, order),
+        "tools": _tools(gathered, summary),
+        "trust": _trust(summary),
+        "tasks": [
+            {"id": name, "text": gathered.tasks[name][0], "world": str(gathered.tasks[name][1])}
+            for name in tasks
+        ],
+        "episodes": [_episode(line, gathered.lines[line.id], tasks, tools) for line in summary.episodes],
+        "cost": costs(gathered, summary),
+        "manifest": manifest_rows(summary),
+    }
+    planned = faults(gathered, summary, tools)
+    return block | ({"faults": planned} if planned else {})
+
+
+def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[str, JsonValue]:
+    state, words = stamp(summary, fail_on_findings=fail_on_findings)
+    low, high = summary.interval or (None, None)
+    facts: list[JsonValue] = [["did" if summary.recorded else "would have", changes_told(summary)]]
+    if not summary.recorded:
+        facts.append(["trust", trust_told(summary)])
+        facts += [["held out", held_out_told(summary)]] if summary.curve else []
+        facts += [["reasoned", reasoned_told(summary)]] if reasoned_told(summary) else []
+    facts.append(["real calls", f"{summary.real_calls} of {summary.calls}"])
+    if summary.abstentions and not summary.recorded:
+        facts.append(["not known", f"{summary.abstentions:,} calls that no recording answers"])
+    facts += [["also", also_told(summary)]] if also_told(summary) else []
+    facts += [["judges", judges_told(summary)]] if judges_told(summary) else []
+    return {
+        "gate": state,
+        "stamp": words,
+        "headline": headline(summary),
+        "rate": summary.rate,
+        "low": low,
+        "high": high,
+        "counts": {
+            "success": summary.success,
+            "failure": summary.failure,
+            "undetermined": summary.undetermined,
+        },
+        "facts": facts,
+        "rules": [rule.to_json() for rule in rules_of(summary, fail_on_findings=fail_on_findings)],
+        "next": _next(summary, place),
+    }
+
+
+def _next(summary: Summary, place: str) -> list[JsonValue]:
+    """What to look at first, and the same in the terminal."""
+    steps: list[JsonValue] = []
+    worst = worst_line(summary)
+    if worst is not None:
+        ref: list[JsonValue] = [worst.id, worst.anomaly_step]
+        steps.append({"text": "Look first at", "ref": ref})
+    return [*steps, {"text": "The same in the terminal:", "command": f"dreamgym-kit report {place} --list"}]
+
+
+def worst_line(summary: Summary) -> EpisodeLine | None:
+    """The episode to look at first; None where every one succeeded without a finding that matters."""
+    lines = [line for lines in summary.tasks.values() for line in lines]
+    worst = min(lines, key=lambda line: "!x-.".index(line.mark), default=None)
+    return None if worst is None or worst.mark == "." else worst
+
+
+def _finding(group: FindingGroup, order: dict[str, int]) -> dict[str, JsonValue]:
+    words = group.kind.replace("_", " ")
+    told: dict[str, JsonValue] = {
+        "kind": group.kind,
+        "title": f"{words[:1].upper()}{words[1:]}",
+        "text": group.text,
+        "critical": group.severity == CRITICAL,
+        "count": group.count,
+        "at": [[order[episode], step] for episode, step in group.at[:_PLACES]],
+    }
+    return told | ({"tool": group.tool} if group.tool is not None else {})
+
+
+def _effects(gathered: Gathered, summary: Summary, order: dict[str, int]) -> list[JsonValue]:
+    found: list[JsonValue] = []
+    for tool in summary.tools:
+        if not tool.effect.changes_world or not tool.calls:
+            continue
+        sample: list[JsonValue] = [
+            call | {"episode": order[str(call["episode"])]} for call in gathered.uses[tool.name].trim()
+        ]
+        found.append(
+            {
+                "tool": tool.name,
+                "effect": str(tool.effect),
+                "calls": tool.calls,
+                "episodes": tool.episodes,
+                "wrong": tool.wrong,
+                "sample": sample,
+            }
+        )
+    return found
+
+
+def _tools(gathered: Gathered, summary: Summary) -> list[JsonValue]:
+    told: list[JsonValue] = []
+    for tool in summary.tools:
+        form: dict[str, JsonValue] = {
+            "name": tool.name,
+            "effect": str(tool.effect),
+            "calls": tool.calls,
+            "episodes": tool.episodes,
+            "errors": tool.errors,
+            "dreamt": tool.dreamt,
+            "grounded": tool.grounded,
+            "provenance": {CODES[Provenance(said)]: count for said, count in tool.provenance.items()},
+        }
+        support = support_of(gathered.uses[tool.name].supports)
+        told.append(form | ({"support": support} if support else {}))
+    return told
+
+
+def _trust(summary: Summary) -> dict[str, JsonValue]:
+    """Tools whose answers were dreamt, the least grounded first."""
+
+    def weakness(number: int) -> tuple[float, int, str]:
+        tool = summary.tools[number]
+        return tool.grounded / tool.dreamt, -tool.calls, tool.name
+
+    dreamt = [number for number, tool in enumerate(summary.tools) if tool.dreamt]
+    curve: list[JsonValue] = [
+        [one.threshold, round(one.answered, 4), None if one.exact is None else round(one.exact, 4)]
+        for one in summary.curve
+    ]
+    told: dict[str, JsonValue] = {
+        "text": trust_told(summary),
+        "order": sorted(dreamt, key=weakness),
+        "provenance": {CODES[Provenance(said)]: count for said, count in summary.provenance.items()},
+    }
+    return told | ({"curve": curve} if curve else {})
+
+
+def _episode(
+    line: EpisodeLine, more: Line, tasks: dict[str, int], tools: dict[str, int]
+) -> dict[str, JsonValue]:
+    told: dict[str, JsonValue] = {
+        "id": line.id,
+        "task": tasks[line.task],
+        "verdict": str(line.verdict),
+        "reason": line.reason[:_REASON],
+        "path": " ".join(f"{tools[tool]}{code}{'!' * bad}" for tool, code, bad in more.path),
+        "s": round(more.seconds, 3),
+    }
+    told |= {"bad": 1} if line.mark == "!" else {}
+    told |= {"kinds": list(more.kinds)} if more.kinds else {}
+    told |= {"stop": line.stop} if line.stop != "finished" else {}
+    usual = {Verdict.SUCCESS: 1.0, Verdict.FAILURE: 0.0, Verdict.UNDETERMINED: None}[line.verdict]
+    told |= {"reward": more.reward} if more.reward != usual else {}
+    told |= {"support": round(more.least_support, 3)} if more.least_support is not None else {}
+    return told | ({"usd": round(more.usd, 6)} if more.usd else {})

@@ -1,0 +1,79 @@
+/* The two blocks of data, read once; steps are unpacked when they are first asked for. */
+
+const D = JSON.parse(id('data-report').textContent);
+const PACK = JSON.parse(id('data-episodes').textContent);
+const KNOWN_SCHEMA = 1;
+const TOOLS = D.tools || [],
+  TASKS = D.tasks || [],
+  E = D.episodes || [];
+const CODES = {
+  R: 'real',
+  r: 'recorded',
+  c: 'composed',
+  a: 'analogous',
+  m: 'reasoned',
+  s: 'scripted',
+  f: 'fault',
+  x: 'abstained',
+};
+const MEANS = {
+  R: 'the tool itself ran; in a dream only tools that touch nothing may',
+  r: 'recorded in this world',
+  c: 'put together from what was recorded',
+  a: 'recorded in another world',
+  m: 'a model\u2019s answer',
+  s: 'a scripted answer',
+  f: 'planned failure',
+  x: 'no answer given',
+};
+const CODE_OF = Object.fromEntries(Object.entries(CODES).map(([code, name]) => [name, code]));
+const WORST = {'!': 0, failure: 1, undetermined: 2, success: 3};
+const byId = new Map(E.map((episode, place) => [episode.id, place]));
+E.forEach((episode, place) => {
+  episode.i = place;
+});
+
+/* The calls of an episode in order: tool, provenance code, and whether a critical finding points at it. */
+function calls(episode) {
+  if (!episode.calls) {
+    episode.calls = !episode.path
+      ? []
+      : episode.path
+          .split(' ')
+          .map((word) => ({
+            tool: TOOLS[parseInt(word, 10)],
+            code: word.replace(/[\d!]/g, ''),
+            bad: word.endsWith('!'),
+          }));
+  }
+  return episode.calls;
+}
+const badness = (episode) => WORST[episode.bad ? '!' : episode.verdict];
+
+const chunks = new Map();
+function chunk(number) {
+  if (!chunks.has(number)) chunks.set(number, unpack(PACK.chunks[number]));
+  return chunks.get(number);
+}
+async function unpack(packed) {
+  const raw = Uint8Array.from(atob(packed), (char) => char.charCodeAt(0));
+  const opened = new Blob([raw]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return JSON.parse(await new Response(opened).text());
+}
+/* An episode's steps; null where the page had no room for them. */
+const detail = async (place) => (await chunk(Math.floor(place / PACK.per_chunk)))[place % PACK.per_chunk];
+
+const whole = new Intl.NumberFormat('en');
+const percent = (share) => Math.round(100 * share) + '\u2009%';
+const plural = (count, word) => `${whole.format(count)} ${word}${count === 1 ? '' : 's'}`;
+const words = (name) => String(name).replace(/_/g, ' ');
+const asText = (value) => (typeof value === 'string' ? value : JSON.stringify(value));
+const money = (usd) => '$' + usd.toFixed(usd < 0.01 ? 4 : 2);
+function duration(seconds) {
+  if (seconds < 0.001) return '<1 ms';
+  if (seconds < 1) return Math.round(seconds * 1000) + ' ms';
+  if (seconds < 60) return seconds.toFixed(1) + ' s';
+  return `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')} min`;
+}
+const link = (name, step) => '#e=' + encodeURIComponent(name) + (step ? '&s=' + step : '');
+const placed = (name, step) => (step ? `${name}, step ${step}` : name);

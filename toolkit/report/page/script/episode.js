@@ -1,0 +1,158 @@
+/* One episode: what it came to, its siblings, a strip of time, then step by step. */
+
+let current = null,
+  currentRow = 0,
+  request = 0;
+
+/* Calls by the moment of their answer; what lies between is the agent and its model. */
+function strip(one, episode) {
+  const timed = one.steps.filter((step) => step.kind === 'call' && step.at_s !== undefined);
+  if (!timed.length || !episode.s) return null;
+  const width = 1100,
+    x = (seconds) => Math.min(width - 3, (seconds / episode.s) * width);
+  const sums = {dream: 0, fault: 0, real: 0};
+  timed.forEach((step) => {
+    sums[step.provenance === 'fault' ? 'fault' : step.provenance === 'real' ? 'real' : 'dream'] += step.dur_s;
+  });
+  const rest = Math.max(0, episode.s - sums.dream - sums.fault - sums.real);
+  return [
+    svg(
+      width,
+      24,
+      {class: 'strip', preserveAspectRatio: 'none'},
+      s('rect', {x: 0, y: 9, width, height: 5, class: 'f-line'}),
+      timed.map((step) =>
+        s(
+          'a',
+          {href: link(episode.id, step.step), tabindex: -1},
+          s(
+            'rect',
+            {
+              x: x(Math.max(0, step.at_s - step.dur_s)),
+              y: 3,
+              width: Math.max(3, (step.dur_s / episode.s) * width),
+              height: 17,
+              rx: 1,
+              class: 'f-' + CODE_OF[step.provenance],
+            },
+            s('title', {}, `${step.step} ${step.tool}: ${duration(step.dur_s)}`),
+          ),
+        ),
+      ),
+    ),
+    h(
+      'div',
+      {class: 'key spent'},
+      h('span', {}, `the agent and its model ${duration(rest)}`),
+      sums.dream ? h('span', {}, `the dream ${duration(sums.dream)}`) : null,
+      sums.real ? h('span', {}, `real tools ${duration(sums.real)}`) : null,
+      sums.fault ? h('span', {}, `planned faults ${duration(sums.fault)}`) : null,
+    ),
+  ];
+}
+
+function heading(one, episode) {
+  const facts = [
+    plural(calls(episode).length, 'call'),
+    duration(episode.s),
+    one && one.model_calls ? plural(one.model_calls, 'model call') : null,
+    one && one.tokens ? whole.format(one.tokens) + ' tokens' : null,
+    episode.usd ? money(episode.usd) : null,
+    episode.reward !== undefined && episode.reward !== null ? 'reward ' + episode.reward : null,
+    episode.support === undefined ? null : 'least support ' + episode.support.toFixed(2),
+    one && one.attempt > 1 ? 'attempt ' + one.attempt : null,
+  ];
+  return h(
+    'div',
+    {class: 'ephead'},
+    h('p', {class: 'q'}, `${episode.id}, world ${TASKS[episode.task].world}`),
+    h('h1', {}, TASKS[episode.task].text || episode.id),
+    h('p', {class: 'why'}, word(episode.verdict), ' ', episode.reason),
+    h(
+      'div',
+      {class: 'meta'},
+      facts.filter(Boolean).map((fact) => h('span', {}, fact)),
+    ),
+  );
+}
+function crumb(episode) {
+  const at = hits.indexOf(episode);
+  const to = (place, text) =>
+    hits[place] ? h('a', {href: link(hits[place].id)}, text(hits[place].id)) : null;
+  return h(
+    'nav',
+    {class: 'crumb', 'aria-label': 'Episodes'},
+    h('a', {href: hashOf()}, 'All episodes'),
+    h(
+      'span',
+      {class: 'faint pos'},
+      at >= 0 ? `${whole.format(at + 1)} of ${whole.format(hits.length)} listed` : '',
+    ),
+    at >= 0 ? [to(at - 1, (name) => '\u2190 ' + name), to(at + 1, (name) => name + ' \u2192')] : null,
+  );
+}
+
+async function openEpisode(name, step) {
+  const box = id('episode'),
+    place = byId.get(name),
+    mine = ++request;
+  if (place === undefined) {
+    current = null;
+    box.replaceChildren(
+      h('p', {class: 'crumb'}, h('a', {href: '#episodes'}, 'All episodes')),
+      h('h1', {}, 'No episode has that name'),
+      h('p', {}, name.slice(0, 200)),
+    );
+    show('episode');
+    return;
+  }
+  const episode = E[place],
+    siblings = besides(episode);
+  const details = await Promise.all(siblings.near.map((one) => detail(one.i)));
+  if (mine !== request) return;
+  const fresh = current !== episode,
+    one = details[siblings.near.indexOf(episode)];
+  current = episode;
+  if (fresh) {
+    box.replaceChildren(
+      crumb(episode),
+      heading(one, episode),
+      siblingLinks(siblings.all, episode) || '',
+      parting(details, siblings.near, episode) || '',
+      ...(one ? [strip(one, episode) || ''].flat() : []),
+      one
+        ? h(
+            'ol',
+            {class: 'steps'},
+            one.steps.map((each, at) => stepRow(each, at, episode, one)),
+          )
+        : h(
+            'p',
+            {class: 'note'},
+            'The steps of this episode are not in this page: it would be too large. dreamgym-kit report --episode shows them.',
+          ),
+    );
+    rename(`${episode.id}, ${D.run.title}`);
+  }
+  show('episode');
+  const at = one && step ? one.steps.findIndex((each) => each.step === step) : -1;
+  mark(at, fresh);
+  if (fresh) tell(`${episode.id}, ${episode.verdict}`);
+}
+function mark(at, fresh) {
+  for (const row of document.querySelectorAll('.step.cur')) row.classList.remove('cur');
+  currentRow = at;
+  const row = at >= 0 && id('row-' + at);
+  if (row) {
+    row.classList.add('cur');
+    row.focus({preventScroll: true});
+    row.scrollIntoView({block: fresh ? 'center' : 'nearest', behavior: 'instant'});
+  } else if (fresh) {
+    scrollTo({top: 0, behavior: 'instant'});
+  }
+}
+/* The step that a row is; rows in which something was said have none. */
+const stepAt = (at) => {
+  const anchor = document.querySelector(`#row-${at} .gut a`);
+  return anchor ? parseInt(anchor.textContent, 10) : 0;
+};

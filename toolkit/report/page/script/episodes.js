@@ -1,0 +1,255 @@
+/* 4 Episodes: filter by verdict, task, tool and a line of words; rows are drawn a few at a time. */
+
+const FIRST_ROWS = 40,
+  MORE_ROWS = 100,
+  PRINTED_ROWS = 500,
+  LONG_MENU = 500;
+const filter = {v: '', task: '', tool: '', q: ''};
+const controls = {};
+let texts = null,
+  hits = [],
+  drawn = 0,
+  rows,
+  counted,
+  more;
+
+/* What a word may be asked of: `tool:refund_payment`, `-verdict:success`, "two words". */
+const KEYS = {
+  verdict: (episode, asked) => episode.verdict.startsWith(asked),
+  tool: (episode, asked) => calls(episode).some((call) => call.tool.name.toLowerCase() === asked),
+  task: (episode, asked) => TASKS[episode.task].id.toLowerCase() === asked,
+  finding: (episode, asked) =>
+    asked === 'any'
+      ? Boolean(episode.kinds)
+      : (episode.kinds || []).some((kind) => kind.toLowerCase().startsWith(asked)),
+  prov: (episode, asked) => calls(episode).some((call) => CODES[call.code].startsWith(asked)),
+  effect: (episode, asked) => calls(episode).some((call) => call.tool.effect === asked),
+  stop: (episode, asked) => (episode.stop || 'finished').startsWith(asked),
+};
+function parse(query) {
+  return (query.match(/-?\w+:"[^"]*"|-?"[^"]*"|\S+/g) || [])
+    .map((part) => {
+      const keyed = /^(-?)(\w+):(.+)$/.exec(part);
+      if (keyed && Object.hasOwn(KEYS, keyed[2]))
+        return {
+          not: keyed[1] === '-',
+          holds: KEYS[keyed[2]],
+          asked: keyed[3].replace(/"/g, '').toLowerCase(),
+        };
+      const not = part.length > 1 && part.startsWith('-');
+      return {
+        not,
+        asked: part
+          .slice(not ? 1 : 0)
+          .replace(/"/g, '')
+          .toLowerCase(),
+      };
+    })
+    .filter((token) => token.asked);
+}
+const nearText = (episode) =>
+  episode.near ||
+  (episode.near = [
+    episode.id,
+    episode.reason,
+    TASKS[episode.task].text,
+    ...(episode.kinds || []).map(words),
+    ...new Set(calls(episode).map((call) => call.tool.name)),
+  ]
+    .join('\n')
+    .toLowerCase());
+const says = (episode, asked) =>
+  nearText(episode).includes(asked) || (texts !== null && texts[episode.i].includes(asked));
+
+/* Everything that was said and told, for words that stand in no row; read once, in the background. */
+const wordsOf = (one) =>
+  (one ? one.steps : [])
+    .map((step) =>
+      [
+        step.tool,
+        step.by,
+        step.text,
+        step.why,
+        step.error,
+        step.provenance,
+        step.args ? JSON.stringify(step.args) : '',
+        ...(step.findings || []).map((found) => found.text),
+        ...(step.cites || []),
+      ].join('\n'),
+    )
+    .join('\n')
+    .toLowerCase();
+async function readAll() {
+  if (texts) return;
+  texts = new Array(E.length).fill('');
+  for (let number = 0; number < PACK.chunks.length; number++) {
+    (await chunk(number)).forEach((one, place) => {
+      texts[number * PACK.per_chunk + place] = wordsOf(one);
+    });
+    await new Promise((done) => setTimeout(done));
+  }
+  if (filter.q) list();
+}
+
+function list() {
+  const tokens = parse(filter.q);
+  hits = E.filter(
+    (episode) =>
+      (!filter.v || episode.verdict === filter.v) &&
+      (!filter.task || TASKS[episode.task].id === filter.task) &&
+      (!filter.tool || calls(episode).some((call) => call.tool.name === filter.tool)) &&
+      tokens.every(
+        (token) =>
+          (token.holds ? token.holds(episode, token.asked) : says(episode, token.asked)) !== token.not,
+      ),
+  );
+  hits.sort((one, other) => badness(one) - badness(other) || one.i - other.i);
+  rows.replaceChildren();
+  drawn = 0;
+  grow(FIRST_ROWS);
+  const text = hits.length
+    ? `${whole.format(hits.length)} of ${plural(E.length, 'episode')}`
+    : 'No episode is like that.';
+  counted.textContent = text;
+  tell(text);
+  for (const button of controls.verdicts)
+    button.setAttribute('aria-pressed', String(button.dataset.v === filter.v));
+}
+function row(episode) {
+  const open = (event) => {
+    if (!event.target.closest('a') && !String(getSelection())) location.hash = link(episode.id);
+  };
+  return h(
+    'tr',
+    {class: 'ep', onclick: open},
+    h('td', {}, word(episode.verdict)),
+    h('td', {}, h('a', {href: link(episode.id)}, episode.id)),
+    h(
+      'td',
+      {},
+      h('span', {class: 't'}, TASKS[episode.task].text || episode.id),
+      episode.bad ? h('span', {class: 'r flag'}, (episode.kinds || ['refused']).map(words).join(', ')) : null,
+      episode.verdict !== 'success' ? h('span', {class: 'r'}, episode.reason) : null,
+    ),
+    h('td', {}, path(episode)),
+    h('td', {class: 'num'}, calls(episode).length),
+    h(
+      'td',
+      {class: 'num' + (episode.support < 0.5 ? ' w-watch' : '')},
+      episode.support === undefined ? '' : episode.support.toFixed(2),
+    ),
+    h('td', {class: 'num'}, duration(episode.s)),
+  );
+}
+function grow(count) {
+  const part = document.createDocumentFragment();
+  for (const episode of hits.slice(drawn, drawn + count))
+    part.append(episode.row || (episode.row = row(episode)));
+  rows.append(part);
+  drawn = Math.min(hits.length, drawn + count);
+  const left = hits.length - drawn;
+  more.parentNode.hidden = left === 0;
+  more.textContent = `Show ${Math.min(MORE_ROWS, left)} more of ${whole.format(left)}`;
+}
+function hashOf() {
+  const set = Object.entries(filter)
+    .filter(([, value]) => value)
+    .map(([name, value]) => name + '=' + encodeURIComponent(value));
+  return set.length ? '#' + set.join('&') : '#episodes';
+}
+function refilter() {
+  list();
+  history.replaceState(null, '', hashOf());
+}
+
+/* A menu of many thousand entries would cost more than the page: then the line of words does. */
+function menu(label, any, names, key) {
+  const option = (value, text) => h('option', {value}, text || value);
+  const choose = (event) => {
+    filter[key] = event.target.value;
+    refilter();
+  };
+  return h(
+    'select',
+    {'aria-label': label, onchange: choose, hidden: names.length > LONG_MENU},
+    option('', any),
+    names.slice(0, LONG_MENU).map((name) => option(name)),
+  );
+}
+function episodes() {
+  const counts = D.verdict.counts;
+  let frame = 0;
+  rows = h('tbody', {});
+  counted = h('span', {class: 'soft', id: 'counted'});
+  more = h('button', {class: 'btn', type: 'button', onclick: () => grow(MORE_ROWS)});
+  controls.verdicts = ['', 'failure', 'undetermined', 'success'].map((name) =>
+    h(
+      'button',
+      {
+        class: 'btn',
+        type: 'button',
+        'aria-pressed': 'false',
+        'data-v': name,
+        onclick: () => {
+          filter.v = name;
+          refilter();
+        },
+      },
+      name ? sign(name) : null,
+      name ? `${name} ${whole.format(counts[name] || 0)}` : 'all',
+    ),
+  );
+  controls.q = h('input', {
+    type: 'search',
+    id: 'q',
+    placeholder: 'Words, or tool:NAME finding:any prov:abstained -verdict:success',
+    'aria-label': 'Filter episodes',
+    onfocus: readAll,
+    oninput: (event) => {
+      filter.q = event.target.value;
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(refilter);
+    },
+  });
+  controls.task = menu(
+    'Task',
+    'every task',
+    TASKS.map((one) => one.id),
+    'task',
+  );
+  controls.tool = menu(
+    'Tool',
+    'every tool',
+    TOOLS.map((one) => one.name),
+    'tool',
+  );
+  return section(
+    'episodes',
+    'Every episode',
+    null,
+    h(
+      'div',
+      {class: 'filters'},
+      h('div', {class: 'seg', role: 'group', 'aria-label': 'Verdict'}, controls.verdicts),
+      controls.task,
+      controls.tool,
+      controls.q,
+    ),
+    h('div', {class: 'key'}, counted, glyphKey()),
+    wide(
+      'Episodes',
+      h(
+        'table',
+        {class: 'eps'},
+        h(
+          'colgroup',
+          {},
+          [1, 2, 3, 4, 5, 6, 7].map((number) => h('col', {class: 'c' + number})),
+        ),
+        headings('Verdict', 'Episode', 'Task', 'Calls in order', '#Calls', '#Least support', '#Time'),
+        rows,
+      ),
+    ),
+    h('p', {class: 'more'}, more),
+  );
+}

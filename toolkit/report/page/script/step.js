@@ -1,0 +1,171 @@
+/* One step of an episode: a call with its answer and what it changed, something said, or the verdict. */
+
+const LONG_ANSWER = 500;
+
+/* JSON is set in lines; anything else stays as it is. */
+function readable(text) {
+  if (!/^[[{]/.test(text)) return text;
+  try {
+    const value = JSON.parse(text),
+      short = JSON.stringify(value);
+    return short.length < 110
+      ? short.replace(/([,:])(?=["\d[{tfn-])/g, '$1 ')
+      : JSON.stringify(value, null, 1);
+  } catch {
+    return text;
+  }
+}
+
+function answer(step) {
+  if (step.provenance === 'abstained')
+    return h(
+      'div',
+      {class: 'ans'},
+      h('span', {class: 'w-watch'}, 'No answer. '),
+      step.why || 'The dream could not tell.',
+    );
+  const cut = step.length
+    ? h('p', {class: 'soft'}, `cut here; ${whole.format(step.length)} characters in all`)
+    : null;
+  return h(
+    'div',
+    {class: 'ans', tabindex: step.text.length > LONG_ANSWER ? 0 : null},
+    step.error ? h('span', {class: 'err'}, step.error) : null,
+    step.update ? h('span', {class: 'soft'}, 'updates the state') : null,
+    h('pre', {}, readable(step.text)),
+    cut,
+  );
+}
+function source(step) {
+  const cites = step.cites
+    ? h(
+        'details',
+        {class: 'cite'},
+        h('summary', {}, `rests on ${plural(step.cited, 'recording')}`),
+        step.cites.map((name) => h('div', {class: 'mono'}, name)),
+        step.cited > step.cites.length ? h('div', {}, 'and more') : null,
+      )
+    : null;
+  const dreamt = !['real', 'fault', 'scripted', 'abstained'].includes(step.provenance);
+  return h(
+    'div',
+    {class: 'foot'},
+    h('span', {class: 'word'}, swatch(CODE_OF[step.provenance]), step.provenance),
+    dreamt
+      ? h(
+          'span',
+          {class: 'word'},
+          svg(
+            44,
+            5,
+            {},
+            s('rect', {width: 44, height: 5, class: 'f-line'}),
+            s('rect', {width: 44 * step.support, height: 5, class: 'f-soft'}),
+          ),
+          'support ' + step.support.toFixed(2),
+        )
+      : null,
+    h('span', {}, duration(step.dur_s)),
+    step.node ? h('span', {}, 'node ', h('span', {class: 'mono'}, step.node)) : null,
+    cites,
+  );
+}
+function found(list, episode) {
+  return (list || []).map((one) =>
+    h(
+      'p',
+      {class: one.critical ? 'because' : 'because mild'},
+      sign(one.critical ? 'anomaly' : 'look'),
+      ' ',
+      one.text,
+      one.steps.length > 1
+        ? [
+            ': ',
+            one.steps.map((step, place) => [
+              place ? ', ' : '',
+              h('a', {href: link(episode.id, step)}, 'step ' + step),
+            ]),
+          ]
+        : null,
+    ),
+  );
+}
+function callRow(step, episode) {
+  return h(
+    'div',
+    {},
+    h(
+      'div',
+      {class: 'line'},
+      svg(12, 12, {}, glyph(step.effect)),
+      h('span', {class: 'tn'}, step.tool),
+      h('span', {class: step.effect === 'destructive' ? 'flag' : 'faint q'}, step.effect),
+      step.fault ? h('span', {class: 'err'}, 'planned fault: ' + words(step.fault)) : null,
+    ),
+    found(step.findings, episode),
+    pairs(step.args),
+    answer(step),
+    source(step),
+  );
+}
+function saidRow(step) {
+  const cut = step.length
+    ? h('p', {class: 'soft'}, `cut here; ${whole.format(step.length)} characters in all`)
+    : null;
+  if (step.by === 'tool')
+    return h(
+      'div',
+      {},
+      h(
+        'div',
+        {class: 'line'},
+        h('span', {class: 'tn'}, step.tool || 'tool'),
+        h('span', {class: 'faint q'}, 'answered by the framework; no call passed the gate'),
+      ),
+      h('div', {class: 'ans'}, h('pre', {}, readable(step.text)), cut),
+    );
+  return h(
+    'div',
+    {class: 'say'},
+    h('span', {class: 'who'}, step.by),
+    h('span', {class: 'pre'}, step.text),
+    cut,
+  );
+}
+function verdictRow(step, episode, one) {
+  return h(
+    'div',
+    {},
+    h('div', {class: 'line'}, word(step.verdict), h('span', {}, step.text)),
+    found(step.findings, episode),
+    (step.violations || []).map((text) => h('p', {class: 'because'}, sign('anomaly'), ' refused: ', text)),
+    one.stop !== 'finished' ? h('p', {class: 'soft'}, 'ended by: ' + words(one.stop)) : null,
+  );
+}
+function stepRow(step, place, episode, one) {
+  const gutter =
+    step.kind === 'call'
+      ? [
+          h('a', {href: link(episode.id, step.step), 'aria-label': 'Link to step ' + step.step}, step.step),
+          step.at_s === undefined ? null : h('div', {}, '+' + duration(step.at_s)),
+        ]
+      : null;
+  const middle =
+    step.kind === 'call'
+      ? callRow(step, episode)
+      : step.kind === 'verdict'
+        ? verdictRow(step, episode, one)
+        : saidRow(step);
+  const bad = (step.findings || []).some((found) => found.critical) || step.violations;
+  return h(
+    'li',
+    {
+      class: 'step k-' + (step.kind === 'said' ? 'said' : 'call') + (bad ? ' bad' : ''),
+      id: 'row-' + place,
+      tabindex: -1,
+    },
+    h('div', {class: 'gut'}, gutter),
+    middle,
+    h('div', {class: 'led'}, changed(step.changes)),
+  );
+}

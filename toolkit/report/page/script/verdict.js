@@ -1,0 +1,209 @@
+/* 1 Verdict: the gate, the sentence, the rate with its interval, one square an episode, every rule. */
+
+const GATE_SIGN = {failed: 'failure', look: 'look', undetermined: 'undetermined', passed: 'success'};
+const MOST_COLUMNS = 400;
+
+function interval(verdict) {
+  const width = 520,
+    x = (share) => 7 + share * (width - 14);
+  const label = `success ${percent(verdict.rate)}, 95 % interval ${percent(verdict.low)} to ${percent(verdict.high)}`;
+  return picture(
+    width,
+    40,
+    label,
+    {width: '100%', height: 40, class: 'axis', preserveAspectRatio: 'xMinYMid'},
+    s('rect', {x: 7, y: 13, width: width - 14, height: 2, class: 'f-line2'}),
+    [0, 0.25, 0.5, 0.75, 1].map((share) =>
+      s(
+        'text',
+        {
+          x: x(share),
+          y: 36,
+          class: 'f-faint',
+          'text-anchor': share === 0 ? 'start' : share === 1 ? 'end' : 'middle',
+        },
+        percent(share),
+      ),
+    ),
+    s('rect', {
+      x: x(verdict.low),
+      y: 10,
+      width: Math.max(2, x(verdict.high) - x(verdict.low)),
+      height: 8,
+      rx: 4,
+      class: 'f-soft',
+    }),
+    s('circle', {cx: x(verdict.rate), cy: 14, r: 6.5, class: 'f-ink'}),
+  );
+}
+
+/* One column a task (the worst first, as Python ordered them), one square an episode. */
+function matrix() {
+  const columns = TASKS.map(() => []);
+  E.forEach((episode) => columns[episode.task].push(episode));
+  const shown = columns.slice(0, MOST_COLUMNS);
+  return [
+    h(
+      'div',
+      {class: 'matrix'},
+      shown.map((episodes, place) => {
+        const tall = Math.max(1, episodes.length) * 17;
+        return svg(
+          17,
+          tall,
+          {},
+          episodes.map((episode, row) => square(episode, TASKS[place], row * 17)),
+        );
+      }),
+    ),
+    columns.length > MOST_COLUMNS
+      ? h('p', {class: 'soft'}, `the ${MOST_COLUMNS} worst of ${plural(columns.length, 'task')}`)
+      : null,
+  ];
+}
+function square(episode, task, y) {
+  const node = s(
+    'a',
+    {href: link(episode.id), tabindex: -1, class: 'sq'},
+    s('title', {}, `${episode.id}: ${episode.verdict}\n${episode.reason}\n${task.text}`),
+  );
+  if (episode.verdict === 'success' && !episode.bad)
+    node.append(s('rect', {x: 1, y: y + 1, width: 14, height: 14, rx: 2, class: 'f-ok'}));
+  else if (episode.verdict === 'undetermined' && !episode.bad) {
+    node.append(
+      s('rect', {
+        x: 1.7,
+        y: y + 1.7,
+        width: 12.6,
+        height: 12.6,
+        rx: 2,
+        class: 'f-und',
+        'pointer-events': 'all',
+      }),
+      s('path', {d: `M5 ${y + 8}h6`, class: 's-soft'}),
+    );
+  } else {
+    node.append(
+      s('rect', {x: 1, y: y + 1, width: 14, height: 14, rx: 2, class: 'f-bad'}),
+      s('path', {
+        class: 's-card',
+        d: episode.bad
+          ? `M8 ${y + 4}v5M8 ${y + 11.4}v.7`
+          : `M5.4 ${y + 5.4}l5.2 5.2M10.6 ${y + 5.4}l-5.2 5.2`,
+      }),
+    );
+  }
+  return node;
+}
+
+function rules(list) {
+  const result = (rule) =>
+    rule.passed === null
+      ? h('span', {class: 'soft'}, 'not asked')
+      : h(
+          'span',
+          {class: 'word v-' + (rule.passed ? 'success' : 'failure')},
+          sign(rule.passed ? 'success' : 'failure'),
+          rule.passed ? 'holds' : 'failed',
+        );
+  return wide(
+    'Gate rules',
+    h(
+      'table',
+      {class: 'rules'},
+      headings('Gate', 'Result', 'Measured', 'Limit', 'Why'),
+      h(
+        'tbody',
+        {},
+        list.map((rule) =>
+          h(
+            'tr',
+            {},
+            h('th', {scope: 'row'}, rule.rule),
+            h('td', {}, result(rule)),
+            h('td', {}, rule.measured),
+            h('td', {class: 'soft'}, rule.limit),
+            h('td', {class: 'soft'}, rule.why),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+function nextStep(step) {
+  return h(
+    'li',
+    {},
+    step.text,
+    ' ',
+    step.ref
+      ? h('a', {href: link(step.ref[0], step.ref[1])}, placed(step.ref[0], step.ref[1]))
+      : command(step.command),
+  );
+}
+
+function verdict() {
+  const said = D.verdict;
+  const rate =
+    said.rate === null
+      ? h('p', {class: 'rate'}, 'No episode was decided.')
+      : [
+          h(
+            'p',
+            {class: 'rate'},
+            h('b', {}, percent(said.rate)),
+            h(
+              'span',
+              {class: 'soft'},
+              `success, 95\u2009% interval\u00a0${Math.round(100 * said.low)}\u2013${Math.round(100 * said.high)}`,
+            ),
+          ),
+          interval(said),
+        ];
+  return h(
+    'section',
+    {id: 'verdict', 'aria-label': 'Verdict', tabindex: -1},
+    D.run.notes.map((note) => h('p', {class: 'note'}, note)),
+    h(
+      'div',
+      {class: 'hero'},
+      h(
+        'div',
+        {},
+        h('span', {class: 'stamp ' + said.gate}, sign(GATE_SIGN[said.gate], 14), said.stamp),
+        h('h1', {}, said.headline),
+        h(
+          'dl',
+          {class: 'facts'},
+          said.facts.map(([name, text]) => [h('dt', {}, name), h('dd', {}, text)]),
+        ),
+        h('ul', {class: 'next', 'aria-label': 'What to do next'}, said.next.map(nextStep)),
+      ),
+      h(
+        'div',
+        {},
+        rate,
+        h(
+          'div',
+          {class: 'counts'},
+          Object.entries(said.counts).map(([name, count]) =>
+            h('span', {}, sign(name), h('span', {}, h('b', {}, whole.format(count)), ' ' + name)),
+          ),
+        ),
+        matrix(),
+        h(
+          'div',
+          {class: 'key'},
+          h(
+            'span',
+            {},
+            `${plural(TASKS.length, 'task')}, one column each, the worst first; one square an episode.`,
+          ),
+          E.some((episode) => episode.bad) ? h('span', {}, sign('anomaly'), 'with a critical finding') : null,
+        ),
+      ),
+    ),
+    rules(said.rules),
+  );
+}

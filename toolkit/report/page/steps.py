@@ -1,0 +1,144 @@
+"""One episode as the page tells it: what was said, each call with its answer, findings, the verdict.
+
+Calls keep the step numbers that they have in the terminal and in JSON. Long texts are cut here, with the
+length that they had; the whole text is in the run's journal.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dreamgym_kit.dream.faults import fault_kind
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.episode import text_of
+from dreamgym_kit.report.page.changes import Told
+from dreamgym_kit.vocabulary import Episode, Finding, Transition
+
+_TEXT = 4096  # characters of an answer or a message
+_ARGUMENT = 600
+_CITES = 8
+_TOLD_BY = {"assistant": "agent", "user": "user", "system": "system"}
+
+
+def steps_of(episode: Episode) -> dict[str, JsonValue]:
+    """Give `{"id", "tokens", "model_calls", "stop", "attempt", "steps": [...]}`."""
+    return {
+        "id": episode.id,
+        "tokens": episode.tokens,
+        "model_calls": episode.model_calls,
+        "stop": episode.stop,
+        "attempt": episode.attempt,
+        "steps": [*_body(episode), _verdict(episode)],
+    }
+
+
+def _body(episode: Episode) -> Iterator[dict[str, JsonValue]]:
+    """In the order in which it happened: what the agent said stands before the calls that it asked for."""
+    told, left = Told(), list(episode.transitions)
+    by_id = {step.call.call_id: step.step for step in left if step.call.call_id is not None}
+    for message in episode.messages:
+        asked = [by_id[call["id"]] for call in _calls(message) if call.get("id") in by_id]
+        while left and asked and left[0].step < min(asked):
+            yield call_step(left.pop(0), episode, told)
+        yield from _said(message, by_id)
+        while left and left[0].step <= max(asked, default=0):
+            yield call_step(left.pop(0), episode, told)
+    for step in left:
+        yield call_step(step, episode, told)
+
+
+def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
+
+
+def _said(message: Mapping[str, Any], by_id: Mapping[str, int]) -> Iterator[dict[str, JsonValue]]:
+    """A message as a step; an answer to a call is told with its call, unless no call passed the gate."""
+    role = str(message.get("role"))
+    if role == "tool" and message.get("tool_call_id") in by_id:
+        return
+    text = text_of(message.get("content")).strip()
+    if text or role == "tool":
+        said: dict[str, JsonValue] = {"kind": "said", "by": _TOLD_BY.get(role, role)} | _cut(text)
+        if role == "tool":
+            said |= {"tool": str(message.get("name") or "")}
+        yield said
+
+
+def call_step(step: Transition, episode: Episode, told: Told) -> dict[str, JsonValue]:
+    """Give one call with its answer."""
+    answer = step.answer
+    body: dict[str, JsonValue] = {
+        "kind": "call",
+        "step": step.step,
+        "tool": step.call.tool,
+        "effect": str(step.effect),
+        "args": short_arguments(step.call.args),
+        "at_s": _seconds(max(0.0, step.recorded_at - episode.started_at)) if step.recorded_at else None,
+        "dur_s": _seconds(step.elapsed_s),
+        "provenance": str(answer.provenance),
+        "support": round(answer.support, 4),
+        **_answer(step),
+    }
+    kind = fault_kind(answer)
+    body |= {"fault": str(kind)} if kind is not None else {}
+    body |= {"node": step.call.node} if step.call.node not in (None, "", "tools") else {}  # the usual one
+    body |= {"why": answer.why[:_TEXT]} if answer.why and kind is None else {}
+    if answer.cites:
+        body |= {"cites": list(answer.cites[:_CITES]), "cited": len(answer.cites)}
+    changes = told.changes(step)
+    body |= {"changes": changes} if changes else {}
+    findings = [finding_form(found) for found in episode.findings if found.steps[-1:] == (step.step,)]
+    body |= {"findings": list(findings)} if findings else {}
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _answer(step: Transition) -> dict[str, JsonValue]:
+    answer = step.answer
+    if answer.error is not None:
+        return {**_cut(answer.error), "error": answer.error_type or "error"}
+    if answer.abstained:
+        return {"text": ""}
+    if answer.content is None and answer.update is not None:
+        return {**_cut(json.dumps(dict(answer.update))), "update": True}
+    return _cut(text_of(answer.content))
+
+
+def _verdict(episode: Episode) -> dict[str, JsonValue]:
+    """How it ended, with the findings that no single call shows."""
+    body: dict[str, JsonValue] = {
+        "kind": "verdict",
+        "verdict": str(episode.verdict),
+        "text": episode.reason[:_TEXT],
+    }
+    loose = [finding_form(found) for found in episode.findings if not found.steps]
+    body |= {"findings": list(loose)} if loose else {}
+    body |= {"violations": [text[:_TEXT] for text in episode.violations]} if episode.violations else {}
+    return body
+
+
+def finding_form(found: Finding) -> dict[str, JsonValue]:
+    """Give a finding as the page holds it."""
+    return {
+        "kind": found.kind,
+        "text": found.text[:_TEXT],
+        "steps": list(found.steps[:50]),
+        "critical": found.severity == "critical",
+    }
+
+
+def short_arguments(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Give arguments with long values cut; nested ones are then told as text."""
+    short: dict[str, JsonValue] = {}
+    for name, value in args.items():
+        spelled = value if isinstance(value, str) else json.dumps(value)
+        whole = len(spelled) <= _ARGUMENT
+        short[name] = value if whole else f"{spelled[:_ARGUMENT]}\u2026 ({len(spelled):,} characters)"
+    return short
+
+
+def _cut(text: str) -> dict[str, JsonValue]:
+    return {"text": text} if len(text) <= _TEXT else {"text": text[:_TEXT], "length": len(text)}
+
+
+def _seconds(seconds: float) -> float:
+    return round(seconds, 4)
