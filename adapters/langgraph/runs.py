@@ -29,6 +29,7 @@ from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
+from dreamgym_kit.findings.detectors import Detectors, detectors_of
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
@@ -99,6 +100,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         facts = _ready(graph, request)
         _check_expectations(tasks, facts)
         _check_inputs(tasks, graph)
+        detectors = detectors_of(settings, _detector_loader(settings))
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
@@ -108,7 +110,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         _count_earlier(directory, budget, tally)
         dreams = request.mode is Mode.DREAM
         chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
-        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat)
+        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, detectors)
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -246,6 +248,7 @@ def _runner(
     directory: RunDirectory,
     budget: RunBudget,
     chat: ChatEndpoint | None,
+    detectors: Detectors,
 ) -> LangGraphRunner:
     settings = request.settings
     recording = request.mode is Mode.RECORD
@@ -264,6 +267,7 @@ def _runner(
         keep=keeper(request.store) if recording else None,
         prefix=f"{label}:" if recording else "",
         in_thread=only_sync(graph),
+        detectors=detectors,
     )
 
 
@@ -348,6 +352,13 @@ def _checkers(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker
             raise UserError(f"{where}: checker '{reference}' is of type {found_type}, not a function")
         found[name] = checker
     return found
+
+
+def _detector_loader(settings: Settings) -> Callable[[str, str], Any]:
+    def load(reference: str, where: str) -> Any:
+        return load_named(reference, kind="detector", where=where, folder=settings.folder)
+
+    return load
 
 
 def _check_expectations(tasks: Sequence[Task], facts: GraphFacts) -> None:

@@ -46,6 +46,7 @@ BENCHES: Mapping[str, str] = {
     "calibration": "is support right? exactness by coverage, and expected calibration error",
     "mining": "rules mined from 10,000 transitions; CPU of an answer",
     "store": "100,000 transitions: hybrid search, exact key, appends, beside LanceDB",
+    "findings": "500 desk episodes with planted errors, and experts: what is found, what is a false alarm?",
     "endpoint_faults": "1,000 episodes against an endpoint that fails one request in five",
 }
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -104,6 +105,9 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("store", "exact_ms"): Goal("<=", 0.1),
     ("store", "appends_per_s"): Goal(">=", 5000),
     ("store", "lancedb_ratio"): Goal(">=", 10),
+    ("findings", "found"): Goal(">=", 0.95),
+    ("findings", "false_alarms"): Goal("<=", 0.02),
+    ("findings", "planted"): Goal(">=", 500),
     ("endpoint_faults", "hung"): Goal("=", 0),
     ("endpoint_faults", "lost"): Goal("=", 0),
 }

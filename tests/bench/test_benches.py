@@ -35,7 +35,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     assert named == [
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
-        *("truth", "calibration", "mining", "store", "endpoint_faults"),
+        *("truth", "calibration", "mining", "store", "findings", "endpoint_faults"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
