@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import gate_options, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
+    from dreamgym_kit.plain import JsonValue
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.vocabulary import Episode
@@ -21,6 +22,7 @@ EXAMPLES = (
     "dreamgym-kit report --last --only failure --limit 2",
     "dreamgym-kit report --episode refund-03.2",
     "dreamgym-kit report --json > report.json",
+    "dreamgym-kit report --junit junit.xml --markdown summary.md",
 )
 _LISTED = 20
 
@@ -64,6 +66,8 @@ def command(
     list_all: List = False,
     limit: Limit = _LISTED,
     tools: Tools = False,
+    junit: gate_options.Junit = None,
+    markdown: gate_options.Markdown = None,
     runs: options.Runs = None,
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
@@ -74,6 +78,7 @@ def command(
         _show_episode(directory, episode, as_json=as_json)
         return
     summary = _summary(directory)
+    gate_options.write_reports(summary, directory.path, junit, markdown)
     if as_json:
         say_json(summary.to_json())
     elif only is not None or list_all:
@@ -96,13 +101,23 @@ def _open(run: Path | None, last: bool, runs: Path | None, settings_file: Path |
 
 def _summary(directory: "RunDirectory") -> "Summary":
     from dreamgym_kit.report.summary import summarise
-    from dreamgym_kit.rollout.manifest import manifest_to_record
 
     episodes = directory.episodes()
-    summary = summarise(episodes, manifest_to_record(directory.manifest))
+    summary = summarise(episodes, _facts(directory))
     if episodes.torn is not None:
         tell(f"warning: {directory.path}: {episodes.torn}")
     return summary
+
+
+def _facts(directory: "RunDirectory") -> "dict[str, JsonValue]":
+    """The manifest, with what only the end of the run knew: the gate that held then, what was not run."""
+    from dreamgym_kit.rollout.manifest import manifest_to_record
+
+    facts = manifest_to_record(directory.manifest)
+    ended = (directory.read_report() or {}).get("manifest")
+    if isinstance(ended, dict):
+        facts |= {name: ended[name] for name in ("gate", "not_run", "stopped") if name in ended}
+    return facts
 
 
 def _show_run(summary: "Summary", directory: "RunDirectory", *, tools: bool) -> None:

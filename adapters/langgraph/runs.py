@@ -34,6 +34,7 @@ from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
+from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
@@ -211,6 +212,7 @@ def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "tasks": len(tasks),
         "concurrency": request.settings.simulate.concurrency,
         "recordings": request.store.count() if request.store is not None else 0,
+        "gate": gate_to_record(request.settings.gate),
         "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
     }
 
@@ -405,6 +407,7 @@ def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals, tal
         "not_run": totals.not_run,
         "stopped": totals.stopped,
         "strays": list(PROCESS.strays),
+        "gate": gate_to_record(request.settings.gate),
     }
     summary = tally.summary(manifest)
     with egress.exempt():
