@@ -77,7 +77,7 @@ def command(
     if episode is not None:
         _show_episode(directory, episode, as_json=as_json)
         return
-    summary = _summary(directory)
+    summary = summary_of(directory)
     gate_options.write_reports(summary, directory.path, junit, markdown)
     if as_json:
         say_json(summary.to_json())
@@ -99,7 +99,8 @@ def _open(run: Path | None, last: bool, runs: Path | None, settings_file: Path |
     return RunDirectory.open(latest_run(settings.resolve(settings.runs)))
 
 
-def _summary(directory: "RunDirectory") -> "Summary":
+def summary_of(directory: "RunDirectory") -> "Summary":
+    """Count a run's episodes; what was torn is said on stderr."""
     from dreamgym_kit.report.summary import summarise
 
     episodes = directory.episodes()

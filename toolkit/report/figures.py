@@ -74,6 +74,7 @@ class EpisodeLine:
     anomaly: str | None = None  # the worst finding's sentence, or the violation
     anomaly_step: int | None = None
     elapsed_s: float = 0.0
+    cost_usd: float = 0.0
     uses: tuple[tuple[str, int, int], ...] = ()  # (tool, calls, first step)
 
     @property

@@ -172,6 +172,7 @@ def _line(episode: Episode) -> EpisodeLine:
         anomaly=worst[0],
         anomaly_step=worst[1],
         elapsed_s=episode.elapsed_s,
+        cost_usd=episode.cost_usd,
         uses=_uses(episode),
     )
 
