@@ -14,7 +14,7 @@ EXAMPLES = (
     "dreamgym-kit simulate my_agent:graph --tasks tasks.jsonl",
     "dreamgym-kit simulate --n 4 --concurrency 16",
     "dreamgym-kit simulate --json --fail-on-findings > report.json",
-    "dreamgym-kit simulate --gate-success 0.9 --forbid 'delete_*' --max refund_payment=1 --junit junit.xml",
+    "dreamgym-kit simulate --gate-success 0.9 --forbid 'delete_*' --junit out.xml",
     "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
 )
 CODES = (

@@ -30,9 +30,9 @@ from dreamgym_kit.settings.render import render_settings
 from dreamgym_kit.settings.secrets import looks_secret
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
-text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(
-    lambda value: bool(value.strip()) and not looks_secret(value)
-)
+text = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
+).filter(lambda value: bool(value.strip()) and not looks_secret(value))
 reference = st.builds("{}:{}".format, st.text(string.ascii_letters, min_size=1, max_size=6), text)
 effects = st.sampled_from(list(Effect))
 whole = st.integers(1, 2**62)
