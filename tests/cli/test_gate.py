@@ -114,6 +114,22 @@ def test_a_detector_that_is_not_there_is_code_2_and_nothing_runs(project: Path, 
     assert not (project / "runs").exists() or not any((project / "runs").iterdir())
 
 
+def test_two_runs_are_compared_in_text_and_json(recorded: Path, run) -> None:
+    for _ in range(2):
+        assert run(*BASE).returncode == 0
+    before, after = sorted(path.name for path in (recorded / "runs").iterdir())
+    done = run("compare", f"runs/{before}", f"runs/{after}")
+    assert done.returncode == 0, done.stderr
+    assert "NO CLEAR CHANGE  No clear change in success: 0% against 0% on 2 tasks" in done.stdout
+    said = json.loads(run("compare", f"runs/{before}", f"runs/{after}", "--json").stdout)
+    assert (said["kind"], said["success"]["change"], said["differs"]) == ("compare", 0.0, [])
+    wrong = run("compare", f"runs/{before}", "nowhere")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "error: nowhere: is not a run directory (it has no manifest.json).\n",
+    )
+
+
 def test_the_actions_example_is_what_the_command_line_takes() -> None:
     """Every step's command parses, and every option in it is one of the command's."""
     yaml = pytest.importorskip("yaml")

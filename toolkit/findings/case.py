@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Effect, Finding, Task, ToolSpec, Transition
@@ -20,7 +21,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One episode as evidence. Steps are the 1-based numbers that reports and links use."""
+    """One episode as evidence. Steps are the 1-based numbers that reports and links use.
+
+    `cache` is for what several detectors work out alike.
+    """
 
     task: Task
     steps: Sequence[Transition]
@@ -30,6 +34,7 @@ class Case:
     asked: Sequence[Asked] = ()
     approval: Sequence[str] = ()  # tools that settings allow only after an approval, as patterns
     stop: str = "finished"
+    cache: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _places: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

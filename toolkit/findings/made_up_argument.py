@@ -18,7 +18,7 @@ def made_up_argument(case: Case) -> Iterator[Finding]:
             continue  # code made the call: its values are not the model's
         late = Known()
         for read in late_reads(case, step):
-            late.hear(read.answer.content)
+            late.take(_told_by(case, read))
         for name, value in made_up(step.call.args, known_before(case, step)):
             if not late.gave(value):
                 text = f"{called(step)}: nobody gave {name} '{value[:60]}'"
@@ -41,7 +41,14 @@ def late_reads(case: Case, step: Transition) -> list[Transition]:
 
 
 def known_before(case: Case, step: Transition) -> Known:
-    """What the agent had been told when it asked for a call."""
+    """What the agent had been told when it asked for a call; to be read only."""
+    found: Known | None = case.cache.get(("known", step.step))
+    if found is None:
+        found = case.cache["known", step.step] = _known_before(case, step)
+    return found
+
+
+def _known_before(case: Case, step: Transition) -> Known:
     known = Known()
     known.hear(case.policy)
     known.hear(dict(case.task.input))
@@ -54,6 +61,15 @@ def known_before(case: Case, step: Transition) -> Known:
         if asked.after < step.step:
             known.hear([asked.reply])
     for other in case.seen_before(step):
-        answer = other.answer
-        known.hear([answer.content, answer.artifact, answer.error, dict(answer.update or {})])
+        known.take(_told_by(case, other))
     return known
+
+
+def _told_by(case: Case, step: Transition) -> Known:
+    """What an answer told."""
+    told: Known | None = case.cache.get(("told", step.step))
+    if told is None:
+        told = case.cache["told", step.step] = Known()
+        answer = step.answer
+        told.hear([answer.content, answer.artifact, answer.error, dict(answer.update or {})])
+    return told

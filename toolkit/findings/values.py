@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, islice
 
 from dreamgym_kit.plain import JsonValue
 
@@ -24,6 +25,7 @@ _FREE = re.compile(r"body|text|message|subject|note|comment|reason|description|s
 _OWN = re.compile(r"idempot|nonce|correlation|trace|request_id|dedup")
 _SMALL = 10
 _MOST_TEXT = 200_000  # characters of one text that are read
+_MOST_LEAVES = 50_000  # values of one answer that are read
 _MOST_NUMBERS = 60  # of which sums and differences are tried
 
 
@@ -36,12 +38,15 @@ class Known:
 
     def hear(self, value: JsonValue) -> None:
         """Take in a text, or all values of an answer."""
-        for leaf in leaves(value, keys=True):
-            text = str(leaf)[:_MOST_TEXT].casefold()
-            for token in _TOKEN.findall(text):
-                self.tokens.add(token.strip(_EDGES))
-                self.tokens.update(_PART.findall(token))
-            self.numbers |= set(numbers(text))
+        for leaf in islice(leaves(value, keys=True), _MOST_LEAVES):
+            tokens, figures = _read(str(leaf)[:_MOST_TEXT])
+            self.tokens |= tokens
+            self.numbers |= figures
+
+    def take(self, other: "Known") -> None:
+        """Take over what is known elsewhere."""
+        self.tokens |= other.tokens
+        self.numbers |= other.numbers
 
     def gave(self, value: str) -> bool:
         """Whether an id, address or name is one that was told, or is put together from such."""
@@ -68,6 +73,16 @@ class Known:
             if share == int(share) and 0 < share < 100 and share % 5 == 0
         )
         return any(abs(one - value) < Decimal("0.006") for one in (*sums, *halves, *shares, sum(amounts)))
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> tuple[frozenset[str], frozenset[Decimal]]:
+    """The tokens and numbers of a text; prompts, descriptions and answers come again and again."""
+    tokens: set[str] = set()
+    for token in _TOKEN.findall(text.casefold()):
+        tokens.add(token.strip(_EDGES))
+        tokens.update(_PART.findall(token))
+    return frozenset(tokens), frozenset(numbers(text))
 
 
 def leaves(value: JsonValue, *, keys: bool = False) -> Iterator[str | int | float]:

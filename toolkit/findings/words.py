@@ -7,6 +7,7 @@ detector that rests on words speaks only where they are plain.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 _SUFFIXES = ("ations", "ation", "ating", "ated", "ates", "ate", "ions", "ion", "ings", "ing", "ed", "es")
 _GROUPS = (
@@ -72,6 +73,7 @@ class Deed:
         return plain and self.spoken_of(sentence) and bool(self.verbs & done_in(sentence))
 
 
+@lru_cache(maxsize=1024)
 def deed_of(tool: str) -> Deed | None:
     """What a tool does by its name; None where no verb in it is known."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", tool)]
@@ -97,10 +99,11 @@ def stem(word: str) -> str:
     return (plain[:-1] if plain.endswith("e") and len(plain) > 3 else plain)[:7]
 
 
-def stems(text: str) -> set[str]:
+@lru_cache(maxsize=1024)
+def stems(text: str) -> frozenset[str]:
     """The stems of a text's words, without those that say nothing."""
     words = _WORD.findall(text.lower())
-    return {stem(word) for word in words if len(word) > 2 and word not in _STOP}
+    return frozenset(stem(word) for word in words if len(word) > 2 and word not in _STOP)
 
 
 def sentences(text: str) -> Iterator[str]:
