@@ -64,7 +64,7 @@ def import_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Add the transitions of FILE to the buffer; those it has already are passed over."""
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import opened_to_add
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.replay.jsonl import import_jsonl
 
@@ -76,7 +76,7 @@ def import_command(
     if importing.is_trace(file, wanted):
         importing.import_trace(file, path, settings, wanted, as_json=as_json)
         return
-    with closing(SqliteStore(path)) as store:
+    with opened_to_add(path, settings, tell=tell) as store:
         report = import_jsonl(file, store)
     for problem in report.problems:
         tell(f"error: {_one_line(problem)}")
@@ -154,14 +154,14 @@ def search_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Find the transitions most like QUERY, as a dream would; those held out are never shown."""
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import open_to_search
     from dreamgym_kit.ports import HybridQuery
     from dreamgym_kit.replay.records import transition_to_record
 
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
     path = settings.resolve(settings.buffer)
     place = None if world is None else _world(world)
-    with closing(SqliteStore(path, read_only=True)) as store:
+    with closing(open_to_search(path, settings)) as store:
         foreign = store.foreign_embedder
         asked = HybridQuery(
             query, tool=tool, world=place, tenant=settings.tenant, k=k, words_only=foreign is not None

@@ -127,7 +127,7 @@ def _graph(settings: "Settings", *, tools: bool) -> Iterator[Check]:
     )
     yield from (Check("stop", "graph", problem) for problem in facts.problems)
     yield from (Check("fix", "graph", warning) for warning in facts.warnings)
-    yield from _effects(facts)
+    yield from _effects(facts, settings)
     yield from _hosts(facts, settings)
     if tools:
         yield from (
@@ -136,13 +136,19 @@ def _graph(settings: "Settings", *, tools: bool) -> Iterator[Check]:
         )
 
 
-def _effects(facts: "GraphFacts") -> Iterator[Check]:
+def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
     guessed = [spec for spec in facts.tools if spec.source == "guessed"]
     if not guessed:
         yield Check("ok", "effects", "every tool's effect was said by a person or its author")
         return
     names = ", ".join(f"{spec.name} ({spec.effect})" for spec in guessed)
-    remedy = f'dreamgym.toml  [tools.{guessed[0].name}] effect = "{guessed[0].effect}"'
+    first = guessed[0]
+    written = first.name in settings.tools
+    remedy = (
+        f"{settings.where('tools', first.name)}  correct the effect, then delete guessed = true"
+        if written
+        else f'dreamgym.toml  [tools.{first.name}] effect = "{first.effect}"'
+    )
     yield Check("fix", "effects", f"{len(guessed)} guessed: {names}", remedy)
 
 

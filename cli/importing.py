@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -76,7 +75,7 @@ def is_trace(file: Path, wanted: Wanted) -> bool:
 
 def import_trace(file: Path, buffer: Path, settings: "Settings", wanted: Wanted, *, as_json: bool) -> None:
     """Import, and say what became of the file; exit code 2 when something could not be read."""
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import opened_to_add
     from dreamgym_kit.adapters.traces.assemble import Belonging
     from dreamgym_kit.adapters.traces.detect import Format
     from dreamgym_kit.adapters.traces.importing import import_traces, looks_like
@@ -87,8 +86,8 @@ def import_trace(file: Path, buffer: Path, settings: "Settings", wanted: Wanted,
         form = Format.TRANSITIONS
     rules = parse_rules(wanted.redact) if wanted.redact else None
     own = form is Format.TRANSITIONS  # their rows say where they belong
-    belonging = Belonging(_world(wanted.world), wanted.tenant if own else settings.tenant)
-    with closing(SqliteStore(buffer)) as store:
+    belonging = Belonging(world_of(wanted.world), wanted.tenant if own else settings.tenant)
+    with opened_to_add(buffer, settings, tell=tell) as store:
         report = import_traces(
             file, store, form=form, belonging=belonging, effects=_Effects(settings), redaction=rules
         )
@@ -118,7 +117,8 @@ class _Effects:
         return self._known.get(name) or guessed(name, description)
 
 
-def _world(text: str | None) -> "World | None":
+def world_of(text: str | None) -> "World | None":
+    """The world that a flag names; None without one."""
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.vocabulary import World
 

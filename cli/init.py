@@ -20,6 +20,12 @@ EXAMPLES = (
     "dreamgym-kit init my_agent:graph --update",
 )
 
+_MOST_MINED = 20_000  # recorded calls; mining more would keep a person waiting
+_OFFER = (
+    "# Mined from the recordings; a dream goes by it anyway. To correct a rule, or to keep it whatever is",
+    "# recorded later, remove the # in front of it: what is said here is believed before what is mined.",
+)
+
 Spec = Annotated[str, typer.Argument(help="module:attribute, file.py:attribute or langgraph.json:name.")]
 Update = Annotated[
     bool,
@@ -52,8 +58,10 @@ def command(
     )
     facts = asyncio.run(inspect_graph(graph, settings))
     settings = _with_hosts(settings, facts)
-    write_atomically(file, render_settings(settings, facts.tools).encode("utf-8"))
-    _show(file, facts, as_json=as_json)
+    offered = _offered(settings)
+    written = "\n".join([render_settings(settings, facts.tools), *offered])
+    write_atomically(file, written.encode("utf-8"))
+    _show(file, facts, offered=sum(line.startswith("# [tools.") for line in offered), as_json=as_json)
 
 
 def _before(file: Path, *, update: bool) -> "Settings":
@@ -71,6 +79,24 @@ def _before(file: Path, *, update: bool) -> "Settings":
     return load_settings(file=file, environ={})
 
 
+def _offered(settings: "Settings") -> list[str]:
+    """What recordings show of tools that settings do not describe, as comments to take over."""
+    from dreamgym_kit.cli.rules import recorded, settings_lines
+    from dreamgym_kit.dream.state.mining import mine
+
+    episodes = recorded(settings, needed=False)
+    calls = sum(len(episode.steps) for episode in episodes)
+    if calls > _MOST_MINED:
+        tell(f"{calls} recorded calls: what they show is told by dreamgym-kit buffer rules --toml")
+    if not 0 < calls <= _MOST_MINED:
+        return []
+    models = mine(episodes)
+    said = {name for name, tool in settings.tools.items() if tool.model is not None}
+    tools = sorted({tool for tool, _ in models.answers} - said)
+    lines = settings_lines(models, episodes, tools)
+    return ["", *_OFFER, *(f"# {line}".rstrip() for line in lines), ""] if lines else []
+
+
 def _with_hosts(settings: "Settings", facts: "GraphFacts") -> "Settings":
     """The chat model's host has to be let through; it was found in the graph itself."""
     known = settings.guard.allow_hosts
@@ -78,7 +104,7 @@ def _with_hosts(settings: "Settings", facts: "GraphFacts") -> "Settings":
     return replace(settings, guard=replace(settings.guard, allow_hosts=(*known, *new)))
 
 
-def _show(file: Path, facts: "GraphFacts", *, as_json: bool) -> None:
+def _show(file: Path, facts: "GraphFacts", *, offered: int, as_json: bool) -> None:
     from dreamgym_kit.cli.record import effects_told
     from dreamgym_kit.report.clean import one_line
     from dreamgym_kit.report.terminal import fold, next_steps
@@ -89,7 +115,13 @@ def _show(file: Path, facts: "GraphFacts", *, as_json: bool) -> None:
             for spec in facts.tools
         ]
         say_json(
-            {"settings": str(file), "tools": tools, "problems": facts.problems, "warnings": facts.warnings}
+            {
+                "settings": str(file),
+                "tools": tools,
+                "offered": offered,
+                "problems": facts.problems,
+                "warnings": facts.warnings,
+            }
         )
         return
     say(f" {len(facts.tools)} tools found:")
@@ -97,6 +129,10 @@ def _show(file: Path, facts: "GraphFacts", *, as_json: bool) -> None:
     for problem in (*facts.problems, *facts.warnings):
         tell(fold(f"to mend: {one_line(problem)}", indent=2))
     say(f"\n Written: {file}")
+    if offered:
+        say(
+            f" At its end, as comments: what the recordings show of {offered} tools. Take over what is right."
+        )
     steps = [
         ("Correct", file.name, "the guessed effects: a dry run rests on them"),
         ("Check", "dreamgym-kit doctor", "what is still missing"),

@@ -38,6 +38,10 @@ def finish() -> None:
 
 
 def _write(stream: TextIO, text: str) -> None:
+    if text:
+        from dreamgym_kit.replay.masking import process_masker  # `--help` does without it
+
+        text = process_masker().text(text)
     try:
         stream.write(
             text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii")

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import crawling, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dreamgym_kit.adapters.langgraph.runs import RunResult
     from dreamgym_kit.vocabulary import ToolSpec
@@ -18,8 +18,13 @@ EXAMPLES = (
     "dreamgym-kit record my_agent:graph --tasks tasks.jsonl",
     "dreamgym-kit record --n 3 --yes",
     "dreamgym-kit record --buffer staging.db --calls 500",
+    "dreamgym-kit record --crawl --calls 300 --per-second 2",
+    "dreamgym-kit record --crawl --world shop:3 --ids customers.txt",
 )
-CODES = "Exit codes: 0 done; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
+CODES = (
+    "Exit codes: 0 done; 1 a crawl met a read that writes; 2 cannot run, or nobody agreed; "
+    "130 or 143 stopped, can be resumed."
+)
 
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
@@ -40,6 +45,11 @@ def command(
     buffer: options.Buffer = None,
     runs: options.Runs = None,
     tenant: options.Tenant = None,
+    crawl: crawling.Crawl = False,
+    world: crawling.Worlds = None,
+    ids: crawling.Ids = None,
+    per_second: crawling.PerSecond = 5.0,
+    trust_guesses: crawling.TrustGuesses = False,
     settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
     yes: Yes = False,
@@ -48,7 +58,8 @@ def command(
 ) -> None:
     """Run tasks on the REAL tools and keep every call with its answer, for dreams to answer from.
 
-    Says first which effects the tools can have, and asks.
+    Says first which effects the tools can have, and asks. With --crawl no task runs: every tool that reads is
+    called with every id that is found, and nothing is written.
     """
     overrides = {
         "tasks": tasks,
@@ -65,11 +76,15 @@ def command(
         "budget.usd": usd,
     }
     settings = options.settings_for(graph, settings_file, overrides)
+    if crawl:
+        wanted = crawling.Wanted(tuple(world or ()), ids, per_second, trust_guesses)
+        crawling.crawl_worlds(settings, wanted, yes=yes, as_json=as_json)
+        return
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
     from dreamgym_kit.adapters.langgraph.runs import RunRequest
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import opened_to_add
     from dreamgym_kit.cli.running import carry_out, end, exit_code
     from dreamgym_kit.gate.policy import Mode
     from dreamgym_kit.rollout.tasks import read_tasks
@@ -79,20 +94,21 @@ def command(
     count = len(read_tasks(file)) * settings.simulate.n
     agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=count, yes=yes)
     path = settings.resolve(settings.buffer)
-    store = SqliteStore(path)
-    request = RunRequest(
-        graph=spec,
-        tasks=file,
-        settings=settings,
-        mode=Mode.RECORD,
-        store=store,
-        directory=resume.absolute() if resume is not None else None,
-        resume=resume is not None,
-    )
-    before = store.count()
-    result = carry_out(request, plain=plain)
-    _show(result, f"{store.count() - before} calls were added to {path}", as_json=as_json)
-    store.close()
+    with opened_to_add(path, settings, tell=tell) as store:
+        request = RunRequest(
+            graph=spec,
+            tasks=file,
+            settings=settings,
+            mode=Mode.RECORD,
+            store=store,
+            directory=resume.absolute() if resume is not None else None,
+            resume=resume is not None,
+        )
+        before = store.count()
+        result = carry_out(request, plain=plain)
+        added = f"{store.count() - before} calls were added to {path}"
+        flags = {"--tasks": tasks, "--buffer": buffer, "--tenant": tenant, "--settings": settings_file}
+        _show(result, added, dream=_dream_of(graph, flags), as_json=as_json)
     end(exit_code(result, fail_on_findings=False), dreamt=False)
 
 
@@ -132,7 +148,15 @@ def effects_told(tools: "Sequence[ToolSpec]") -> str:
     return "\n".join(lines) or "  no tools"
 
 
-def _show(result: "RunResult", added: str, *, as_json: bool) -> None:
+def _dream_of(graph: str | None, flags: "Mapping[str, object]") -> str:
+    """The command that dreams what was recorded, with what was said here and is not in the settings."""
+    from dreamgym_kit.cli.running import pasted
+
+    said = [part for flag, value in flags.items() if value is not None for part in (flag, pasted(str(value)))]
+    return " ".join(["dreamgym-kit simulate", *([pasted(graph)] if graph else []), *said])
+
+
+def _show(result: "RunResult", added: str, *, dream: str, as_json: bool) -> None:
     from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings, unfinished
     from dreamgym_kit.report.terminal import next_steps, render_run
 
@@ -143,5 +167,5 @@ def _show(result: "RunResult", added: str, *, as_json: bool) -> None:
     say(render_run(result.summary, paint=stdout_paint()))
     say(f" {added}\n")
     going_on = unfinished(result)
-    dream = ("Dream", "dreamgym-kit simulate", "the same tasks, no real tool runs")
-    say(next_steps([*going_on, dream, look_at(result.summary, result.directory)]))
+    again = ("Dream", dream, "the same tasks, no real tool runs")
+    say(next_steps([*going_on, again, look_at(result.summary, result.directory)]))

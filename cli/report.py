@@ -101,10 +101,12 @@ def _open(run: Path | None, last: bool, runs: Path | None, settings_file: Path |
 
 def summary_of(directory: "RunDirectory") -> "Summary":
     """Count a run's episodes; what was torn is said on stderr."""
+    from dreamgym_kit.report.jsonform import curve_from_json
     from dreamgym_kit.report.summary import summarise
 
     episodes = directory.episodes()
-    summary = summarise(episodes, _facts(directory))
+    curve = curve_from_json(directory.read_report() or {})  # it was measured when the run was made
+    summary = summarise(episodes, _facts(directory), curve)
     if episodes.torn is not None:
         tell(f"warning: {directory.path}: {episodes.torn}")
     return summary

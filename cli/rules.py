@@ -1,76 +1,174 @@
-"""`dreamgym-kit buffer rules`: what can be mined from the recordings, with its evidence."""
+"""`dreamgym-kit buffer rules`: what is known of tools, who says so, and what the recordings say of it."""
 
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import drafting, options
 from dreamgym_kit.cli.output import say, say_json
 
 if TYPE_CHECKING:
+    from dreamgym_kit.dream.state.history import Recording
+    from dreamgym_kit.dream.state.models import ToolModels
     from dreamgym_kit.dream.state.wording import RuleLine
+    from dreamgym_kit.settings.model import Settings
 
 _LISTED = 60
+_TOLERANCE = 0.1  # share of calls that may contradict a mined part which is offered to a person
 
 Explain = Annotated[
     str | None,
     typer.Option("--explain", metavar="TOOL", help="All that is known of one tool.", show_default=False),
 ]
+AsToml = Annotated[
+    bool,
+    typer.Option(
+        "--toml",
+        help="What was mined, as [tools.NAME.model] of dreamgym.toml, to take over and correct.",
+        show_default=False,
+    ),
+]
+
+Draft = Annotated[
+    bool,
+    typer.Option(
+        "--draft",
+        help="Let the endpoint draft tools (with --explain: that one) from schema and docstring.",
+        show_default=False,
+    ),
+]
+WithSource = Annotated[
+    bool,
+    typer.Option("--with-source", help="With --draft: show the model the tools' source.", show_default=False),
+]
 
 
 def command(
     explain: Explain = None,
+    as_toml: AsToml = False,
+    draft: Draft = False,
+    with_source: WithSource = False,
     buffer: options.Buffer = None,
     tenant: options.Tenant = None,
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Mine tool models from the buffer: what answers look like, what writes change, what they leave alone.
+    """Show tool models: what tools answer, when they fail, what writes change and what they leave alone.
 
-    Right and wrong are counted on worlds that a rule was not made from.
+    Declared in settings, mined from the buffer, or drafted. Of mined ones right and wrong are counted on
+    worlds that a rule was not made from, of the others on all recordings.
     """
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-    from dreamgym_kit.dream.state.history import recordings
     from dreamgym_kit.dream.state.mining import mine
-    from dreamgym_kit.dream.state.wording import explain as explained
-    from dreamgym_kit.dream.state.wording import rule_lines
+    from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.errors import UnknownName
 
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
+    if draft:
+        drafting.draft_tools(settings, explain, with_source=with_source, as_json=as_json)
+        return
     path = settings.resolve(settings.buffer)
-    with closing(SqliteStore(path, read_only=True)) as store:
-        episodes = recordings(store.scan(tenant=settings.tenant))
-    models = mine(episodes)
-    known = sorted({tool for tool, _ in models.answers})
+    stated = stated_models(settings)
+    episodes = recorded(settings, needed=not stated)
+    models = mine(episodes, stated)
+    known = sorted({tool for tool, _ in models.answers} | set(stated))
     if explain is not None and explain not in known:
         raise UnknownName("tool", explain, known=known, source=str(path), where="the recordings")
-    lines = [line for line in rule_lines(models) if explain in (None, line.tool)]
+    tools = [explain] if explain is not None else known
+    if as_toml:
+        say("\n".join(settings_lines(models, episodes, tools)))
+        return
+    lines = [line for line in _all_lines(models, episodes) if line.tool in tools]
     if as_json:
         say_json({"transitions": models.transitions, "rules": [line.to_json() for line in lines]})
     elif explain is not None:
-        for text in explained(models, explain):
-            say(_one_line(text))
+        _explain(models, lines, explain)
     else:
         _show(lines, path, len(episodes))
 
 
+def recorded(settings: "Settings", *, needed: bool = True) -> "list[Recording]":
+    """The recorded episodes of the settings' tenant; none where there is no buffer and none is needed."""
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.dream.state.history import recordings
+
+    path = settings.resolve(settings.buffer)
+    if not needed and not path.exists():
+        return []
+    with closing(SqliteStore(path, read_only=True)) as store:
+        return recordings(store.scan(tenant=settings.tenant))
+
+
+def settings_lines(models: "ToolModels", episodes: "Sequence[Recording]", tools: Sequence[str]) -> list[str]:
+    """What was mined of tools, as tables of dreamgym.toml, each part with its evidence as a comment."""
+    from dreamgym_kit.dream.state.evidence import evidence, uncontradicted
+    from dreamgym_kit.dream.state.stated import StatedModel
+    from dreamgym_kit.dream.state.stating import as_stated
+    from dreamgym_kit.settings.render import render_model
+    from dreamgym_kit.settings.tool_models import as_data
+
+    said = {tool: model for tool in tools if (model := as_stated(models, tool)) is not None}
+    stated = {tool: StatedModel(tool, model, writes=tool in models.writes) for tool, model in said.items()}
+    found = evidence(models, episodes, stated)
+    lines: list[str] = []
+    for tool, model in said.items():
+        kept = uncontradicted(model, found[tool], tolerance=_TOLERANCE)
+        if not as_data(replace(kept, fresh={}, views={})):
+            continue
+        parts = (f"{part} {one.right} right {one.wrong} wrong" for part, one in sorted(found[tool].items()))
+        lines.append(f"# {_one_line(tool)}, mined: {_one_line(', '.join(parts)) or 'no recording tells'}")
+        lines += render_model(tool, kept)
+    return lines
+
+
+def _all_lines(models: "ToolModels", episodes: "Sequence[Recording]") -> "list[RuleLine]":
+    from dreamgym_kit.dream.state.evidence import evidence
+    from dreamgym_kit.dream.state.stated_wording import stated_lines
+    from dreamgym_kit.dream.state.wording import rule_lines
+
+    stated = stated_lines(models, evidence(models, episodes)) if models.stated else []
+    return [*stated, *rule_lines(models)]
+
+
+def _explain(models: "ToolModels", lines: "list[RuleLine]", tool: str) -> None:
+    from dreamgym_kit.dream.state.wording import explain
+
+    for line in lines:
+        if line.source != "mined":
+            say(_one_line(f"{line.source}: {line.kind} {line.says} ({line.right} right, {line.wrong} wrong)"))
+            if line.contradiction:
+                say(f"  but {_one_line(line.contradiction)}")
+    for text in explain(models, tool):
+        say(_one_line(text))
+
+
 def _show(lines: "list[RuleLine]", path: Path, episodes: int) -> None:
-    say(f" {path}: {len(lines)} rules mined from {episodes} episodes")
+    mined = sum(line.source == "mined" for line in lines)
+    others = f", {len(lines) - mined} stated" if mined < len(lines) else ""
+    say(f" {path}: {mined} rules mined from {episodes} episodes{others}")
     if not lines:
         say(" Fill  dreamgym-kit record")
         return
-    shown = [line for line in lines if line.kind != "keeps"]
+    shown = [line for line in lines if line.kind != "keeps" or line.source != "mined"]
     width = max(len("tool"), *(len(_one_line(line.tool)) for line in lines))
-    say(f"\n {'tool':{width}}  {'kind':7}  {'right':>5}  {'wrong':>5}  {'worlds':>6}  rule")
+    head = f"{'tool':{width}}  {'source':8}  {'kind':7}  {'right':>5}  {'wrong':>5}  {'worlds':>6}  rule"
+    say(f"\n {head}")
     for line in shown[:_LISTED]:
-        counts = f"{line.right:5}  {line.wrong:5}  {line.worlds:6}"
-        say(f" {_one_line(line.tool):{width}}  {line.kind:7}  {counts}  {_one_line(line.says)}")
+        counts = f"{line.right:5}  {line.wrong:5}  {line.worlds or '-':>6}"
+        source = line.source.partition(" ")[0]
+        told = f"{source:8}  {line.kind:7}  {counts}  {_one_line(line.says)}"
+        say(f" {_one_line(line.tool):{width}}  {told}")
     rest = len(lines) - len(shown[:_LISTED])
     if rest:
         say(f" and {rest} more, most of them reads that a write leaves alone: --json lists all")
+    wrong = sorted({line.tool for line in lines if line.contradiction and line.source.startswith("declared")})
+    if wrong:
+        say(f"\n Contradicted by recordings, see --explain: {_one_line(', '.join(wrong))}")
     say("\n One tool  dreamgym-kit buffer rules --explain TOOL")
+    say(" Correct   dreamgym-kit buffer rules --toml --explain TOOL   as tables for dreamgym.toml")
 
 
 def _one_line(text: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.ports import TransitionStore
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.report.paint import Paint
+    from dreamgym_kit.settings.model import Settings
 
 DONE, GATE_FAILED = 0, 1
 _STDOUT, _STDERR = 1, 2  # descriptors
@@ -127,13 +128,17 @@ def pasted(text: str) -> str:
     return f"$'{spelled}'"
 
 
-def open_recordings(path: Path) -> "TransitionStore | None":
+def open_recordings(settings: "Settings") -> "TransitionStore | None":
     """Open a buffer to dream from; None, said on stderr, where there is none yet."""
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.dream.state.stated import stated_models
 
+    path = settings.resolve(settings.buffer)
     if not path.exists():
+        stated = stated_models(settings)
+        known = "goes by what was declared or drafted" if stated else "can answer nothing"
         tell(
-            f"warning: {path} holds no recordings yet, so the dream can answer nothing; "
+            f"warning: {path} holds no recordings yet, so the dream {known}; "
             "make some with: dreamgym-kit record"
         )
         return None

@@ -106,7 +106,7 @@ def command(
         graph=options.graph_of(settings, "simulate"),
         tasks=options.tasks_of(settings, "simulate"),
         settings=settings,
-        store=open_recordings(settings.resolve(settings.buffer)),
+        store=open_recordings(settings),
         directory=resume.absolute() if resume is not None else None,
         resume=resume is not None,
     )

@@ -16,6 +16,7 @@ _NAMESPACE = uuid.UUID("6d0b5a3e-2f0c-5c1e-9f27-8a4f8f3c9d11")
 
 
 _spell = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+_TEXT = frozenset({str})
 _AS_IT_IS = frozenset({str, int, bool, type(None)})  # these very types, not what derives from them
 
 
@@ -49,16 +50,17 @@ def content_id(value: object) -> str:
 
 
 def _one_spelling(value: object) -> object:
-    if value is None or isinstance(value, (str, bool)):
+    if type(value) in _AS_IT_IS or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                raise NotJson(f"object key {key!r} is not a string")
+        if not _TEXT.issuperset(map(type, value)):
+            for key in value:
+                if not isinstance(key, str):
+                    raise NotJson(f"object key {key!r} is not a string")
         return {key: item if type(item) in _AS_IT_IS else _one_spelling(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [item if type(item) in _AS_IT_IS else _one_spelling(item) for item in value]

@@ -34,6 +34,19 @@ class Situation:
     tool: ToolSpec
     seen: int = 0  # how often this very call was answered before in this very state
     tenant: str = "default"
+    account: "Account | None" = field(default=None, compare=False, repr=False)
+
+
+class Account(Protocol):
+    """Where an episode's dream is charged and counted. Thread-safe."""
+
+    def spent(self, part: str, reply: "ChatReply") -> None:
+        """A chat model answered for this part of the dream (experience, judge, user)."""
+        ...
+
+    def count(self, what: str, by: int = 1) -> None:
+        """Count something worth telling in the report."""
+        ...
 
 
 @runtime_checkable
@@ -95,7 +108,10 @@ class Embedder(Protocol):
     name: str
     """Names the vectors: a buffer holds those of one embedder and refuses another."""
 
-    dimension: int
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector; may have to load a model to tell."""
+        ...
 
     local: bool
     """Whether `embed` only computes: quick, needs no network and cannot fail."""

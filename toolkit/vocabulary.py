@@ -85,6 +85,8 @@ class ToolSpec:
     source: str = "guessed"  # who said the effect: declared, decorator, framework, mcp, guessed
     reason: str = ""  # why it was guessed so, for the person who corrects it
     kind: str = "tool"  # tool, function or node
+    answer_schema: Mapping[str, JsonValue] = field(default_factory=dict)  # of its answers; {}: not declared
+    answer_form: str = "value"  # what that is a schema of (see `dream.answer_schema`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,31 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Spend:
+    """What one part of the dream was told by chat models, and what that cost."""
+
+    calls: int = 0  # answers; those of an equal call that were told again cost nothing
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, read from the server's cache
+    cost_usd: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Read and written."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: "Spend") -> "Spend":
+        return Spend(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cost_usd + other.cost_usd,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """One run of the graph on one task: everything that a report or a learner needs later."""
 
@@ -242,14 +269,15 @@ class Episode:
     stop: str = "finished"  # finished, interrupted, abstained, violation, limit, budget, error, cancelled
     violations: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    model_calls: int = 0
-    tokens: int = 0
-    cost_usd: float = 0.0
+    model_calls: int = 0  # of the agent
+    tokens: int = 0  # of the agent
+    cost_usd: float = 0.0  # of the agent and of the dream together
     attempt: int = 1
     started_at: float = 0.0
     elapsed_s: float = 0.0
     counts: Mapping[str, int] = field(default_factory=dict)  # bad_arguments, unknown_tool, ...
     final: JsonValue = None  # the graph's last state without its messages
+    dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
 
     @property
     def digest(self) -> str:

@@ -1,36 +1,29 @@
-"""Vectors from any OpenAI-compatible `/v1/embeddings` endpoint, by the standard library alone.
+"""Vectors from any OpenAI-compatible `/v1/embeddings` endpoint, asked as chat models are.
 
 Decides what is believed: one vector for each text, in the order asked, of the dimension that the person
 named, finite, brought to length 1. Anything else is an error that names the endpoint; the key is in none.
-A busy or failing server is asked again a few times; redirects are not followed.
+A busy or failing server is asked again a few times. As with chat models, redirects are not followed, proxies
+of the environment not used, and metadata addresses refused.
 """
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.adapters.models.addresses import read_address
+from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.adapters.models.transport import Transport
+from dreamgym_kit.errors import EndpointError, NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 
 _BATCH = 64  # texts a request
 _TRIES = 3
 _LARGEST = 64 * 2**20  # bytes of an answer
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect could lead the key and the texts to somebody else."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Follow none: the answer is then the redirect itself, an error."""
-        return
 
 
 class EndpointEmbedder:
@@ -53,21 +46,21 @@ class EndpointEmbedder:
         model: str,
         *,
         dimension: int,
-        api_key: str | None = None,
+        api_key: Key | str | None = None,
         timeout_s: float = 30.0,
         wait_s: float = 0.5,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise UserError("embeddings: the endpoint must be http(s)://host/..., without a user name in it")
+        self._address = read_address(url, source="embeddings")
         self.name = f"endpoint:{model}"
         self.dimension = dimension
         self._model = model
-        self._url = f"{url.rstrip('/')}/embeddings"
-        self._key = api_key
-        self._timeout_s = timeout_s
+        self._key = api_key if isinstance(api_key, Key) else Key(api_key or "")
         self._wait_s = wait_s
-        self._open = urllib.request.build_opener(urllib.request.ProxyHandler(), _NoRedirect).open
+        self._transport = Transport(timeout_s=timeout_s, max_body=_LARGEST)
+
+    def close(self) -> None:
+        """Close connections; what is asked afterwards fails."""
+        self._transport.close()
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder.embed`; waits for the network.
@@ -98,34 +91,27 @@ class EndpointEmbedder:
         return scaled
 
     def _ask(self, body: dict[str, Any]) -> Any:
+        raw = json.dumps(body).encode()
         for tried in range(1, _TRIES + 1):
             try:
-                return self._send(body)
-            except urllib.error.HTTPError as error:
-                error.close()
-                if error.code not in _AGAIN or tried == _TRIES:
-                    raise self._refused(f"answered HTTP {error.code}") from None
-            except OSError as error:  # refused, reset, timed out
-                if tried == _TRIES:
-                    reason = getattr(error, "reason", None) or error
-                    raise self._refused(f"cannot be reached ({reason})") from None
-            except NotJson as error:
-                raise self._refused(f"answered no JSON ({error})") from None
+                answer = self._transport.post_now(self._address, "/embeddings", raw, self._key.headers())
+            except EndpointError as error:
+                if tried == _TRIES or not error.retryable:
+                    raise self._refused(f"cannot be reached ({self._key.mask(str(error))})") from None
+            else:
+                if answer.status == 200:
+                    return self._read(answer.body)
+                if answer.status not in _AGAIN or tried == _TRIES:
+                    raise self._refused(f"answered HTTP {answer.status}")
             time.sleep(self._wait_s * 2 ** (tried - 1))
         raise AssertionError("the last try returns or raises")
 
-    def _send(self, body: dict[str, Any]) -> Any:
-        headers = {"Content-Type": "application/json"}
-        if self._key is not None:
-            headers["Authorization"] = f"Bearer {self._key}"
-        request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)  # noqa: S310  # http(s) only
-        with self._open(request, timeout=self._timeout_s) as response:
-            data = response.read(_LARGEST + 1)
-        if len(data) > _LARGEST:
-            raise NotJson(f"more than {_LARGEST >> 20} MB")
-        return read_json(data)
+    def _read(self, body: bytes) -> Any:
+        try:
+            return read_json(body, max_bytes=_LARGEST)
+        except NotJson as error:
+            raise self._refused(f"answered no JSON ({error})") from None
 
     def _refused(self, what: str) -> UserError:
-        return UserError(
-            f"{self._url}: {what}; check the endpoint, its model '{self._model}' and the dimension"
-        )
+        advice = f"check the endpoint, its model '{self._model}' and the dimension"
+        return UserError(f"{self._address}/embeddings: {what}; {advice}")

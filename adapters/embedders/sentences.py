@@ -4,6 +4,8 @@ Decides that nothing is downloaded: the model is a folder that a person named.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +16,34 @@ from dreamgym_kit.errors import MissingExtra, UserError
 
 
 class SentenceEmbedder:
-    """Implements `ports.Embedder` over a model folder; named after the folder and its dimension.
+    """Implements `ports.Embedder` over a model folder, after which it is named; loads it when first asked.
 
     Args:
         folder: what `SentenceTransformer.save` wrote.
         device: where it computes ("cpu", "cuda").
 
     Raises:
-        UserError: there is no such folder, or no model in it.
+        UserError: there is no such folder; when first asked: there is no model in it.
         MissingExtra: sentence-transformers is not installed.
     """
 
     local = False  # 30 ms a text and more: a put must not wait for it
 
     def __init__(self, folder: Path | str, *, device: str = "cpu") -> None:
-        path = Path(folder)
-        if not path.is_dir():
-            raise UserError(f"{path}: is no folder with a sentence-transformers model; nothing is downloaded")
-        try:
-            from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            raise MissingExtra("embeddings", needed_by=f"the embedding model in {path}") from None
-        try:
-            self._model: Any = SentenceTransformer(str(path), device=device, local_files_only=True)
-        except (OSError, ValueError) as error:
+        self._folder = Path(folder)
+        self._device = device
+        if not self._folder.is_dir():
             raise UserError(
-                f"{path}: holds no sentence-transformers model ({type(error).__name__})"
-            ) from error
-        self.dimension = int(self._model.get_sentence_embedding_dimension())
-        self.name = f"sentences:{path.resolve().name}"
+                f"{self._folder}: is no folder with a sentence-transformers model; nothing is downloaded"
+            )
+        if find_spec("sentence_transformers") is None:
+            raise MissingExtra("embeddings", needed_by=f"the embedding model in {self._folder}")
+        self.name = f"sentences:{self._folder.resolve().name}"
+
+    @cached_property
+    def dimension(self) -> int:
+        """See `Embedder.dimension`; loads the model."""
+        return int(self._model.get_sentence_embedding_dimension())
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder.embed`."""
@@ -51,3 +52,15 @@ class SentenceEmbedder:
         if said:
             vectors[said] = self._model.encode([texts[place] for place in said], normalize_embeddings=True)
         return vectors
+
+    @cached_property
+    def _model(self) -> Any:
+        """Half a minute to load, and a command that only records never asks it anything."""
+        from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
+
+        try:
+            return SentenceTransformer(str(self._folder), device=self._device, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{self._folder}: holds no sentence-transformers model ({type(error).__name__})"
+            ) from error

@@ -11,16 +11,20 @@ code under the gate instead.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dreamgym_kit.adapters.langgraph.asking_model import with_model
+from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.inspecting import function_spec, spec_of
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.registering import register_functions
-from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult, keeper, recorded_experience, run
+from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult, keeper, run
+from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+from dreamgym_kit.adapters.stores.opening import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
@@ -111,14 +115,40 @@ def dreaming(
 ) -> Iterator[Session]:
     """Dream in the block: tool calls of this context are answered, none runs. Gives the session.
 
+    Answers come as in `simulate`: recordings, declared, mined and drafted tool models, then the endpoint of
+    the settings, if they name one.
+
     Only the leaf gate stands here, not the egress guard: the block shares its process with other code.
     After the block the process stays armed; see `wake`.
     """
     known = _settings(settings, None)
-    with _opened(store, known, create=False) as opened:
-        answers = experience or (recorded_experience(opened) if opened is not None else None)
-        with _session(Mode.DREAM, known, experience=answers, world=world, abstain=abstain) as session:
-            yield session
+    with (
+        _opened(store, known, create=False) as opened,
+        _answering(experience, opened, known) as answers,
+        _session(Mode.DREAM, known, experience=answers, world=world, abstain=abstain) as session,
+    ):
+        yield session
+
+
+@contextmanager
+def _answering(
+    experience: ExperienceModel | None, store: TransitionStore | None, settings: Settings
+) -> Iterator[ExperienceModel | None]:
+    """What answers in a block of one's own code: the same as in a run."""
+    if experience is not None:
+        yield experience
+        return
+    first = chained_experience(store, settings)
+    endpoint = open_endpoint(settings)
+    if endpoint is None:
+        yield first
+        return
+    try:
+        asked = endpoint
+        _wait(lambda: check_endpoint(asked))
+        yield with_model(first, endpoint, settings, store)
+    finally:
+        endpoint.close()
 
 
 @contextmanager
@@ -241,11 +271,12 @@ def _opened(
     if not create and store is None and not path.exists():
         yield None
         return
-    opened = SqliteStore(path, read_only=not create)
-    try:
-        yield opened
-    finally:
-        opened.close()
+    if create:
+        with opened_to_add(path, settings) as opened:
+            yield opened
+    else:
+        with closing(SqliteStore(path, read_only=True)) as opened:
+            yield opened
 
 
 def _wait(make: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -1,19 +1,27 @@
 """The dream's own model in a run: opened, asked once before anything runs, put behind the recordings."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 
 from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.asked_last import AskedLast
+from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.reasoned import ReasonedExperience
-from dreamgym_kit.errors import BudgetSpent
+from dreamgym_kit.dream.reasoned_support import ReasonedSupport
 from dreamgym_kit.gate import egress
-from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, Situation, TransitionStore
+from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
+from dreamgym_kit.replay.terms import question_text
 from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.spending import BudgetedEndpoint
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Call, Split, Transition
 
 _EXAMPLES = 6
+_FAILURES = 3
+_MORE = 4  # times as many are looked for where some must not be shown
+_FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
 
 @asynccontextmanager
@@ -25,19 +33,14 @@ async def asked_endpoint(
     Raises:
         UserError: it is named wrongly, or gives no answer; nothing was run.
     """
-
-    def spent(cost_usd: float) -> None:
-        try:
-            reserved = budget.reserve(0, usd=None)
-        except BudgetSpent:
-            return  # the next call of each episode is refused by the budget itself
-        budget.settle(reserved, usd=cost_usd)
-
-    endpoint = open_endpoint(settings, on_cost=spent) if dreams else None
+    endpoint = open_endpoint(settings) if dreams else None
     try:
-        if endpoint is not None:
-            await check_endpoint(endpoint)
-        yield endpoint
+        if endpoint is None:
+            yield None
+        else:
+            budgeted = BudgetedEndpoint(endpoint, budget)
+            await check_endpoint(budgeted)
+            yield budgeted
     finally:
         if endpoint is not None:
             endpoint.close()
@@ -48,34 +51,95 @@ def with_model(
     chat: ChatEndpoint | None,
     settings: Settings,
     store: TransitionStore | None,
+    support: ReasonedSupport | None = None,
 ) -> ExperienceModel | None:
-    """`first`, and behind it the model where there is one."""
+    """`first`, and behind it the model where there is one; `support`: what its confidence is worth."""
     if chat is None:
         return first
-    reasoned = ReasonedExperience(
+
+    following = first.following if isinstance(first, ChainedExperience) else None
+    return AskedLast(first, reasoned_over(store, chat, settings, following=following, support=support))
+
+
+def reasoned_over(
+    store: TransitionStore | None,
+    chat: ChatEndpoint,
+    settings: Settings,
+    *,
+    only: Container[str] | None = None,
+    following: Following | None = None,
+    support: ReasonedSupport | None = None,
+) -> ReasonedExperience:
+    """The model's side as settings have it, with examples and forms from recordings.
+
+    `only`: ids of the recordings that may be shown; None: all but the held-out ones.
+    """
+    recorded = RecordedAnswers(store, only)
+    return ReasonedExperience(
         chat,
-        retrieve=examples_of(store) if store is not None else None,
+        retrieve=recorded.examples,
+        schemas=recorded.schema,
+        following=following,
+        support=support,
         threshold=settings.simulate.threshold,
         max_tokens=settings.endpoint.max_output,
         temperature=settings.endpoint.temperature,
         top_p=settings.endpoint.top_p,
         seed=settings.simulate.seed,
     )
-    return AskedLast(first, reasoned)
 
 
-def examples_of(store: TransitionStore) -> Callable[[Call, Situation], Sequence[Transition]]:
-    """The newest recordings of a call's tool, successes and failures, without the held-out ones."""
-    known: dict[tuple[str, str], list[Transition]] = {}
+class RecordedAnswers:
+    """What was recorded of each tool, without the held-out rows; forms are read once a tool."""
 
-    def retrieve(call: Call, situation: Situation) -> Sequence[Transition]:
+    def __init__(self, store: TransitionStore | None, only: Container[str] | None = None) -> None:
+        self._store, self._only = store, only
+        self._rows: dict[tuple[str, str], list[Transition]] = {}
+        self._schemas: dict[tuple[str, str], AnswerSchema | None] = {}
+
+    def examples(self, call: Call, situation: Situation) -> Sequence[Transition]:
+        """What is most like the call among its tool's recordings, none of the episode's own.
+
+        The newest failures stand behind: the like of a call that went well shows no form of a failure.
+        """
+        like = self._like(call, situation)
+        failed = [
+            row
+            for row in reversed(self._of(situation.tenant, call.tool))
+            if row.answer.error is not None and row.episode != situation.episode
+        ]
+        ids = {row.id for row in like}
+        return [*like, *[row for row in failed if row.id not in ids][:_FAILURES]]
+
+    def schema(self, call: Call, situation: Situation) -> AnswerSchema | None:
+        """The form of a tool's answers: declared, or as recorded."""
         key = (situation.tenant, call.tool)
-        if key not in known:
-            with egress.exempt():  # the buffer is the kit's own file
-                rows = [row for row in store.scan(tenant=key[0], tool=key[1]) if row.split is Split.TRAIN]
-            good = [row for row in rows if row.answer.error is None and row.answer.update is None]
-            bad = [row for row in rows if row.answer.error is not None]
-            known[key] = [*reversed(good[-_EXAMPLES:]), *reversed(bad[-_EXAMPLES // 2 :])]
-        return [row for row in known[key] if row.episode != situation.episode]
+        if key not in self._schemas:
+            answers = [row.answer for row in self._of(*key)[-_FORM_ROWS:]]
+            self._schemas[key] = schema_for(situation.tool, answers)
+        return self._schemas[key]
 
-    return retrieve
+    def _like(self, call: Call, situation: Situation) -> list[Transition]:
+        if self._store is None:
+            return []
+        query = HybridQuery(
+            question_text(call, situation.task),
+            tool=call.tool,
+            tenant=situation.tenant,
+            k=_EXAMPLES if self._only is None else _MORE * _EXAMPLES,
+            not_episode=situation.episode,
+        )
+        with egress.exempt():  # the buffer is the kit's own file, its embedder a host of the settings
+            found = [hit.transition for hit in self._store.search(query)]
+        return [row for row in found if self._may_be_shown(row) and row.answer.update is None][:_EXAMPLES]
+
+    def _of(self, tenant: str, tool: str) -> list[Transition]:
+        key = (tenant, tool)
+        if key not in self._rows:
+            with egress.exempt():
+                rows = self._store.scan(tenant=tenant, tool=tool) if self._store is not None else ()
+                self._rows[key] = [row for row in rows if self._may_be_shown(row)]
+        return self._rows[key]
+
+    def _may_be_shown(self, row: Transition) -> bool:
+        return row.split is Split.TRAIN and (self._only is None or row.id in self._only)

@@ -24,6 +24,7 @@ from dreamgym_kit.adapters.langgraph.isolation import own_graph
 from dreamgym_kit.adapters.langgraph.nested import hearing_nested_graphs
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.usage import UsageCounter
+from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
 from dreamgym_kit.dream.user import SimulatedUser, UserFailed, user_of
@@ -44,8 +45,9 @@ from dreamgym_kit.ports import (
     Outcome,
     RealWorld,
 )
-from dreamgym_kit.replay.masking import masked, masked_arguments, masked_text
+from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
 
@@ -79,6 +81,7 @@ class LangGraphRunner:
         prefix: put before episode ids in transitions, so that recordings of two runs stay apart.
         second: a model that judges beside the checker; the checker wins.
         chat: plays the users that tasks describe as personas.
+        masker: takes secrets out of what is kept of an episode.
         in_thread: run the graph synchronously (see `driving`).
         detectors: look at each ended episode; what they find stands in it.
     """
@@ -95,6 +98,7 @@ class LangGraphRunner:
     prefix: str = ""
     second: ModelJudge | None = None
     chat: ChatEndpoint | None = None
+    masker: Masker = field(default_factory=process_masker)
     in_thread: bool = False
     detectors: Detectors = DEFAULT
 
@@ -123,27 +127,31 @@ class LangGraphRunner:
         judgement = _under_faults(judgement, transitions, session)
         findings = (*found, *alarms)
         self._tell(episode, session, findings)
-        return Episode(
-            id=episode,
-            task=task.id,
-            sibling=sibling,
-            world=task.world,
-            verdict=judgement.verdict,
-            reason=masked_text(judgement.reason),
-            reward=judgement.reward,
-            transitions=transitions,
-            messages=tuple(masked_arguments(message) for message in course.transcript.records),
-            stop=course.stop,
-            violations=tuple(session.violations),
-            findings=findings,
-            model_calls=usage.calls,
-            tokens=usage.tokens,
-            cost_usd=usage.cost_usd,
-            attempt=attempt,
-            started_at=started,
-            elapsed_s=time.perf_counter() - clock,
-            counts=dict(session.counts),
-            final=masked(final_state(course.values)),
+        return masked_episode(
+            Episode(
+                id=episode,
+                task=task.id,
+                sibling=sibling,
+                world=task.world,
+                verdict=judgement.verdict,
+                reason=judgement.reason,
+                reward=judgement.reward,
+                transitions=transitions,
+                messages=tuple(course.transcript.records),
+                stop=course.stop,
+                violations=tuple(session.violations),
+                findings=findings,
+                model_calls=usage.calls,
+                tokens=usage.tokens,
+                cost_usd=usage.cost_usd + sum(spend.cost_usd for spend in session.spends.values()),
+                attempt=attempt,
+                started_at=started,
+                elapsed_s=time.perf_counter() - clock,
+                counts=dict(session.counts),
+                final=final_state(course.values),
+                dream_spend=dict(sorted(session.spends.items())),
+            ),
+            self.masker,
         )
 
     def _tell(self, episode: str, session: Session, findings: Sequence[Finding]) -> None:
@@ -156,7 +164,7 @@ class LangGraphRunner:
             )
 
     def _look(self, task: Task, session: Session, course: _Course) -> tuple[Finding, ...]:
-        """What the detectors find; what one of them does wrong is this episode's, as with a checker."""
+        """What the detectors find; a call that one of them makes is refused, and this episode's."""
         case = Case(
             task=task,
             steps=session.ledger.transitions(),
@@ -203,6 +211,7 @@ class LangGraphRunner:
             step_limit=self.settings.limits.steps,
             abstain=self.settings.simulate.abstain,
             faults=FaultPlan(self.settings.faults, self.settings.simulate.seed),
+            masker=self.masker,
         )
 
     async def _drive(
@@ -220,7 +229,7 @@ class LangGraphRunner:
         try:
             with entered(session):
                 async with asyncio.timeout(self.settings.limits.seconds):
-                    user = user_of(task, self.chat)
+                    user = self._user(task, session)
                     await _follow(graph, task, config, course, user, in_thread=self.in_thread)
         except asyncio.CancelledError:
             if session.stopped is None:
@@ -232,6 +241,10 @@ class LangGraphRunner:
         if session.stopped is not None:
             course.stop, course.reason = _stop_of(session.stopped)
         return course
+
+    def _user(self, task: Task, session: Session) -> SimulatedUser | None:
+        chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
+        return user_of(task, chat)
 
     def _reconcile(self, session: Session, course: _Course) -> None:
         found = reconcile(
@@ -282,10 +295,10 @@ class LangGraphRunner:
     ) -> TwoJudgements | None:
         """Both judges' words; None where the checker did what it must not in a dream."""
         if outcome.real:
-            return await judge_twice(outcome, checker, self.second)
+            return await judge_twice(outcome, checker, self.second, session)
         token = current.set(session)  # what a checker does wrong is this episode's, nobody else's
         try:
-            return await judge_twice(outcome, checker, self.second)
+            return await judge_twice(outcome, checker, self.second, session)
         except EpisodeStop as stop:
             session.latch(str(stop))
             course.stop, course.reason = "violation", str(stop)

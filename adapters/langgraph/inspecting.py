@@ -24,10 +24,12 @@ from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.gate.effects import declared_effect, guess_effect
 from dreamgym_kit.plain import to_plain
+from dreamgym_kit.settings.load import check_models
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
@@ -44,6 +46,7 @@ class GraphFacts:
     warnings: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
+    own: frozenset[str] = frozenset()  # names in the graph's tool nodes
 
     def specs(self) -> dict[str, ToolSpec]:
         """Tools by name."""
@@ -70,6 +73,7 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     for path, bound in nodes_of(graph):
         facts.nodes.append(path)
         _read_node(path, bound, settings, facts, tools)
+    facts.own = frozenset(tools)
     for tool in HOLDINGS.tools():
         if tool.name not in HOLDINGS.structured:
             tools.setdefault(tool.name, tool)
@@ -82,9 +86,21 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     return facts
 
 
+def own_tools(graph: Pregel[Any]) -> dict[str, BaseTool]:
+    """The tools in a graph's tool nodes, by name."""
+    nodes = (inner for _, bound in nodes_of(graph) for inner in unwrapped(bound))
+    return {
+        name: tool
+        for node in nodes
+        if isinstance(node, ToolNode)
+        for name, tool in node.tools_by_name.items()
+    }
+
+
 def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
     """A tool as the gate will treat it, and who said so."""
     effect, source, reason = _effect_of(tool, settings)
+    answer_schema, answer_form = declared_answer(tool)
     return ToolSpec(
         name=tool.name,
         effect=effect,
@@ -92,13 +108,15 @@ def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
         args_schema=_schema(tool),
         source=source,
         reason=reason,
+        answer_schema=answer_schema,
+        answer_form=answer_form,
     )
 
 
 def _effect_of(tool: BaseTool, settings: Settings) -> tuple[Effect, str, str]:
     said = settings.tools.get(tool.name)
     if said is not None:
-        return said.effect, "declared", settings.where("tools", tool.name)
+        return said.effect, *_who_said(settings, tool.name)
     for holder in (tool, tool.__dict__.get("func"), tool.__dict__.get("coroutine")):
         by_author = declared_effect(holder) if holder is not None else None
         if by_author is not None:
@@ -114,6 +132,14 @@ def _effect_of(tool: BaseTool, settings: Settings) -> tuple[Effect, str, str]:
     return guessed, "guessed", reason
 
 
+def _who_said(settings: Settings, name: str) -> tuple[str, str]:
+    """The source and the reason of an effect in settings: a person, or `init` whom nobody has confirmed."""
+    where = settings.where("tools", name)
+    if settings.tools[name].guessed:
+        return "guessed", f"{where} says so, and that nobody has confirmed it"
+    return "declared", where
+
+
 def function_spec(name: str, settings: Settings) -> ToolSpec:
     """A hooked function as the gate will treat it."""
     said = settings.tools.get(name)
@@ -124,7 +150,8 @@ def function_spec(name: str, settings: Settings) -> ToolSpec:
     registered = by_name.get(name)
     if said is not None or registered is not None:
         effect = said.effect if said is not None else registered.effect  # type: ignore[union-attr]
-        return ToolSpec(name, effect, source="declared", kind="function")
+        source, reason = _who_said(settings, name) if said is not None else ("declared", "")
+        return ToolSpec(name, effect, source=source, reason=reason, kind="function")
     if name in HOLDINGS.declared:
         return ToolSpec(name, HOLDINGS.declared[name], source="decorator", kind="function")
     guessed, reason = guess_effect(name)
@@ -218,6 +245,7 @@ def _check_settings(settings: Settings, facts: GraphFacts) -> None:
             raise UnknownName(
                 "tool", pattern, known=known, source=settings.where("faults", pattern), where="the graph"
             )
+    check_models(settings, facts.specs())
     nodes = {path.rpartition("/")[2] for path in facts.nodes}
     for name in settings.nodes:
         if name not in nodes:

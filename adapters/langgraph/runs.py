@@ -8,7 +8,7 @@ be simulated is refused by name while nothing has run.
 import importlib.metadata
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -18,33 +18,47 @@ from typing import Any
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint, with_model
+from dreamgym_kit.adapters.langgraph.calibrating import held_out_trials
 from dreamgym_kit.adapters.langgraph.driving import only_sync
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
+from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
-from dreamgym_kit.adapters.langgraph.loading import load_named, open_graph
+from dreamgym_kit.adapters.langgraph.loading import open_graph
+from dreamgym_kit.adapters.langgraph.naming import (
+    check_expectations,
+    check_inputs,
+    checkers_of,
+    detectors_named,
+    real_worlds,
+)
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
-from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
-from dreamgym_kit.findings.detectors import Detectors, detectors_of
+from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
+from dreamgym_kit.dream.state.stated import stated_models
+from dreamgym_kit.errors import ShapeRefused, UserError
+from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
-from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
+from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.replay.masking import Masker, process_masker
+from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Task, Transition, World
+from dreamgym_kit.settings.tool_models import as_data
+from dreamgym_kit.vocabulary import Task, Transition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,19 +113,27 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         warnings = stack.enter_context(_process(request, directory))
         graph = await stack.enter_async_context(open_graph(request.graph, folder=settings.folder))
         facts = _ready(graph, request)
-        _check_expectations(tasks, facts)
-        _check_inputs(tasks, graph)
-        detectors = detectors_of(settings, _detector_loader(settings))
+        check_expectations(tasks, facts)
+        check_inputs(tasks, graph)
+        detectors = detectors_named(settings)
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
         stack.callback(log.close)
-        heard = FanOut([log, events])
+        masker = process_masker(settings.endpoint.key_env)  # the graph's import may have read a .env file
+        heard = MaskedEvents(FanOut([log, events]), masker)
         budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
         _count_earlier(directory, budget, tally)
         dreams = request.mode is Mode.DREAM
         chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
-        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, detectors)
+        trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
+        tally.charge("calibration", spend)
+        support = learn_support(trials)
+        first = _experience(request) if dreams else None
+        answers = with_model(first, chat, settings, request.store, support) if dreams else None
+        runner = _runner(
+            graph, request, facts, tasks, heard, directory, budget, chat, answers, masker, detectors
+        )
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -132,15 +154,17 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        summary = _finish(directory, request, totals, tally)
+        summary = _finish(directory, request, totals, tally, _curve(first, settings), support, masker)
         heard.emit("run_finished", directory=str(directory.path))
         return RunResult(
             directory=directory.path,
             summary=summary,
             totals=totals,
             facts=facts,
-            strays=tuple(PROCESS.strays),
-            warnings=(*warnings, *facts.warnings, *_unreset(request, tasks, facts)),
+            strays=tuple(masker.text(stray) for stray in PROCESS.strays),
+            warnings=tuple(
+                masker.text(said) for said in (*warnings, *facts.warnings, *_unreset(request, tasks, facts))
+            ),
             stopped_by=switch.signal,
         )
 
@@ -170,12 +194,17 @@ def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDi
         "tenant": settings.tenant,
         "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
     }
+    if request.mode is Mode.DREAM and (stated := stated_models(settings)):
+        matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
     if settings.endpoint.urls and request.mode is Mode.DREAM:
         matters["endpoint_model"] = settings.endpoint.model
+        matters["endpoint_judge"] = settings.endpoint.judge
+        matters["endpoint_calibrate"] = settings.endpoint.calibrate
     if settings.faults and request.mode is Mode.DREAM:
         matters["faults"] = {
             pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
         }
+    matters = process_masker().plain(matters)
     if request.resume:
         if request.directory is None:
             raise UserError("to resume, name the run directory")
@@ -250,6 +279,8 @@ def _runner(
     directory: RunDirectory,
     budget: RunBudget,
     chat: ChatEndpoint | None,
+    answers: ExperienceModel | None,
+    masker: Masker,
     detectors: Detectors,
 ) -> LangGraphRunner:
     settings = request.settings
@@ -261,11 +292,12 @@ def _runner(
         settings=settings,
         budget=budget,
         events=events,
-        experience=None if recording else with_model(_experience(request), chat, settings, request.store),
+        experience=answers,
         chat=chat,
-        second=ModelJudge(chat) if chat is not None else None,
-        worlds=_worlds(settings, tasks),
-        checkers=_checkers(settings, tasks),
+        second=ModelJudge(chat) if chat is not None and settings.endpoint.judge else None,
+        masker=masker,
+        worlds=real_worlds(settings, {task.world.name for task in tasks}),
+        checkers=checkers_of(settings, tasks),
         keep=keeper(request.store) if recording else None,
         prefix=f"{label}:" if recording else "",
         in_thread=only_sync(graph),
@@ -284,29 +316,7 @@ def _count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> 
 
 
 def _experience(request: RunRequest) -> ExperienceModel | None:
-    if request.experience is not None or request.store is None:
-        return request.experience
-    return chained_experience(request.store, threshold=request.settings.simulate.threshold)
-
-
-def recorded_experience(store: TransitionStore) -> RecordedExperience:
-    """The dream that repeats what a store holds."""
-
-    def recordings(world: World, tenant: str) -> list[Transition]:
-        with egress.exempt():  # the buffer is the kit's own file
-            return list(store.scan(world=world, tenant=tenant))
-
-    return RecordedExperience(recordings)
-
-
-def chained_experience(store: TransitionStore, *, threshold: float) -> ExperienceModel:
-    """The dream that repeats what a store holds, and where it cannot, goes by what can be mined from it."""
-
-    def all_recordings(tenant: str) -> list[Transition]:
-        with egress.exempt():  # the buffer is the kit's own file
-            return list(store.scan(tenant=tenant))
-
-    return ChainedExperience(recorded_experience(store), all_recordings, threshold=threshold)
+    return request.experience or chained_experience(request.store, request.settings)
 
 
 def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:
@@ -318,70 +328,6 @@ def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None
         store.put([entry])
 
     return keep
-
-
-def _worlds(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, RealWorld]:
-    """The worlds that the tasks name and settings describe; others are left as they are."""
-    worlds: dict[str, RealWorld] = {}
-    for name in {task.world.name for task in tasks} & set(settings.worlds):
-        where = settings.where("worlds", name, "ref")
-        kind: Any = load_named(settings.worlds[name], kind="world", where=where, folder=settings.folder)
-        worlds[name] = kind() if isinstance(kind, type) else kind
-    return worlds
-
-
-def _checkers(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
-    """Every checker that a task names, loaded before anything runs."""
-    found: dict[str, Checker] = {}
-    for task in tasks:
-        if not task.checker or task.checker in found:
-            continue
-        name = task.checker
-        reference = settings.checkers.get(name, name)
-        if ":" not in reference:
-            raise UnknownName(
-                "checker",
-                name,
-                known=sorted(settings.checkers),
-                source=f"task {task.id!a}",
-                where='[checkers] of dreamgym.toml, and no "module:function"',
-            )
-        declared = name in settings.checkers
-        where = settings.where("checkers", name) if declared else f"task {task.id!a}"
-        checker: Any = load_named(reference, kind="checker", where=where, folder=settings.folder)
-        if not callable(checker):
-            found_type = type(checker).__name__
-            raise UserError(f"{where}: checker '{reference}' is of type {found_type}, not a function")
-        found[name] = checker
-    return found
-
-
-def _detector_loader(settings: Settings) -> Callable[[str, str], Any]:
-    def load(reference: str, where: str) -> Any:
-        return load_named(reference, kind="detector", where=where, folder=settings.folder)
-
-    return load
-
-
-def _check_expectations(tasks: Sequence[Task], facts: GraphFacts) -> None:
-    """Refuse an expectation about a tool that the graph lacks: it would fail, or hold, whatever happens."""
-    known = facts.specs()
-    for task in tasks:
-        for tool in (*(task.expect.get("calls") or ()), *(task.expect.get("max") or ())):
-            if tool not in known:
-                source = f"task {task.id!a}, expect"
-                raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
-
-
-def _check_inputs(tasks: Sequence[Task], graph: Pregel[Any]) -> None:
-    """Refuse an input that holds nothing of the graph's state; LangGraph drops unknown fields silently."""
-    known = [name for name in graph.channels if not name.startswith("__") and ":" not in name]
-    for task in tasks:
-        if known and task.input and not any(name in known for name in task.input):
-            source = f"task {task.id!a}, input"
-            raise UnknownName(
-                "field", next(iter(task.input)), known=known, source=source, where="the graph's state"
-            )
 
 
 def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> list[str]:
@@ -398,8 +344,23 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
     ]
 
 
-def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals, tally: Tally) -> Summary:
-    manifest = {
+def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint]:
+    """What each threshold gave on held-out recordings; nothing where nothing was mined in this run."""
+    if not isinstance(first, ChainedExperience):
+        return []
+    return [TrustPoint(one.threshold, one.answered, one.exact) for one in first.curve(settings.tenant)]
+
+
+def _finish(
+    directory: RunDirectory,
+    request: RunRequest,
+    totals: RunTotals,
+    tally: Tally,
+    curve: Sequence[TrustPoint],
+    support: ReasonedSupport,
+    masker: Masker,
+) -> Summary:
+    manifest: dict[str, Any] = {
         "mode": request.mode.value,
         "run": directory.manifest.run,
         "graph": _name(request.graph),
@@ -409,7 +370,9 @@ def _finish(directory: RunDirectory, request: RunRequest, totals: RunTotals, tal
         "strays": list(PROCESS.strays),
         "gate": gate_to_record(request.settings.gate),
     }
-    summary = tally.summary(manifest)
+    if support.rows:
+        manifest["reasoned_support"] = support.table()
+    summary = tally.summary(masker.plain(manifest), curve)
     with egress.exempt():
         directory.write_report(summary.to_json())
     return summary

@@ -12,7 +12,7 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dreamgym_kit.adapters.models.addresses import Address, read_address
@@ -20,7 +20,7 @@ from dreamgym_kit.adapters.models.keys import Key, read_key
 from dreamgym_kit.adapters.models.transport import MAX_BODY, Transport
 from dreamgym_kit.adapters.models.wire import Dialect, read_reply, request_body
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import ChatMessage, ChatReply, ChatRequest
+from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.settings.model import EndpointSettings, Settings
 
 _LONGEST_WAIT_S = 30.0  # a server that asks for more is left alone, and the episode is undetermined
@@ -49,7 +49,6 @@ class OpenAIEndpoint:
         addresses: the replicas, from settings only.
         settings: limits, prices and the model's name.
         key: sent with each request, masked in each error.
-        on_cost: hears what each answer cost in USD, for the run's budget.
         wait_unit_s: length of the first pause; tests shorten it.
     """
 
@@ -59,14 +58,12 @@ class OpenAIEndpoint:
         settings: EndpointSettings,
         key: Key,
         *,
-        on_cost: Callable[[float], None] | None = None,
         wait_unit_s: float = _FIRST_WAIT_S,
         max_body: int = MAX_BODY,
     ) -> None:
         self._addresses = addresses
         self._settings = settings
         self._key = key
-        self._on_cost = on_cost
         self._wait_unit_s = wait_unit_s
         self._transport = Transport(timeout_s=settings.timeout_s, max_body=max_body)
         self._dialect = Dialect()
@@ -165,8 +162,6 @@ class OpenAIEndpoint:
                 unpriced=counts.unpriced + (reply.prompt_tokens == 0),
                 cost_usd=counts.cost_usd + cost,
             )
-        if self._on_cost is not None:
-            self._on_cost(cost)
         return replace(reply, attempts=sent, elapsed_s=elapsed_s, cost_usd=cost)
 
     def _masked(self, error: EndpointError, sent: int) -> EndpointError:
@@ -184,7 +179,6 @@ def open_endpoint(
     settings: Settings,
     *,
     environ: Mapping[str, str] | None = None,
-    on_cost: Callable[[float], None] | None = None,
 ) -> OpenAIEndpoint | None:
     """The endpoint that settings name; None where they name none. Nothing is sent yet.
 
@@ -199,10 +193,10 @@ def open_endpoint(
     source = settings.where("endpoint", "urls")
     addresses = tuple(read_address(url, source=source) for url in said.urls)
     key = read_key(said.key_env, source=settings.where("endpoint", "key_env"), environ=environ)
-    return OpenAIEndpoint(addresses, said, key, on_cost=on_cost)
+    return OpenAIEndpoint(addresses, said, key)
 
 
-async def check_endpoint(endpoint: OpenAIEndpoint) -> None:
+async def check_endpoint(endpoint: ChatEndpoint) -> None:
     """Ask once, before a run begins.
 
     Raises:

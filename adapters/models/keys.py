@@ -1,12 +1,10 @@
 """A key that is named by its environment variable, sent in one header, and masked everywhere else."""
 
-import base64
-import json
 import os
 from collections.abc import Mapping
-from urllib.parse import quote, quote_plus
 
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.replay.masking import forms_of
 
 MASK = "***"
 
@@ -18,11 +16,7 @@ class Key:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        raw = text.encode("utf-8", "replace")
-        # base64 of the key inside a longer text is shifted by what stands before it
-        coded = [base64.b64encode(b"\0" * shift + raw)[2 * shift : -4].decode() for shift in range(3)]
-        forms = {text, quote(text, safe=""), quote_plus(text), json.dumps(text)[1:-1], *coded}
-        self._forms = sorted((form for form in forms if len(form) >= 6), key=len, reverse=True)
+        self._forms = forms_of(text)
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """The header that carries the key; none for no key."""

@@ -75,6 +75,16 @@ class Transport:
             why = f"{address} did not answer ({_cause(error)})"
             raise EndpointError("connection", why, retryable=True) from None
 
+    def post_now(self, address: Address, path: str, body: bytes, headers: Headers) -> Response:
+        """`post` for sync code: blocks this thread. Raises as `post` does."""
+        asked = self.post(address, path, body, headers)
+        try:
+            loop = self._own_loop()
+        except BaseException:
+            asked.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(asked, loop).result()
+
     def close(self) -> None:
         """Close connections, loop and thread; calling it twice does no harm."""
         with self._lock:

@@ -30,7 +30,9 @@ class MemoryStore:
     def put(self, transitions: Sequence[Transition]) -> int:
         """See `TransitionStore.put`."""
         try:
-            rows = {row.id: (_place(row), dump_transition(row)) for row in transitions}
+            rows: dict[str, tuple[tuple[str, World, str, str], str]] = {}
+            for row in transitions:
+                rows.setdefault(row.id, (_place(row), dump_transition(row)))
         except NotJson as error:
             raise StoreError(f"memory: a transition cannot be stored, so none was: {error}") from error
         with self._lock:

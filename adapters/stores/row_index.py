@@ -7,6 +7,7 @@ filters ask for are columns over all rows, looked at only for the best few.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,22 +74,30 @@ class RowIndex:
         """Mean of terms over all rows."""
         return self._terms / max(1, self.rows)
 
-    def extend(self, places: Sequence[Place], vectors: Sequence[NDArray[np.float32] | None]) -> None:
-        """Add rows behind those that are there."""
+    def extend(
+        self, places: Sequence[Place], embedded: NDArray[np.bool_], vectors: NDArray[np.float32]
+    ) -> None:
+        """Add rows behind those that are there.
+
+        Args:
+            places: where they belong.
+            embedded: which of them have a vector.
+            vectors: of those that have one.
+        """
         if not places:
             return
         first = len(self._alive.used)
         blocks = [self._block(place) for place in places]
         at = np.empty(len(places), dtype=np.int64)
         numbers = np.array(blocks)
+        given = np.zeros((len(places), self._dimension), dtype=np.float32)
+        given[embedded] = vectors
         for number in np.unique(numbers):
             new = np.flatnonzero(numbers == number)
             block = self._blocks[number]
             at[new] = len(block.members.used) + np.arange(len(new))
             block.members.extend(first + new)
-            empty = np.zeros(self._dimension, dtype=np.float32)
-            given = [vectors[place] for place in new.tolist()]
-            block.vectors.extend(np.array([empty if vector is None else vector for vector in given]))
+            block.vectors.extend(given[new])
         values = {
             "seq": [place.seq for place in places],
             "same": [place.same for place in places],
@@ -102,7 +111,7 @@ class RowIndex:
         self._columns["at"].extend(at)
         self._provenance.extend(np.array([_NUMBER[place.provenance] for place in places], dtype=np.int8))
         self._alive.extend(np.ones(len(places), dtype=np.bool_))
-        self._embedded.extend(np.array([vector is not None for vector in vectors]))
+        self._embedded.extend(embedded)
         self._terms += sum(values["terms"])
         self.rows += len(places)
 
@@ -123,16 +132,18 @@ class RowIndex:
     def same(self, seqs: Sequence[int]) -> list[int]:
         """See `retrieval.sameness`; of rows that are there."""
         positions = self._positions(np.array(seqs, dtype=np.int64))
-        return [int(mark) for mark in self._columns["same"].used[positions]]
+        marks: list[int] = self._columns["same"].used[positions].tolist()
+        return marks
 
     def fitting(self, seqs: Numbers, wanted: Wanted) -> tuple[NDArray[np.bool_], Numbers]:
         """Which of these rows a query may find, and how many terms each of those has."""
-        known = self._columns["seq"].used
-        if not len(known):
+        place, known = self._places(seqs)
+        blocks = self._blocks_of(wanted)
+        if not len(place) or not blocks:
             return np.zeros(len(seqs), dtype=np.bool_), np.empty(0, dtype=np.int64)
-        place = np.minimum(np.searchsorted(known, seqs), len(known) - 1)
-        fits: NDArray[np.bool_] = (known[place] == seqs) & self._fits(place, wanted)
-        fits &= np.isin(self._columns["block"].used[place], self._blocks_of(wanted))
+        its = self._columns["block"].used[place]
+        fits = known & (its == blocks[0] if len(blocks) == 1 else np.isin(its, blocks))
+        fits[fits] = self._fits(place[fits], wanted)
         return fits, self._columns["terms"].used[place[fits]]
 
     def nearest(self, asked: NDArray[np.float32], wanted: Wanted, depth: int) -> list[int]:
@@ -167,7 +178,7 @@ class RowIndex:
 
     def _fits(self, positions: Numbers, wanted: Wanted) -> NDArray[np.bool_]:
         """The filters that a block does not answer."""
-        allowed = np.array([provenance in wanted.provenances for provenance in _PROVENANCES])
+        allowed = _allowed(wanted.provenances)
         fits: NDArray[np.bool_] = self._alive.used[positions] & allowed[self._provenance.used[positions]]
         if wanted.not_episode is not None:
             fits &= self._columns["episode"].used[positions] != self._names.get(wanted.not_episode, -1)
@@ -177,12 +188,19 @@ class RowIndex:
 
     def _positions(self, seqs: Numbers) -> Numbers:
         """Where these rows are; those that nobody knows are left out."""
-        known = self._columns["seq"].used
-        if not len(known):
-            return np.empty(0, dtype=np.int64)
-        place = np.minimum(np.searchsorted(known, seqs), len(known) - 1)
-        positions: Numbers = place[known[place] == seqs]
-        return positions
+        place, known = self._places(seqs)
+        return place[known]
+
+    def _places(self, seqs: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+        """Where these rows are, or some place, and which of them are there; nowhere while there are none."""
+        rows = self._columns["seq"].used
+        if not len(rows):
+            return np.empty(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
+        if rows[-1] - rows[0] == len(rows) - 1:  # none left, none held out: no need to look for them
+            place = np.clip(seqs - rows[0], 0, len(rows) - 1)
+        else:
+            place = np.minimum(np.searchsorted(rows, seqs), len(rows) - 1)
+        return place, rows[place] == seqs
 
     def _blocks_of(self, wanted: Wanted) -> list[int]:
         if wanted.tool is not None:
@@ -198,3 +216,9 @@ class RowIndex:
 
     def _name(self, text: str) -> int:
         return self._names.setdefault(text, len(self._names))
+
+
+@lru_cache(maxsize=64)
+def _allowed(provenances: frozenset[Provenance]) -> NDArray[np.bool_]:
+    """By the number of a provenance, whether it is among these."""
+    return np.array([provenance in provenances for provenance in _PROVENANCES])

@@ -12,15 +12,19 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dreamgym_kit.adapters.stores.sqlite_embedder import FileEmbedder
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
 from dreamgym_kit.adapters.stores.sqlite_file import (
+    CACHE_KIB,
+    LOG_PAGES,
+    SCHEMA,
     connect,
     connect_to_read,
     create,
@@ -33,31 +37,32 @@ from dreamgym_kit.adapters.stores.sqlite_places import (
     Searchable,
     Vectors,
     add,
-    checksum,
+    all_stay,
     drop,
     embedder_of,
     fill_in,
     searchable,
-    spelled,
+)
+from dreamgym_kit.adapters.stores.sqlite_rows import (
+    CHECKED,
+    INSERT,
+    PAGE,
+    asked_names,
+    page_query,
+    read_checked,
+    read_row,
+    row_of,
 )
 from dreamgym_kit.adapters.stores.sqlite_search import Source, SqliteSearch
 from dreamgym_kit.errors import NotJson, StoreError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
-from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
 from dreamgym_kit.replay.retrieval import may_be_found
 from dreamgym_kit.vocabulary import Provenance, Transition, World
 
 LOCK_WAIT_S = 5.0
-_PAGE = 256  # rows read at a time by `scan`: bounds memory and holds no snapshot between pages
-
-_SELECT = "select seq, id, tenant, world, tool, key, payload from transitions"
-_CHECKED = """select t.seq, t.payload, p.checksum from json_each(?) asked
-    join transitions t on t.seq = asked.value join places p on p.seq = t.seq"""
-_INSERT = """insert into transitions (id, tenant, world, tool, key, payload) values (?, ?, ?, ?, ?, ?)
-    on conflict (id) do nothing"""
+_LARGEST = 2**63 - 1
+_CROWD = 1_000  # rows put between two looks at how many there are
 
 
 class SqliteStore:
@@ -70,6 +75,8 @@ class SqliteStore:
         lock_wait_s: how long a put waits for other processes before it gives up.
         embedder: makes the vectors of `search`; the hashed one where the file's vectors are its own or
             there are none yet.
+        room: what has no room in it leaves after every 1,000 rows that are put, and on closing; None: all
+            stay.
 
     Raises:
         StoreError: no buffer, a newer or damaged one, or one that cannot be opened; nothing was touched.
@@ -83,6 +90,7 @@ class SqliteStore:
         survive_power_cut: bool = False,
         lock_wait_s: float = LOCK_WAIT_S,
         embedder: Embedder | None = None,
+        room: Room | None = None,
     ) -> None:
         self._path = Path(path)
         self._read_only = read_only
@@ -95,36 +103,44 @@ class SqliteStore:
         if is_new(self._path) or (not read_only and is_unsettled(self._path)):
             self._make()
         self._reader = connect_to_read(self._path, read_only=read_only, lock_wait_s=lock_wait_s)
-        self._chosen = embedder
+        self._newest = False
+        self._embedder = FileEmbedder(self._path, embedder, self._kept_embedder)
         self._searching = threading.Lock()
         self._search: SqliteSearch | None = None
-        if embedder is not None:
-            try:
-                self._check_embedder(embedder)
-            except BaseException:
-                self._reader.close()
-                raise
+        self._room = None if read_only else room
+        self._crowding = 0  # rows put since it was last made sure that all have room
+        self._evicted = 0
+        try:
+            self._embedder.check()
+        except BaseException:
+            self._reader.close()
+            raise
 
     def put(self, transitions: Sequence[Transition]) -> int:
         """See `TransitionStore.put`."""
         if self._read_only:
             raise StoreError(f"{self._path}: was opened read-only; open it without read_only to add to it")
-        rows = [self._row(transition) for transition in transitions]
-        if not rows:
+        if not transitions:
             return 0
-        searched, vectors = self._searchable(transitions)
+        rows, searched = self._prepared(transitions)
+        vectors = self._vectors(searched)
         with self._writing_by() as deadline:
-            return self._insert(rows, searched, vectors, deadline)
+            new = self._insert(rows, searched, vectors, deadline)
+        self._crowding += new
+        if self._room is not None and self._crowding >= _CROWD:
+            with suppress(StoreError):  # these rows are stored, whatever becomes of others
+                self.make_room()
+        return new
 
     def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
         """See `TransitionStore.exact`."""
-        return list(self._scan(tool=tool, key=key, world=world, tenant=tenant))
+        return list(self._scan(asked_names(tenant=tenant, world=world, tool=tool, key=key)))
 
     def scan(
         self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
     ) -> Iterator[Transition]:
         """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
-        return self._scan(tenant=tenant, tool=tool, world=world)
+        return self._scan(asked_names(tenant=tenant, world=world, tool=tool))
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`.
@@ -147,17 +163,25 @@ class SqliteStore:
         """See `TransitionStore.evict`."""
         if self._read_only:
             raise StoreError(f"{self._path}: was opened read-only; open it without read_only to evict rows")
+        moment = time.time() if now is None else now
         with self._writing_by() as deadline, self._transaction(deadline) as writer:
+            if all_stay(writer, room):
+                return 0
             rows = writer.execute("select seq, provenance, recorded_at from places order by seq").fetchall()
             kept = [Kept(seq, provenance == Provenance.REAL, at) for seq, provenance, at in rows]
-            leaving = to_evict(kept, room, now=time.time() if now is None else now)
-            return drop(writer, self._leaving(writer, leaving))
+            return drop(writer, self._leaving(writer, to_evict(kept, room, now=moment)))
+
+    def make_room(self) -> int:
+        """Let go what has no room now; gives how many rows did so since this store was opened."""
+        if self._room is not None and self._crowding:
+            self._evicted += self.evict(self._room)
+            self._crowding = 0
+        return self._evicted
 
     @property
     def foreign_embedder(self) -> str | None:
         """Names the embedder of the file's vectors where it was not given: then search goes by words only."""
-        kept = self._kept_embedder()
-        return None if kept is None or self._embedder() is not None else kept[0]
+        return self._embedder.foreign
 
     def count(self) -> int:
         """See `TransitionStore.count`."""
@@ -165,6 +189,9 @@ class SqliteStore:
 
     def close(self) -> None:
         """See `TransitionStore.close`."""
+        if not self._closed:
+            with suppress(StoreError):  # who wants to know calls `make_room` before
+                self.make_room()
         with self._writing, self._reading:
             self._closed = True
             if self._writer is not None:
@@ -178,41 +205,46 @@ class SqliteStore:
             raise StoreError(f"{self._path}: its folder does not exist; make it first")
         create(self._path, lock_wait_s=self._lock_wait_s)
 
-    def _row(self, transition: Transition) -> tuple[str, ...]:
+    def _prepared(
+        self, transitions: Sequence[Transition]
+    ) -> tuple[list[tuple[object, ...]], dict[object, Searchable]]:
+        """Rows, and what search keeps of them by their id; made before anybody has to wait for a lock."""
+        rows: list[tuple[object, ...]] = []
+        searched: dict[object, Searchable] = {}
         try:
-            record = transition_to_record(transition)
-            return (*_columns(record, transition), dump_record(record))
+            for transition in transitions:
+                row = row_of(transition)
+                if row[0] not in searched:  # of two with one id, the first is kept
+                    rows.append(row)
+                    searched[row[0]] = searchable(transition, str(row[-1]))
         except NotJson as error:
             raise StoreError(f"{self._path}: a transition cannot be stored, so none was: {error}") from error
+        return rows, searched
 
-    def _searchable(self, transitions: Sequence[Transition]) -> tuple[dict[str, Searchable], Vectors | None]:
-        """What search keeps of rows, made before anybody has to wait for a lock."""
-        rows = {transition.id: searchable(transition) for transition in transitions}
-        embedder = self._embedder()
+    def _vectors(self, searched: Mapping[object, Searchable]) -> Vectors | None:
+        embedder = self._embedder.chosen()
         if embedder is None or not embedder.local:
-            return rows, None  # the first search makes the vectors: a put must not wait for a network
-        vectors = embedder.embed([row.text for row in rows.values()])
-        return rows, Vectors(embedder, dict(zip(rows, vectors, strict=True)))
+            return None  # the first search makes the vectors: a put must not wait for a network
+        vectors = embedder.embed([row.text for row in searched.values()])
+        return Vectors(embedder, dict(zip(searched, vectors, strict=True)))
 
     def _insert(
         self,
-        rows: list[tuple[str, ...]],
-        searched: Mapping[str, Searchable],
+        rows: list[tuple[object, ...]],
+        searched: Mapping[object, Searchable],
         vectors: Vectors | None,
         deadline: float,
     ) -> int:
         with self._transaction(deadline) as writer:
             (last,) = writer.execute("select coalesce(max(seq), 0) from transitions").fetchone()
-            new = writer.executemany(_INSERT, rows).rowcount
-            added = writer.execute(
-                "select seq, id, payload from transitions where seq > ? order by seq", (last,)
-            ).fetchall()
-            known = [(seq, name, searched[name], text) for seq, name, text in added if name in searched]
+            new = writer.executemany(INSERT, rows).rowcount
+            added = writer.execute("select seq, id from transitions where seq > ? order by seq", (last,))
+            known = [(seq, name, searched[name]) for seq, name in added.fetchall() if name in searched]
             add(writer, known, vectors)
         return new
 
     def _keep_vectors(self, vectors: Sequence[tuple[int, NDArray[np.float32]]]) -> None:
-        embedder = self._embedder()
+        embedder = self._embedder.chosen()
         if self._read_only or embedder is None:
             return
         with self._writing_by() as deadline, self._transaction(deadline) as writer:
@@ -220,10 +252,11 @@ class SqliteStore:
 
     def _leaving(self, writer: sqlite3.Connection, seqs: Iterable[int]) -> Iterator[tuple[int, Transition]]:
         for seq in seqs:
-            found = writer.execute(f"{_SELECT} where seq = ?", (seq,)).fetchone()
+            query, _ = page_query(SCHEMA, {})
+            found = writer.execute(query, (seq - 1, seq)).fetchone()
             if found is None:
                 raise damaged(self._path, f"row {seq}: it has a place and no content")
-            yield seq, self._read(seq, found[1:])
+            yield seq, read_row(self._path, SCHEMA, found)
 
     @contextmanager
     def _writing_by(self) -> Iterator[float]:
@@ -262,6 +295,8 @@ class SqliteStore:
             try:
                 write_ahead(writer, self._lock_wait_s)
                 writer.execute(f"pragma synchronous = {self._synchronous}")
+                writer.execute(f"pragma cache_size = {-CACHE_KIB}")
+                writer.execute(f"pragma wal_autocheckpoint = {LOG_PAGES}")
                 migrate(writer, self._path)
             except BaseException:
                 writer.close()
@@ -269,32 +304,21 @@ class SqliteStore:
             self._writer = writer
         return self._writer
 
-    def _scan(
-        self, *, tenant: str | None, tool: str | None, world: World | None, key: str | None = None
-    ) -> Iterator[Transition]:
-        wanted = {
-            "tenant": None if tenant is None else spelled(tenant),
-            "world": None if world is None else _world(world),
-            "tool": None if tool is None else spelled(tool),
-            "key": key,
-        }
-        given = {column: value for column, value in wanted.items() if value is not None}
-        where = " and ".join(["seq > ?", "seq <= ?", *(f"{column} = ?" for column in given)])
-        # Without a key the pages follow the table, one pass in all; an index would be sorted for each page.
-        way = "not indexed" if key is None else "indexed by transitions_exact"
-        query = (  # made of our own words; what was asked for is bound
-            f"{_SELECT} {way} where {where} order by seq limit {_PAGE}"
-        )
-        (last,) = self._select("select max(seq) from transitions", ())[0]
+    def _scan(self, asked: Mapping[str, object]) -> Iterator[Transition]:
+        version = self._version()
+        query, values = page_query(version, asked)
+        # Of one call in one world there are few rows, and who asks for them takes all at once.
+        few = asked["key"] is not None
+        last = _LARGEST if few else self._select("select max(seq) from transitions", ())[0][0]
         seq = 0
         while last is not None:
-            page = self._select(query, (seq, last, *given.values()))
-            for row, *columns in page:
-                if row <= seq:  # pages of a damaged file can point back: without this, for ever
-                    raise damaged(self._path, f"row {row} after row {seq}")
-                seq = row
-                yield self._read(seq, columns)
-            if len(page) < _PAGE:
+            page = self._select(query, (seq, last, *values))
+            for row in page:
+                if row[0] <= seq:  # pages of a damaged file can point back: without this, for ever
+                    raise damaged(self._path, f"row {row[0]} after row {seq}")
+                seq = row[0]
+                yield read_row(self._path, version, row)
+            if len(page) < PAGE:
                 return
 
     def _opened_search(self, *, words_only: bool) -> SqliteSearch:
@@ -306,37 +330,12 @@ class SqliteStore:
                 )
             with self._writing_by():
                 self._open_writer()
-        embedder = self._embedder()
-        if embedder is None and not words_only:
-            name, dimension = self._kept_embedder() or ("", 0)
-            raise StoreError(
-                f"{self._path}: its vectors are of embedder '{name}' ({dimension} numbers), which was not "
-                "given; open it with that one, or search by words only"
-            )
+        embedder = self._embedder.to_search(words_only=words_only)
         with self._searching:
             if self._search is None:
                 source = Source(self._path, self._select, self._transitions, self._keep_vectors)
                 self._search = SqliteSearch(source, embedder)
             return self._search
-
-    def _embedder(self) -> Embedder | None:
-        """The one that was given, or the hashed one where the file is free for it or already its own."""
-        if self._chosen is None:
-            from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-
-            hashed = HashedEmbedder()
-            if self._kept_embedder() in (None, (hashed.name, hashed.dimension)):
-                self._chosen = hashed
-        return self._chosen
-
-    def _check_embedder(self, embedder: Embedder) -> None:
-        kept = self._kept_embedder()
-        if kept is not None and kept != (embedder.name, embedder.dimension):
-            raise StoreError(
-                f"{self._path}: its vectors are of embedder '{kept[0]}' ({kept[1]} numbers), not "
-                f"'{embedder.name}' ({embedder.dimension}); open it with that one, or export it and import "
-                "the rows into a new buffer"
-            )
 
     def _kept_embedder(self) -> tuple[str, int] | None:
         if self._version() < 2:
@@ -346,19 +345,16 @@ class SqliteStore:
             return embedder_of(facts)
 
     def _version(self) -> int:
-        return int(self._select("pragma user_version", ())[0][0])
+        """Of the file; once it is the newest, it stays that."""
+        if self._newest:
+            return SCHEMA
+        version = int(self._select("pragma user_version", ())[0][0])
+        self._newest = version == SCHEMA
+        return version
 
     def _transitions(self, seqs: Sequence[int]) -> dict[int, Transition]:
-        rows = self._select(_CHECKED, (json.dumps(list(seqs)),))
-        found = {}
-        for seq, payload, wanted in rows:
-            if not isinstance(payload, str) or checksum(payload) != wanted:
-                raise damaged(self._path, f"row {seq}: its content is not what was written")
-            try:
-                found[seq] = transition_from_record(read_json(payload), checked=True)
-            except NotJson as error:
-                raise damaged(self._path, f"row {seq}: {error}") from error
-        return found
+        rows = self._select(CHECKED, (json.dumps(list(seqs)),))
+        return {row[0]: read_checked(self._path, row) for row in rows}
 
     def _check_hit(self, found: Transition, query: HybridQuery) -> None:
         """What the index says of a row is compared with the row itself."""
@@ -381,27 +377,5 @@ class SqliteStore:
                 raise self._is_closed()
             return self._reader.execute(query, values).fetchall()
 
-    def _read(self, seq: int, columns: Sequence[str]) -> Transition:
-        """Turn a row into its transition, unless its columns say something else than its payload."""
-        try:
-            record = read_json(columns[-1])
-            transition = transition_from_record(record)
-        except (NotJson, TypeError) as error:  # TypeError: a number where a text was written
-            raise damaged(self._path, f"row {seq}: {error}") from error
-        if _columns(record, transition) != tuple(columns[:-1]):
-            raise damaged(self._path, f"row {seq}: its columns say something else than its content")
-        return transition
-
     def _is_closed(self) -> StoreError:
         return StoreError(f"{self._path}: this store was closed; open it again")
-
-
-def _columns(record: Mapping[str, JsonValue], transition: Transition) -> tuple[str, ...]:
-    """What a row can be found by: id, tenant, world, tool, key."""
-    call = transition.call
-    places = (spelled(transition.tenant), _world(transition.world), spelled(call.tool), call.key)
-    return (record.get("id", ""), *places)
-
-
-def _world(world: World) -> str:
-    return spelled(str(world))

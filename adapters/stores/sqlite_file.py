@@ -14,27 +14,18 @@ from pathlib import Path
 
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
 from dreamgym_kit.adapters.stores.sqlite_places import SEARCH_TABLES
+from dreamgym_kit.adapters.stores.sqlite_rows import ROW_TABLES
 from dreamgym_kit.errors import StoreError
 
 APPLICATION_ID = 0x44524D47  # "DRMG", in the file header at byte 68
-SCHEMA = 2  # `user_version`, in the file header at byte 60
-_CACHE_KIB = 64 * 1024  # of pages read; no memory map, whose reader dies when another cuts the file short
+SCHEMA = 3  # `user_version`, in the file header at byte 60
+CACHE_KIB = 64 * 1024  # of pages; no memory map, whose reader dies when another cuts the file short
+LOG_PAGES = 4096  # of 4 KiB, then the log is copied back: pages of the indexes change with nearly every put
 _MAGIC = b"SQLite format 3\x00"
 _LOGS = ("wal", "journal")  # what is written before it is in the file; what was in the file before
 
-# seq is never used twice, so that its order stays the order recorded even where rows get deleted.
-# Text columns hold JSON's ASCII spelling (see sqlite.py); the payload alone holds the transition.
 _TABLES = (
-    """create table transitions (
-        seq integer primary key autoincrement,
-        id text not null unique,
-        tenant text not null,
-        world text not null,
-        tool text not null,
-        key text not null,
-        payload text not null
-    )""",
-    "create index transitions_exact on transitions (tenant, world, tool, key)",
+    *ROW_TABLES,
     *SEARCH_TABLES,
     f"pragma application_id = {APPLICATION_ID}",
     f"pragma user_version = {SCHEMA}",
@@ -97,7 +88,7 @@ def connect_to_read(path: Path, *, read_only: bool, lock_wait_s: float) -> sqlit
         else:
             connection = connect(path, "rw", lock_wait_s=lock_wait_s)
             connection.execute("pragma query_only = on")
-        connection.execute(f"pragma cache_size = {-_CACHE_KIB}")
+        connection.execute(f"pragma cache_size = {-CACHE_KIB}")
     try:
         with named(path):
             marks = [

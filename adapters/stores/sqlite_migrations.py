@@ -7,11 +7,21 @@ import sqlite3
 from pathlib import Path
 
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged
-from dreamgym_kit.adapters.stores.sqlite_places import SEARCH_TABLES, add, searchable
+from dreamgym_kit.adapters.stores.sqlite_file import SCHEMA
+from dreamgym_kit.adapters.stores.sqlite_places import (
+    COUNT_DREAMT,
+    MERGE_LATER,
+    SEARCH_TABLES,
+    add,
+    searchable,
+)
+from dreamgym_kit.adapters.stores.sqlite_rows import ROW_TABLES, exact_number, packed
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.replay.records import load_transition
 
 _PAGE = 256
+_OLD_ROWS = """select seq, id, tenant, world, tool, key, payload from old_transitions
+    where seq > ? order by seq limit ?"""
 
 
 def migrate(writer: sqlite3.Connection, path: Path) -> None:
@@ -20,12 +30,16 @@ def migrate(writer: sqlite3.Connection, path: Path) -> None:
     Raises:
         StoreError: a row cannot be read; the buffer is left as it was.
     """
-    if _version(writer) >= 2:
+    if _version(writer) >= SCHEMA:
         return
     writer.execute("begin immediate")
     try:
-        if _version(writer) == 1:  # asked again: now nobody else can write
+        version = _version(writer)  # asked again: now nobody else can write
+        if version < 2:
             add_search(writer, path)
+        if version < 3:
+            shorten_indexes(writer, path)
+        writer.execute(f"pragma user_version = {SCHEMA}")
         writer.execute("commit")
     except BaseException:
         if writer.in_transaction:
@@ -49,13 +63,42 @@ def add_search(writer: sqlite3.Connection, path: Path) -> None:
             seq = number
             try:
                 transition = load_transition(payload)
-                rows.append((number, transition.id, searchable(transition), payload))
+                rows.append((number, None, searchable(transition, payload)))
             except (NotJson, TypeError) as error:
                 raise damaged(path, f"row {number}: {error}") from error
         add(writer, rows, None)
         if len(page) < _PAGE:
+            return
+
+
+def shorten_indexes(writer: sqlite3.Connection, path: Path) -> None:
+    """Version 2 to 3: ids of 16 bytes and one number for where a call belongs, where there was text."""
+    sequence = "select coalesce(max(seq), 0) from sqlite_sequence where name = 'transitions'"
+    (last,) = writer.execute(sequence).fetchone()
+    writer.execute("drop index transitions_exact")
+    writer.execute("alter table transitions rename to old_transitions")
+    for statement in ROW_TABLES:
+        writer.execute(statement)
+    seq = 0
+    while True:
+        page = writer.execute(_OLD_ROWS, (seq, _PAGE)).fetchall()
+        rows = []
+        for number, name, *names, payload in page:
+            if not isinstance(number, int) or number <= seq:
+                raise damaged(path, f"row {number} after row {seq}")
+            seq = number
+            try:
+                rows.append((number, packed(name), exact_number(*names), *names, payload))
+            except (ValueError, AttributeError) as error:
+                raise damaged(path, f"row {number}: no id") from error
+        writer.executemany("insert into transitions values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        if len(page) < _PAGE:
             break
-    writer.execute("pragma user_version = 2")
+    writer.execute("drop table old_transitions")
+    writer.execute("delete from sqlite_sequence where name = 'transitions'")
+    writer.execute("insert into sqlite_sequence values ('transitions', ?)", (last,))
+    writer.execute(MERGE_LATER)
+    writer.execute(COUNT_DREAMT)
 
 
 def _version(connection: sqlite3.Connection) -> int:

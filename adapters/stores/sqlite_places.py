@@ -11,20 +11,24 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dreamgym_kit.adapters.stores.sqlite_rows import checksum, spelled
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.ports import Embedder
+from dreamgym_kit.ports import Embedder, Room
 from dreamgym_kit.replay.retrieval import may_be_found, sameness
 from dreamgym_kit.replay.terms import search_text, terms_of
 from dreamgym_kit.vocabulary import Provenance, Transition
 
 # `words` keeps no text and no positions: a tenth of the size, and nothing that we ask for is missing. Our
 # own terms go in, so SQLite only has to split at blanks. `gone` tells other processes which rows left.
+MERGE_LATER = "insert into words (words, rank) values ('automerge', 8)"  # 4 merges, and so writes, more often
+COUNT_DREAMT = "create index if not exists places_dreamt on places (seq) where provenance <> 'real'"
 SEARCH_TABLES = (
     """create table places (
         seq integer primary key,
@@ -42,6 +46,8 @@ SEARCH_TABLES = (
     """create virtual table words using fts5(
         text, content='', detail=none, columnsize=0, tokenize="ascii tokenchars '-_@.'"
     )""",
+    MERGE_LATER,
+    COUNT_DREAMT,
     "create virtual table vocabulary using fts5vocab(words, row)",
     "create table vectors (seq integer primary key, vector blob not null)",
     "create table gone (number integer primary key autoincrement, seq integer not null)",
@@ -61,7 +67,7 @@ _MARK = "§"  # no term has it: a question cannot ask for another tenant's rows
 class Searchable:
     """What is kept for search of one transition, apart from its vector."""
 
-    place: tuple[object, ...]  # without seq and checksum
+    place: tuple[object, ...]  # without seq
     words: str | None  # None: never found
     text: str
 
@@ -71,11 +77,11 @@ class Vectors:
     """Vectors of new rows by their id, and who made them."""
 
     embedder: Embedder
-    of: Mapping[str, NDArray[np.float32]]
+    of: Mapping[object, NDArray[np.float32]]
 
 
-def searchable(transition: Transition) -> Searchable:
-    """Make what is kept for search."""
+def searchable(transition: Transition, payload: str) -> Searchable:
+    """Make what is kept for search of a transition that is written as this payload."""
     found = may_be_found(transition)
     text = search_text(transition) if found else ""
     terms = terms_of(text)
@@ -85,23 +91,27 @@ def searchable(transition: Transition) -> Searchable:
     scopes = (scope(tenant, real), scope(tenant, real, tool=tool), scope(tenant, real, world=world))
     place = (
         *(tenant, world, tool, spelled(transition.episode), int(found)),
-        *(str(transition.answer.provenance), transition.recorded_at, sameness(transition), len(terms)),
+        *(
+            str(transition.answer.provenance),
+            transition.recorded_at,
+            sameness(transition),
+            len(terms),
+            checksum(payload),
+        ),
     )
     return Searchable(place, " ".join((*scopes, *terms)) if found else None, text)
 
 
 def add(
-    connection: sqlite3.Connection, rows: Sequence[tuple[int, str, Searchable, str]], vectors: Vectors | None
+    connection: sqlite3.Connection, rows: Sequence[tuple[int, object, Searchable]], vectors: Vectors | None
 ) -> None:
-    """Write what is kept of new rows (number, id, this, payload), within the caller's transaction.
+    """Write what is kept of new rows (number, id, this), within the caller's transaction.
 
     Vectors only where no earlier row waits for its own, and where the file keeps those of this embedder.
     """
     whole = vectors is not None and not any_without_vector(connection)
-    connection.executemany(
-        _ADD_PLACE, ((seq, *row.place, checksum(payload)) for seq, _, row, payload in rows)
-    )
-    found = [(seq, name, row.words) for seq, name, row, _ in rows if row.words is not None]
+    connection.executemany(_ADD_PLACE, ((seq, *row.place) for seq, _, row in rows))
+    found = [(seq, name, row.words) for seq, name, row in rows if row.words is not None]
     connection.executemany(_ADD_WORDS, ((seq, words) for seq, _, words in found))
     if whole and found and vectors is not None and _keeps(connection, vectors.embedder):
         _add_vectors(connection, ((seq, vectors.of[name]) for seq, name, _ in found))
@@ -153,11 +163,20 @@ def any_without_vector(connection: sqlite3.Connection) -> bool:
     return connection.execute(f"{_WITHOUT_VECTOR} limit 1").fetchone() is not None
 
 
+def all_stay(connection: sqlite3.Connection, room: Room) -> bool:
+    """Whether a look at two counts tells that all rows have room: no dreamt ones, and no more than may be."""
+    dreamt = connection.execute("select 1 from places where provenance <> 'real' limit 1").fetchone()
+    if dreamt is not None:
+        return False
+    count = "select count(*) from transitions"  # by its shortest index
+    return room.rows is None or connection.execute(count).fetchone()[0] <= room.rows
+
+
 def drop(connection: sqlite3.Connection, rows: Iterable[tuple[int, Transition]]) -> int:
     """Take rows out of every table, within the caller's transaction."""
     count = 0
     for seq, transition in rows:
-        words = searchable(transition).words
+        words = searchable(transition, "").words
         if words is not None:
             connection.execute(_DROP_WORDS, (seq, words))
         for table in ("transitions", "places", "vectors"):
@@ -167,17 +186,8 @@ def drop(connection: sqlite3.Connection, rows: Iterable[tuple[int, Transition]])
     return count
 
 
-def checksum(payload: str) -> int:
-    """64 bits that tell a damaged row from a whole one, quicker than making its id again."""
-    return int.from_bytes(hashlib.blake2b(payload.encode(), digest_size=8).digest(), "big", signed=True)
-
-
+@lru_cache(maxsize=4096)
 def scope(tenant: str, real: bool, *, tool: str | None = None, world: str | None = None) -> str:
     """A word that just the rows of one tenant (and tool, or world) have, real and dreamt ones apart."""
     parts = json.dumps([tenant, real, tool, world])
     return _MARK + hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
-
-
-def spelled(text: str) -> str:
-    """Spell any text, also lone surrogates and NUL, so that SQLite keeps it; plain names stay as they are."""
-    return json.dumps(text)[1:-1]

@@ -8,6 +8,7 @@ that are missing are made and, where the file can be written, kept.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from dreamgym_kit.adapters.stores.row_index import Place, RowIndex, Wanted
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged
-from dreamgym_kit.adapters.stores.sqlite_places import scope, spelled
+from dreamgym_kit.adapters.stores.sqlite_places import scope
+from dreamgym_kit.adapters.stores.sqlite_rows import spelled
 from dreamgym_kit.adapters.stores.word_scores import best, score_words
 from dreamgym_kit.ports import Embedder, HybridQuery
 from dreamgym_kit.replay.fusion import Fused
@@ -29,6 +31,7 @@ _MOST = 16.0  # embedders give unit vectors; a flipped bit gives thousands, whos
 _EMBEDDED = 256  # rows embedded at a time
 _FEW = 1_000  # rows: so few are filtered in memory sooner than SQLite walks the rows of a tool
 _STALE = 0.25  # words are counted again when the rows have grown or shrunk by this share
+_KINDS = (int, str, str, str, str, str, int, int)  # of the fields of `Place`, in their order
 _PROVENANCES = frozenset(str(provenance) for provenance in Provenance)
 _SMALL = 2_000  # up to so many rows they are counted at every change
 
@@ -102,7 +105,7 @@ class SqliteSearch:
         pairs = self._source.select(parts, matches)
         if not pairs:
             return []
-        table = np.array(pairs, dtype=np.int64)
+        table = np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
         fits, lengths = self._index.fitting(table[:, 1], wanted)
         weights = np.array([rarity(self._index.rows, self._rows_with.get(term, 1)) for term in asked])
         rows, numbers = table[fits, 1], table[fits, 0]
@@ -118,8 +121,12 @@ class SqliteSearch:
         ((version,),) = self._source.select("pragma data_version", ())
         if version == self._version:
             return
-        while page := self._source.select(_PLACES, (self._last,)):
-            self._add(page)
+        whole = _PAGE
+        while whole == _PAGE:
+            page = self._source.select(_PLACES, (self._last,))
+            whole = len(page)
+            if page:
+                self._add(page)
         self._read_vectors()
         self._read_gone()
         self._count_words()
@@ -145,25 +152,38 @@ class SqliteSearch:
             self._without = [seq for seq in self._without if seq not in left]
 
     def _add(self, page: list[tuple[Any, ...]]) -> None:
-        places, vectors = [], []
-        for *columns, blob in page:
-            place = self._place(columns)
-            if place.seq <= self._last:  # pages of a damaged file can point back: without this, for ever
-                raise damaged(self._path, f"row {place.seq} after row {self._last}")
-            self._last = place.seq
-            places.append(place)
-            vectors.append(None if blob is None else self._vector(place.seq, blob))
-            if blob is None:
-                self._without.append(place.seq)
-        self._index.extend(places, vectors)
+        self._check_places(page)
+        for seq, *_ in page:
+            if seq <= self._last:  # pages of a damaged file can point back: without this, for ever
+                raise damaged(self._path, f"row {seq} after row {self._last}")
+            self._last = seq
+        blobs = [(row[0], row[-1]) for row in page if row[-1] is not None]
+        self._without += [row[0] for row in page if row[-1] is None]
+        embedded = np.array([self._embedder is not None and row[-1] is not None for row in page])
+        self._index.extend([Place(*row[:-1]) for row in page], embedded, self._vectors(blobs))
 
-    def _place(self, columns: Sequence[Any]) -> Place:
-        kinds = (int, str, str, str, str, str, int, int)  # of the fields of `Place`, in their order
-        right = all(isinstance(column, kind) for column, kind in zip(columns, kinds, strict=True))
-        place = Place(*columns)
-        if not right or place.provenance not in _PROVENANCES:
-            raise damaged(self._path, f"row {place.seq}: no place where it belongs")
-        return place
+    def _check_places(self, page: list[tuple[Any, ...]]) -> None:
+        """Look at whole columns, and at rows only to say which one is wrong."""
+        *columns, _ = zip(*page, strict=True)
+        right = all(set(map(type, column)) == {kind} for column, kind in zip(columns, _KINDS, strict=True))
+        if right and _PROVENANCES.issuperset(columns[5]):
+            return
+        for seq, *row in page:
+            types = tuple(map(type, (seq, *row[:-1])))
+            if types != _KINDS or row[4] not in _PROVENANCES:
+                raise damaged(self._path, f"row {seq}: no place where it belongs")
+
+    def _vectors(self, blobs: Sequence[tuple[int, Any]]) -> NDArray[np.float32]:
+        """The vectors of rows, all at once, one after the other where that does not go well."""
+        if self._embedder is None or not blobs:
+            return np.zeros((0, self._embedder.dimension if self._embedder else 0), dtype=np.float32)
+        size = 2 * self._embedder.dimension
+        if all(type(blob) is bytes and len(blob) == size for _, blob in blobs):
+            raw = b"".join([blob for _, blob in blobs])
+            vectors = np.frombuffer(raw, dtype="<f2").astype(np.float32).reshape(len(blobs), -1)
+            if np.abs(vectors).max() <= _MOST:  # no number that is none passes this either
+                return vectors
+        return np.array([self._vector(seq, blob) for seq, blob in blobs])
 
     def _vector(self, seq: int, blob: object) -> NDArray[np.float32] | None:
         if self._embedder is None:

@@ -38,4 +38,5 @@ def best(rows: Numbers, scores: NDArray[Any], depth: int) -> list[int]:
         kept = rounded >= least
         rows, rounded = rows[kept], rounded[kept]
     order = np.lexsort((rows, -rounded))[:depth]
-    return [int(row) for row in rows[order]]
+    found: list[int] = rows[order].tolist()
+    return found

@@ -48,6 +48,7 @@ def test_episodes_at_a_fifth_of_faults_all_end() -> None:
     assert told["failed_requests"] > 50
 
 
+@pytest.mark.slow
 def test_without_another_try_many_more_are_undetermined() -> None:
     """The mutant of this bar: the figure moves when retries are taken out."""
     assert measure(1, episodes=60, attempts=1)["undetermined"] > measure(1, episodes=60)["undetermined"]

@@ -100,13 +100,13 @@ def test_two_writers_of_overlapping_rows_give_each_row_once(tmp_path: Path) -> N
 def test_a_store_that_gives_each_row_a_new_id_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planted = sqlite._INSERT.replace("(?, ?", "(? || hex(randomblob(4)), ?")
-    monkeypatch.setattr(sqlite, "_INSERT", planted)
+    planted = sqlite.INSERT.replace("(?, ?", "(cast(? || randomblob(4) as blob), ?")
+    monkeypatch.setattr(sqlite, "INSERT", planted)
     with closing(SqliteStore(tmp_path / "b.db")) as store:
         store.put([seen(1)])
         store.put([seen(1)])
         assert store.count() == 2
-        with pytest.raises(StoreError, match="row 1: its columns say something else than its content"):
+        with pytest.raises(StoreError, match="row 1: it has content and no place"):
             list(store.scan())
 
 

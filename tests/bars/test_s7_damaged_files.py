@@ -142,7 +142,7 @@ def test_a_newer_buffer_is_refused_and_not_touched(tmp_path: Path, healthy: byte
     path = tmp_path / "newer.db"
     path.write_bytes(healthy[:60] + (9).to_bytes(4, "big") + healthy[64:])
     before = path.read_bytes()
-    said = "was written by a newer dreamgym-kit (schema 9, this one knows 2); nothing was touched: "
+    said = "was written by a newer dreamgym-kit (schema 9, this one knows 3); nothing was touched: "
     assert refusal(path) == f"{said}update dreamgym-kit"
     assert path.read_bytes() == before
 

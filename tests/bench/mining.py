@@ -1,4 +1,8 @@
-"""How long mining takes, and how long an answer: CPU time on one core, over desk recordings."""
+"""How long mining takes, and how long an answer: CPU time on one core, over desk recordings.
+
+`added_share`: the time to mine again after the rows of the last 5 worlds were added, as a share of the time
+to mine everything at once.
+"""
 
 import time
 
@@ -6,11 +10,12 @@ from desk_recordings import crawl, held_out_half, recorded_half, rows
 from truth import with_worlds
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay
-from dreamgym_kit.dream.state.history import recordings
-from dreamgym_kit.dream.state.mining import mine, pooled, renamed
+from dreamgym_kit.dream.state.history import Recording, recordings
+from dreamgym_kit.dream.state.mining import Miner, pooled, renamed
 from dreamgym_kit.dream.state.worlds import start
 
 WORLDS, DREAMED = 95, 10  # about 10,000 transitions
+ADDED = 5  # worlds
 
 
 def measure(seed: int) -> list[tuple[str, float, str]]:
@@ -18,8 +23,9 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     episodes = recordings(rows(recorded_half(seed, WORLDS)))
     count = sum(len(one.steps) for one in episodes)
     began = time.process_time()
-    models = mine(episodes)
+    models = Miner().mine(episodes)
     spent = time.process_time() - began
+    added = _added(episodes)
     dreamed = held_out_half(seed, DREAMED)
     learned = Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
     known = with_worlds(learned, [crawl(one) for one in sorted({worked.seed for worked in dreamed})])
@@ -29,4 +35,18 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     for episode in asked:
         replay(known, start(known.pool, models, episode.world), episode)
     answering = time.process_time() - began
-    return [("seconds_per_10k", spent / count * 10_000, "s"), ("answer_us", answering / calls * 1e6, "us")]
+    return [
+        ("seconds_per_10k", spent / count * 10_000, "s"),
+        ("added_share", added / spent, "of mining all"),
+        ("answer_us", answering / calls * 1e6, "us"),
+    ]
+
+
+def _added(episodes: list[Recording]) -> float:
+    """Seconds to mine again when the last worlds are there too."""
+    late = set(list(dict.fromkeys(one.world for one in episodes))[-ADDED:])
+    miner = Miner()
+    miner.mine([one for one in episodes if one.world not in late])
+    began = time.process_time()
+    miner.mine(episodes)
+    return time.process_time() - began

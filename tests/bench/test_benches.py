@@ -1,6 +1,7 @@
 """The runner's own promises, and each whole-run bench in small: it meets its goal, and it can miss it."""
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,7 +36,8 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     assert named == [
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
-        *("truth", "calibration", "mining", "store", "findings", "endpoint_faults"),
+        *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "findings"),
+        *("endpoint_faults", "crawl"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
@@ -44,6 +46,18 @@ def test_an_unknown_bench_is_named() -> None:
     done = started("leeks")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: no bench named leeks; known: leaks, ")
+
+
+def test_a_bench_without_its_material_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, RUN, "foreign_tools"],
+        env=os.environ | {"DREAMGYM_BFCL": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"skipped: foreign_tools: DREAMGYM_BFCL={tmp_path} holds no bfcl_eval/data/" in done.stderr
 
 
 @pytest.mark.parametrize("bench", ["run"], indirect=True)
@@ -115,3 +129,15 @@ def test_orchestration_in_small_gives_every_share(bench: ModuleType) -> None:
     print(figures)
     for name in ("share", "share_sync", "ideal_share_1s"):
         assert 0.2 < figures[name] < 3, figures
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["crawl"], indirect=True)
+def test_a_crawl_in_small_adds_to_the_dream(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "WORLDS", 8)
+    monkeypatch.setattr(bench, "DREAMED", 3)
+    figures = {name: value for name, value, _ in bench.measure(0)}
+    print(figures)
+    assert figures["coverage_tasks_crawled"] > figures["coverage_tasks_unseen"] + 0.2
+    assert figures["calls_per_world"] < 60

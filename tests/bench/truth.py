@@ -4,8 +4,8 @@ Recorded: colleagues and random walks in one half of the worlds, and a read craw
 free-running: other worlds, other tasks; nothing is corrected, so the dream lives with its own mistakes. An
 observation counts as exact when it is equal up to the names of made-up ids. `exact_*` are shares of the
 answered calls; an abstained call is no error and no success. `_unseen` is the same without any recording of
-the dreamed worlds: what was never read there nobody can know. The desk's gateway times out for payments
-that nothing tells beforehand, which bounds `exact_failures`.
+the dreamed worlds: what was never read there nobody can know. Which payments the desk's gateway times out for
+nothing tells beforehand: of refunds the dream abstains. `verdict_*`: see `verdicts`.
 """
 
 from collections import defaultdict
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from desk_recordings import Worked, crawl, held_out_half, recorded_half, rows
+from verdicts import Desk, DreamtDesk, StatelessDesk, verdict_figures
 
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, replay
@@ -21,9 +22,7 @@ from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.recipes.desk.cases import make_case
-from dreamgym_kit.recipes.desk.checkers import differences, goal, would_be_books
-from dreamgym_kit.vocabulary import Transition
+from dreamgym_kit.vocabulary import World
 
 WORLDS, DREAMED = 50, 25
 THRESHOLD = 0.5
@@ -63,7 +62,17 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     for suffix, dreaming in dreams.items():
         told = [dreaming(one) for one in steps]
         figures += [(name + suffix, value, "share") for name, value in _figures(steps, told)]
-        figures.append((f"verdict_agreement{suffix}", _verdicts(dreamed, told), "share"))
+    seeds = sorted({worked.seed for worked in dreamed})
+    desks: dict[str, Callable[[str], Desk]] = {
+        "": lambda world: DreamtDesk(known, world, THRESHOLD),
+        "_no_threshold": lambda world: DreamtDesk(known, world, 0.0),
+        "_nearest": lambda world: StatelessDesk(nearest.dream, world, ABSTAINED),
+        "_last": lambda world: StatelessDesk(last.dream, world, ABSTAINED),
+    }
+    for suffix, desk in desks.items():
+        figures += verdict_figures(
+            seeds, lambda seed, desk=desk: desk(f"default/{World('desk', seed)}"), suffix
+        )
     return figures
 
 
@@ -164,32 +173,3 @@ def _figures(steps: Sequence[Recording], told: Sequence[Dreamt]) -> list[tuple[s
         ("exact_answered", scores["all"].exact / max(1, scores["all"].answered)),
         ("episodes_exact", whole / len(steps)),
     ]
-
-
-def _verdicts(dreamed: Sequence[Worked], told: Sequence[Dreamt]) -> float:
-    """Among episodes that the dream judges, how often the checker's verdict is that of the real desk.
-
-    The dream's word on a failed write keeps it from the desk, unless the failure is one that acts.
-    """
-    agreed = judged = 0
-    for worked, answers in zip(dreamed, told, strict=True):
-        if not worked.id.startswith("c") or any(answer is ABSTAINED for answer in answers):
-            continue
-        case = make_case(worked.seed)
-        wanted = goal(case.seed, case.text)
-        real = differences(wanted, would_be_books(case, worked.transitions), case.customer_id)
-        dreamt = [
-            entry
-            for entry, answer in zip(worked.transitions, answers, strict=True)
-            if _took_effect(entry, answer)
-        ]
-        judged += 1
-        agreed += (not real) == (not differences(wanted, would_be_books(case, dreamt), case.customer_id))
-    return agreed / judged if judged else 0.0
-
-
-def _took_effect(entry: Transition, answer: JsonValue) -> bool:
-    if not entry.effect.changes_world:
-        return False
-    said = answer["$answer"].get("error") if isinstance(answer, dict) and "$answer" in answer else None
-    return said is None or "TimeoutError" in str(said)

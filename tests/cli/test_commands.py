@@ -102,6 +102,30 @@ def test_record_keeps_every_call(run, project: Path) -> None:
     assert (project / "REAL").read_text() == "xxxx"
     assert "  real calls  6 of 6, as asked\n" in done.stdout
     assert f" 6 calls were added to {project / 'dreamgym.db'}\n" in done.stdout
+    (dream,) = [line for line in done.stdout.splitlines() if line.startswith(" Dream ")]
+    again = run(*shlex.split(dream.partition("dreamgym-kit ")[2].partition("  ")[0]))
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.slow
+def test_a_crawl_says_what_it_will_call_and_calls_only_what_is_known_to_read(run, project: Path) -> None:
+    refused = run("record", "agent:graph", "--crawl", "--yes")
+    assert refused.returncode == 2
+    assert "get_order: that it reads is only a guess" in refused.stderr
+    (project / "dreamgym.toml").write_text('graph = "agent:graph"\n[tools.get_order]\neffect = "read"\n')
+    (project / "ids.txt").write_text("A-1\nA-2\n")
+    asked = run("record", "--crawl", "--ids", "ids.txt")
+    assert asked.returncode == 2
+    assert "These REAL tools will be called, at most 1000 times, 5 a second; nothing else" in asked.stderr
+    assert "  read   get_order\n" in asked.stderr
+    assert "agree with --yes. Nothing was run." in asked.stderr
+    assert not (project / "dreamgym.db").exists()
+    done = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--calls", "1", "--json")
+    assert json.loads(done.stdout)["by_tool"] == {"get_order": 1}
+    assert json.loads(done.stdout)["stopped"] == "the budget of 1 calls"
+    rest = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--per-second", "0")
+    assert " 0 of them the tools refused, 1 were there from before; " in rest.stdout
+    assert not (project / "REAL").exists()
 
 
 def test_init_writes_settings_that_the_other_commands_use(run, project: Path) -> None:
@@ -126,6 +150,18 @@ def test_init_leaves_an_existing_file_alone_unless_asked_to_update_it(run, proje
     assert '[tools.get_order]\neffect = "read"  # guessed' in written
 
 
+def test_init_offers_what_the_recordings_show_as_comments(run, recorded: Path) -> None:
+    done = run("init", "agent:graph", "--tasks", "tasks.jsonl")
+    assert "as comments: what the recordings show of " in done.stdout
+    file = recorded / "dreamgym.toml"
+    offered = file.read_text().partition("# Mined from the recordings")[2].split("\n", 2)[2]
+    assert '# [tools.refund_payment.model]\n# answer = "refunded"\n' in offered
+    taken = file.read_text() + "\n".join(line[2:] for line in offered.splitlines())
+    file.write_text(taken)
+    assert "  declared  answers " in run("buffer", "rules").stdout
+    assert run("simulate").returncode == 0
+
+
 def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
     done = run("doctor", *FLAGS)
     assert done.returncode == 0
@@ -136,6 +172,19 @@ def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
     assert broken.returncode == 2
     said = json.loads(broken.stdout)
     assert [check["name"] for check in said["checks"] if check["level"] == "stop"] == ["graph"]
+
+
+def test_doctor_tells_an_effect_that_init_guessed_from_one_that_a_person_confirmed(
+    run, project: Path
+) -> None:
+    assert run("init", "agent:graph", "--tasks", "tasks.jsonl").returncode == 0
+    done = run("doctor")
+    assert "2 guessed: get_order (read), refund_payment (destructive)" in done.stdout
+    assert "correct the effect, then delete guessed = true\n" in done.stdout
+    file = project / "dreamgym.toml"
+    kept = [line for line in file.read_text().splitlines() if not line.startswith("guessed = true")]
+    file.write_text("\n".join(kept))
+    assert "every tool's effect was said by a person or its author" in run("doctor").stdout
 
 
 def test_report_shows_the_run_its_episodes_and_one_of_them(run, recorded: Path) -> None:

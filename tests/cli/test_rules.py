@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import UnknownName
+from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World, history_digest
 
 
@@ -49,6 +50,35 @@ def test_the_table_shows_what_a_write_changes_with_its_evidence(buffer) -> None:
 
 def test_one_tool_is_explained(buffer) -> None:
     assert "card_id = args.card_id" in rules(buffer, "--explain", "freeze").stdout
+
+
+def test_what_was_mined_is_told_in_the_settings_form_and_can_be_taken_over(buffer, tmp_path) -> None:
+    told = rules(buffer, "--toml").stdout
+    assert "# freeze, mined: answer 6 right 0 wrong, changes.1 6 right 0 wrong" in told
+    settings = tmp_path / "dreamgym.toml"
+    settings.write_text(f'[tools.freeze]\neffect = "write"\n{told}'.replace('"frozen"', '"cold"'))
+    declared = parse_settings(settings.read_text()).tools["freeze"].model
+    assert declared.changes[0].operations == (("set", "status", "cold"),)
+    done = rules(buffer, "--settings", str(settings))
+    assert (
+        "declared  changes      0      6       -  get_card(card_id = args.card_id): set status" in done.stdout
+    )
+    assert "Contradicted by recordings, see --explain: freeze" in done.stdout
+    explained = rules(buffer, "--settings", str(settings), "--explain", "freeze").stdout
+    assert "but None/bank:" not in explained
+    assert '"status":"cold"}, recorded {"card_id":"C0","status":"frozen"}' in explained
+
+
+def test_a_declared_tool_is_shown_without_any_recording(tmp_path) -> None:
+    (settings := tmp_path / "dreamgym.toml").write_text(
+        '[tools.pay]\neffect = "write"\n[tools.pay.model]\nanswer = "paid"\nkeeps = ["get_*"]\n'
+    )
+    done = CliRunner().invoke(app, ["buffer", "rules", "--settings", str(settings), "--json"])
+    said = json.loads(done.stdout)["rules"]
+    assert [(one["kind"], one["says"], one["source"]) for one in said] == [
+        ("answers", '"paid"', "declared"),
+        ("keeps", "get_*", "declared"),
+    ]
 
 
 def test_a_tool_that_was_not_recorded_gets_the_nearest_name(buffer) -> None:

@@ -145,10 +145,29 @@ def test_an_endpoint_that_fails_is_named_without_its_key(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/", "http://", "https://me:key@host/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("file:///etc/passwd", "ftp://host/", "http://", "https://me:key@host/v1"),
+        *(
+            "http://169.254.169.254/v1",
+            "http://[::ffff:169.254.169.254]/v1",
+            "http://metadata.google.internal",
+        ),
+    ],
+)
 def test_only_plain_web_addresses_are_endpoints(url: str) -> None:
-    with pytest.raises(UserError, match="the endpoint must be http"):
+    with pytest.raises(UserError, match=r"^embeddings: ") as refused:
         EndpointEmbedder(url, "small", dimension=3)
+    assert "me:key" not in str(refused.value)
+
+
+def test_a_proxy_of_the_environment_gets_no_texts(
+    server: EmbeddingServerDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    assert of_endpoint(server).embed(["a"]).shape == (1, 3)
 
 
 def test_a_model_folder_is_asked_for_and_its_extra_is_named(

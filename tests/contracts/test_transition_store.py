@@ -1,13 +1,9 @@
 """What every `TransitionStore` promises, whatever it keeps its rows in."""
 
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -187,85 +183,3 @@ def test_closing_twice_does_no_harm_and_a_closed_store_says_so(store: Transition
     for use in (store.count, lambda: store.put([seen(2)]), lambda: list(store.scan())):
         with pytest.raises(StoreError, match="this store was closed"):
             use()
-
-
-class StoreAgainstDict(RuleBasedStateMachine):
-    """Bar S6: whatever is done to a store, it answers as a dict in insertion order would."""
-
-    rows = st.builds(
-        seen,
-        st.integers(1, 4),
-        st.sampled_from(["ok", 1.0, None]),
-        tool=st.sampled_from(["get", "set"]),
-        world=st.sampled_from([World("a"), World("b")]),
-        tenant=st.sampled_from(["x", "y"]),
-        id=st.integers(1, 2),
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.model: dict[str, Transition] = {}
-        self.files = 0
-        self.store = self.open()
-
-    def open(self) -> TransitionStore:
-        raise NotImplementedError
-
-    @rule(batch=st.lists(rows, max_size=4))
-    def put(self, batch: list[Transition]) -> None:
-        before = len(self.model)
-        for row in batch:
-            self.model.setdefault(row.id, row)
-        assert self.store.put(batch) == len(self.model) - before
-
-    @rule(row=rows, bad=st.sampled_from([float("inf"), object()]))
-    def fail_to_put(self, row: Transition, bad: object) -> None:
-        with pytest.raises(StoreError):
-            self.store.put([row, seen(1, bad)])
-
-    @rule(row=rows)
-    def exact(self, row: Transition) -> None:
-        want = (row.tenant, row.world, row.call.key)
-        expected = [it for it in self.model.values() if (it.tenant, it.world, it.call.key) == want]
-        assert self.store.exact(row.call.tool, row.call.key, row.world, tenant=row.tenant) == expected
-
-    @precondition(lambda self: self.files < 5)
-    @rule()
-    def export_and_import(self) -> None:
-        self.files += 1
-        path = Path(self.folder.name) / f"{self.files}.jsonl"
-        assert export_jsonl(self.store, path) == len(self.model)
-        report = import_jsonl(path, self.store)
-        assert (report.read, report.new) == (len(self.model), 0)
-
-    @invariant()
-    def holds_the_same(self) -> None:
-        assert self.store.count() == len(self.model)
-        assert list(self.store.scan()) == list(self.model.values())
-
-    def teardown(self) -> None:
-        self.store.close()
-        self.folder.cleanup()
-
-
-class MemoryAgainstDict(StoreAgainstDict):
-    def open(self) -> TransitionStore:
-        return MemoryStore()
-
-
-class SqliteAgainstDict(StoreAgainstDict):
-    def open(self) -> TransitionStore:
-        return SqliteStore(Path(self.folder.name) / "buffer.db")
-
-    @rule()
-    def reopen(self) -> None:
-        self.store.close()
-        self.store = self.open()
-
-
-TestMemoryAgainstDict = MemoryAgainstDict.TestCase
-TestSqliteAgainstDict = SqliteAgainstDict.TestCase
-TestMemoryAgainstDict.settings = TestSqliteAgainstDict.settings = settings(
-    max_examples=50, stateful_step_count=20, deadline=None
-)

@@ -117,7 +117,13 @@ def test_a_note_is_appended_and_the_stock_stays(known) -> None:
 
 
 def test_a_failure_is_told_with_the_values_of_this_world(known) -> None:
-    ask = after(known, [("get_item", {"item": "p"}, {"item": "p", "stock": 3})])
+    ask = after(
+        known,
+        [
+            ("get_item", {"item": "p"}, {"item": "p", "stock": 4}),
+            ("sell", {"item": "p", "count": 1}, {"sold": 1, "item": "p"}),
+        ],
+    )
     assert ask("sell", item="p", count=50).seen == {"error": "only 3 of p left"}
     assert ask("sell", item="p", count=2).seen == {"sold": 2, "item": "p"}
 

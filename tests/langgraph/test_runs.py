@@ -425,6 +425,43 @@ def test_a_block_of_own_code_can_be_recorded_and_dreamt(project: Any) -> None:
     assert len(project.touched()) == 4
 
 
+def test_a_block_dreams_by_the_same_chain_as_a_run(project: Any) -> None:
+    import importlib
+
+    project.write()
+    module: Any = importlib.import_module(project.module)
+    text = """
+    [tools.cancel_order]
+    effect = "write"
+    [tools.cancel_order.model]
+    answer = "ok"
+    [[tools.cancel_order.model.changes]]
+    read = "get_order"
+    bind = { order_id = "args.order_id" }
+    set = { status = "cancelled" }
+    """
+    store = MemoryStore()
+    with dreamgym_kit.recording(store):
+        module.get_order.invoke({"order_id": "o1"})
+    with dreamgym_kit.dreaming(store=store, settings=parse_settings(text)) as session:
+        assert module.get_order.invoke({"order_id": "o1"})["status"] == "open"
+        asyncio.run(module.cancel_order.ainvoke({"order_id": "o1"}))
+        assert module.get_order.invoke({"order_id": "o1"})["status"] == "cancelled"
+    told = [entry.answer.provenance.value for entry in session.ledger.transitions()]
+    assert told == ["recorded", "composed", "composed"]
+    assert project.touched() == ["get_order"]
+
+
+def test_a_block_asks_the_endpoint_of_the_settings_like_a_run(project: Any) -> None:
+    project.write()
+    said = '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nattempts = 1\n'
+    with (
+        pytest.raises(UserError, match="the dream's model cannot be asked"),
+        dreamgym_kit.dreaming(store=MemoryStore(), settings=parse_settings(said)),
+    ):
+        pass
+
+
 def test_a_real_endpoint_is_refused_unless_a_person_allows_it(project: Any) -> None:
     graph = project.write(
         """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dreamgym_kit.replay.terms import ASKED, MAX_TERM, MAX_TEXT, rarest, search_text, terms_of
+from dreamgym_kit.replay.terms import ASKED, MAX_TERM, MAX_TEXT, rarest, rarity, search_text, terms_of
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
 
 
@@ -37,3 +37,8 @@ def test_a_question_is_asked_by_its_few_rarest_known_terms() -> None:
     rows_with = {"the": 90, "lamp": 3, "a": 80, "blue": 7, "ord-1": 1, "of": 70, "sent": 20}
     assert rarest(["the", "a", "of", "unknown", *rows_with], rows_with)[:3] == ["ord-1", "lamp", "blue"]
     assert len(rarest(list(rows_with), rows_with)) == ASKED
+
+
+def test_a_term_counted_before_rows_left_still_has_a_weight() -> None:
+    assert rarity(5, 9) == rarity(5, 5) > 0
+    assert rarity(100, 1) > rarity(100, 50)

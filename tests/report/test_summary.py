@@ -5,8 +5,11 @@ import random
 
 import pytest
 
+from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.headline import headline
+from dreamgym_kit.report.jsonform import curve_from_json
 from dreamgym_kit.report.summary import Summary, summarise
+from dreamgym_kit.report.terminal import verdict
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,
@@ -200,7 +203,7 @@ def test_the_json_form_says_what_it_promises() -> None:
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert list(said) == [
         *("schema", "manifest", "headline", "gate", "episodes", "success", "calls", "would_have", "tools"),
-        *("trust", "findings", "violations", "counts", "cost", "list"),
+        *("trust", "findings", "violations", "counts", "judges", "cost", "list"),
     ]
     assert (said["gate"]["passed"], said["gate"]["fail_on_findings"]) == (False, True)
     assert [rule["rule"] for rule in said["gate"]["rules"]] == ["nothing real", "findings critical"]
@@ -228,3 +231,27 @@ def test_a_summary_is_small_whatever_the_episodes_hold() -> None:
     heavy = (episode(f"t{number}", final="x" * 100_000) for number in range(200))
     summary: Summary = summarise(heavy, DREAM)
     assert len(json.dumps(summary.to_json())) < 100_000
+
+
+CURVE = (TrustPoint(0.5, 0.91, 0.987_654), TrustPoint(0.99, 0.0, None))
+
+
+def test_the_curve_of_mined_answers_is_in_the_json_and_comes_back_from_it() -> None:
+    report = summarise([episode("a")], DREAM, CURVE).to_json()
+    assert report["trust"]["curve"] == [
+        {"threshold": 0.5, "answered": 0.91, "exact": 0.9877},
+        {"threshold": 0.99, "answered": 0.0, "exact": None},
+    ]
+    assert curve_from_json(report) == (TrustPoint(0.5, 0.91, 0.9877), CURVE[1])
+    assert summarise([episode("a")], DREAM).to_json()["trust"]["curve"] == []
+
+
+@pytest.mark.parametrize("report", [{}, {"trust": None}, {"trust": {"curve": [{"threshold": 1}]}}])
+def test_a_report_without_a_curve_gives_none(report: dict[str, object]) -> None:
+    assert curve_from_json(report) == ()
+
+
+def test_the_terminal_says_what_mined_answers_were_worth() -> None:
+    told = verdict(summarise([episode("a", transitions=(step(1, "look"),))], DREAM, CURVE))
+    assert "held out    mined answers by support: 91 % of calls 99 % exact at 0.5\n" in told
+    assert "held out" not in verdict(summarise([episode("a")], DREAM))

@@ -1,6 +1,7 @@
 """The screens of a run: 80 columns, ASCII, nothing hidden by missing colour."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +24,7 @@ from dreamgym_kit.vocabulary import (
     Episode,
     Finding,
     Provenance,
+    Spend,
     Transition,
     Verdict,
     World,
@@ -86,6 +88,28 @@ def test_the_first_screen_of_a_run() -> None:
         "  real calls  0 of 2\n"
         "  cost        0 model calls, 2.0 s\n"
     )
+
+
+def test_what_the_dream_cost_and_what_the_judges_said_stand_in_the_first_screen() -> None:
+    spend = {"experience": Spend(2, 100, 20, 0, 0.5), "judge": Spend(1, 10, 2)}
+    paid = replace(fine("a"), dream_spend=spend, cost_usd=0.75, counts={"judges_agree": 1})
+    other = replace(fine("b"), dream_spend=spend, cost_usd=0.5, counts={"judges_disagree": 1})
+    summary = summarise([paid, other], {"mode": "dream"})
+    assert render_run(summary).endswith(
+        "  judges      a model beside the checker agreed 1 of 2 times\n"
+        "  cost        0 model calls, USD 1.25, 0.0 s\n"
+        "  dream cost  experience 4 answers, 240 tokens, USD 1.00; judge 2 answers, 24\n"
+        "              tokens\n"
+    )
+    said = summary.to_json()
+    assert said["judges"] == {"agree": 1, "disagree": 1}
+    assert said["cost"]["dream"]["experience"] == {
+        "calls": 4,
+        "prompt_tokens": 200,
+        "completion_tokens": 40,
+        "cached_tokens": 0,
+        "usd": 1.0,
+    }
 
 
 def test_an_episode_step_by_step() -> None:

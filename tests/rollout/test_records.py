@@ -16,6 +16,7 @@ from dreamgym_kit.vocabulary import (
     Episode,
     Finding,
     Provenance,
+    Spend,
     Split,
     Transition,
     Verdict,
@@ -59,6 +60,7 @@ FULL = Episode(
     elapsed_s=2.5,
     counts={"bad_arguments": 1},
     final={"done": [True, None]},
+    dream_spend={"judge": Spend(1, 20, 5, 16, 0.001)},
 )
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(-1e300, 1e300), st.text()),

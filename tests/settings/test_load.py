@@ -315,6 +315,11 @@ def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
             "[1",
             "DREAMGYM_TOOLS: wants a JSON object: Expecting ',' delimiter at column 3",
         ),
+        (
+            "DREAMGYM_ENDPOINT_JUDGE",
+            "perhaps",
+            "DREAMGYM_ENDPOINT_JUDGE: endpoint.judge wants true or false, found the text 'perhaps'.",
+        ),
         ("DREAMGYM_TOOLS", "[1]", "DREAMGYM_TOOLS: tools wants a table, found a list."),
         (
             "DREAMGYM_GRAPH",
@@ -341,7 +346,13 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "worlds": '{"w": {"ref": "a:b"}}',
             "faults": '{"t": {"rate": 0.5}}',
         }
-        odd = {"abstain": "error", "detectors": "a:b", "max": '{"reset_password": 1}'}
+        odd = {
+            "abstain": "error",
+            "judge": "false",
+            "dreamt_share": "0.25",
+            "detectors": "a:b",
+            "max": '{"reset_password": 1}',
+        }
         text = kinds.get(key[0], odd.get(key[-1], "0.5" if key[0] == "gate" else "17"))
         text = "17" if key[-1] == "contradictions" else text
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable

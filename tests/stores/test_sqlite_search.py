@@ -92,7 +92,7 @@ def test_an_old_buffer_is_read_as_it_is_and_can_be_searched_once_it_may_be_writt
         assert store.put([row(300), row(301)]) == 1
         assert found(store, "ord-301") == [301]
         assert store.count() == 301
-    assert version(old) == 2
+    assert version(old) == 3
     with closing(SqliteStore(old, read_only=True)) as store:
         assert found(store, "ord-7") == [7]
 
@@ -175,8 +175,8 @@ def test_a_buffer_refuses_another_embedder_by_name_and_can_be_searched_by_words(
     with pytest.raises(StoreError) as caught:
         SqliteStore(path, embedder=HashedEmbedder())
     assert str(caught.value) == (
-        f"{path}: its vectors are of embedder 'remote' (4 numbers), not 'hashed-256-v1' (256); open it with "
-        "that one, or export it and import the rows into a new buffer"
+        f"{path}: its vectors are of embedder 'remote' (4 numbers), not 'hashed-256-v1'; open it with that "
+        "one (setting replay.embedder), or export it and import the rows into a new buffer"
     )
     with closing(SqliteStore(path)) as store:
         assert store.put([row(2)]) == 1
@@ -224,3 +224,11 @@ def test_words_and_rows_are_the_same_ones_after_evictions(tmp_path: Path) -> Non
         gone = file.execute("select doc from vocabulary where term = 'number1'").fetchall()
     assert words == rows == places == vectors
     assert gone == []
+
+
+def test_a_word_of_all_rows_is_found_when_some_left_since_words_were_counted(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        store.put([row(step) for step in range(1, 2502)])
+        assert len(found(store, "lamp", 3)) == 3
+        store.evict(Room(rows=2100))
+        assert len(found(store, "lamp", 3)) == 3

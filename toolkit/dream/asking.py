@@ -6,10 +6,35 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from dreamgym_kit.dream.prompt import repair
-from dreamgym_kit.errors import NotJson
+from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest
+from dreamgym_kit.ports import Account, ChatEndpoint, ChatMessage, ChatReply, ChatRequest
+
+
+class CountedEndpoint:
+    """Implements `ports.ChatEndpoint`: another one, whose answers are charged to a part of an episode.
+
+    Args:
+        endpoint: where the model answers.
+        account: the episode's; None charges nobody.
+        part: experience, judge or user.
+    """
+
+    def __init__(self, endpoint: ChatEndpoint, account: Account | None, part: str) -> None:
+        self._endpoint, self._account, self._part = endpoint, account, part
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        """See `ports.ChatEndpoint.chat`."""
+        try:
+            reply = await self._endpoint.chat(request)
+        except EndpointError:
+            if self._account is not None:
+                self._account.count("endpoint_failures")
+            raise
+        if self._account is not None:
+            self._account.spent(self._part, reply)
+        return reply
 
 
 async def ask_for(

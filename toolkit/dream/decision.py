@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from jsonschema import Draft202012Validator
 
+from dreamgym_kit.dream.answer_schema import AnswerSchema
+from dreamgym_kit.dream.reasoned_support import CEILING
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
@@ -22,8 +24,6 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, 
 MAX_CHANGES = 2
 """Changed facts of one call; models get more than that wrong nearly always (arXiv 2605.07247)."""
 _MAX_ANSWER = 20_000  # characters of what a decision may hold
-_CEILING = {"template": 0.8, "whole": 0.5}
-"""Most support that an answer can claim by its form; a calibration over recordings may map it further."""
 _LEAF_TYPES = ["string", "number", "boolean", "null"]
 
 
@@ -106,8 +106,20 @@ def read_decision(text: str) -> Decision:
     )
 
 
-def render(decision: Decision, call: Call, tool: ToolSpec, examples: Sequence[Transition]) -> Answer:
-    """Make the answer that a decision means.
+def form_of(decision: Decision) -> str:
+    """The form of a decision, by which its support is known."""
+    form = "whole" if decision.like is None else "template"
+    return f"{form}_failure" if decision.outcome == "error" else form
+
+
+def render(
+    decision: Decision,
+    call: Call,
+    tool: ToolSpec,
+    examples: Sequence[Transition],
+    form: AnswerSchema | None = None,
+) -> Answer:
+    """Make the answer that a decision means; `form` says what the tool's answers look like.
 
     Raises:
         NotJson: it points at what is not there or changes what this tool cannot; for one repair.
@@ -121,21 +133,30 @@ def render(decision: Decision, call: Call, tool: ToolSpec, examples: Sequence[Tr
     example = _example(decision.like, call, examples)
     if decision.outcome == "error":
         return _failure(decision, tool, example)
-    changes = tuple({**change, "value": _argument(change["value"], call)} for change in decision.changes)
+    changes = tuple(
+        {
+            "entity": str(_argument(change["entity"], call)),
+            "field": change["field"],
+            "value": _argument(change["value"], call),
+        }
+        for change in decision.changes
+    )
+    artifact: JsonValue = None
     if example is None:
         if decision.answer is None:
             raise NotJson("answer: without an example to be like, the whole answer has to stand here")
-        content: JsonValue = _parsed(decision.answer, examples)
-        support = _CEILING["whole"] * decision.confidence
+        content: JsonValue = _parsed(decision.answer, examples, form)
     elif example.answer.error is not None or example.answer.update is not None:
         raise NotJson(f"like: example {decision.like} is no plain successful answer")
     else:
-        content = _filled(example.answer.content, decision.leaves, call)
-        support = _CEILING["template"] * decision.confidence
+        carried = _carried(example.answer.content, _replacements(example.call, call))
+        content = _filled(carried, decision.leaves, call)
+        artifact = _artifact(example.answer, content)
     return Answer(
         content=content,
+        artifact=artifact,
         provenance=Provenance.REASONED,
-        support=support,
+        support=CEILING[form_of(decision)] * decision.confidence,
         cites=(example.id,) if example is not None else (),
         changes=changes,
     )
@@ -150,12 +171,11 @@ def _failure(decision: Decision, tool: ToolSpec, example: Transition | None) -> 
     text = decision.error.strip() or (example.answer.error if example is not None else "") or ""
     if not text:
         raise NotJson("error: the tool's message is missing")
-    form = "template" if example is not None else "whole"
     return Answer(
         error=text[:1000],
         error_type=(example.answer.error_type if example is not None else None) or "ToolException",
         provenance=Provenance.REASONED,
-        support=_CEILING[form] * decision.confidence,
+        support=CEILING[form_of(decision)] * decision.confidence,
         cites=(example.id,) if example is not None else (),
         why=f"reasoned for a {Effect(tool.effect)} tool",
     )
@@ -189,11 +209,44 @@ def _filled(form: JsonValue, leaves: Mapping[str, JsonValue], call: Call) -> Jso
     return filled
 
 
+def _replacements(example: Call, call: Call) -> dict[str, str]:
+    """What an example's arguments were, by what this call's are: copying is code's work."""
+    given = {name: value for name, value in call.args.items() if isinstance(value, str)}
+    return {
+        value: given[name]
+        for name, value in example.args.items()
+        if isinstance(value, str) and len(value) > 1 and name in given and given[name] != value
+    }
+
+
+def _carried(form: JsonValue, replacements: Mapping[str, str]) -> JsonValue:
+    """The form with this call's arguments where the example has its own: as whole values and as words."""
+    if not replacements:
+        return form
+    if isinstance(form, dict):
+        return {name: _carried(value, replacements) for name, value in form.items()}
+    if isinstance(form, list):
+        return [_carried(value, replacements) for value in form]
+    if not isinstance(form, str):
+        return form
+    if form in replacements:
+        return replacements[form]
+    words = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
+    return re.sub(rf"(?<!\w)(?:{words})(?!\w)", lambda found: replacements[found[0]], form)
+
+
 def _put(content: JsonValue, path: str, value: JsonValue) -> None:
     """Replace one leaf that exists and keeps its kind; forms do not grow by it."""
     here, parts = content, path.split(".")
+    holder: JsonValue = None
+    held: str | int = ""
     for number, part in enumerate(parts):
         key: str | int = int(part) if isinstance(here, list) and part.isdecimal() else part
+        inner = _as_object(here) if isinstance(here, str) and number else None
+        if inner is not None:  # text that holds JSON, as MCP servers send it
+            _put(inner, ".".join(parts[number:]), value)
+            holder[held] = json.dumps(inner, ensure_ascii=False)
+            return
         known = key in here if isinstance(here, dict) else isinstance(key, int) and _within(here, key)
         if not known:
             raise NotJson(f"leaves: the example has no '{path}'")
@@ -202,7 +255,7 @@ def _put(content: JsonValue, path: str, value: JsonValue) -> None:
                 raise NotJson(f"leaves: '{path}' is a {type(here[key]).__name__} in the example")
             here[key] = value
         else:
-            here = here[key]
+            holder, held, here = here, key, here[key]
 
 
 def _within(here: JsonValue, index: int) -> bool:
@@ -229,8 +282,33 @@ def _argument(value: JsonValue, call: Call) -> JsonValue:
     return value
 
 
-def _parsed(text: str, examples: Sequence[Transition]) -> JsonValue:
-    """A whole answer as the tool gives its answers: an object where its examples are objects."""
+def _artifact(example: Answer, content: JsonValue) -> JsonValue:
+    """What stands beside a content: an MCP tool's structured form of it, else as the example has it."""
+    beside = copy.deepcopy(example.artifact)
+    if not isinstance(beside, dict) or "structured_content" not in beside:
+        return beside
+    before, after = _only_text(example.content), _only_text(content)
+    if before is not None and beside["structured_content"] == before:
+        return {**beside, "structured_content": after}
+    if beside["structured_content"] == {"result": before}:
+        return {**beside, "structured_content": {"result": after}}
+    return beside
+
+
+def _only_text(content: JsonValue) -> JsonValue:
+    """The value that a single block of text spells; the text itself where it is no JSON object or list."""
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        content = content[0].get("text")
+    if not isinstance(content, str):
+        return content
+    inner = _as_object(content)
+    return content if inner is None else inner
+
+
+def _parsed(text: str, examples: Sequence[Transition], form: AnswerSchema | None) -> JsonValue:
+    """A whole answer as the tool gives its answers: an object where its examples or its form are objects."""
+    if form is not None and form.wants_object:
+        return read_json(text)
     if any(isinstance(one.answer.content, (dict, list)) for one in examples if one.answer.error is None):
         return read_json(text)
     return text

@@ -8,12 +8,12 @@ where nobody does, a model's word alone decides, and the reason says so.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dreamgym_kit.dream.asking import ask_for
+from dreamgym_kit.dream.asking import CountedEndpoint, ask_for
 from dreamgym_kit.dream.outcome import judge
 from dreamgym_kit.dream.prompt import fenced
-from dreamgym_kit.errors import EndpointError, NotJson
+from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import ChatEndpoint, Checker, Judgement, Outcome
+from dreamgym_kit.ports import Account, ChatEndpoint, Checker, Judgement, Outcome
 from dreamgym_kit.vocabulary import Effect, Finding, Transition, Verdict
 
 _RULES = """\
@@ -41,8 +41,8 @@ class ModelJudge:
     def __init__(self, endpoint: ChatEndpoint) -> None:
         self._endpoint = endpoint
 
-    async def judge(self, outcome: Outcome) -> Judgement:
-        """The model's own verdict, without a reward."""
+    async def judge(self, outcome: Outcome, account: Account | None = None) -> Judgement:
+        """The model's own verdict, without a reward; charged to `account`."""
         data = fenced(
             [
                 ("task", dict(outcome.task.input)),
@@ -54,8 +54,9 @@ class ModelJudge:
             ]
         )
         try:
-            said = await ask_for(self._endpoint, _RULES, data, _SCHEMA, name="verdict")
-        except (EndpointError, NotJson) as error:
+            endpoint = CountedEndpoint(self._endpoint, account, "judge")
+            said = await ask_for(endpoint, _RULES, data, _SCHEMA, name="verdict")
+        except (EndpointError, NotJson, BudgetSpent) as error:
             return Judgement(Verdict.UNDETERMINED, f"the judging model gave no verdict: {error}")
         reason = " ".join(said["reasoning"].split())[:300]
         return Judgement(_VERDICTS[said["verdict"]], f"judged by a model: {reason}")
@@ -84,12 +85,17 @@ class TwoJudgements:
         return Finding(kind="judges_disagree", text=text)
 
 
-async def judge_twice(outcome: Outcome, checker: Checker | None, second: ModelJudge | None) -> TwoJudgements:
+async def judge_twice(
+    outcome: Outcome,
+    checker: Checker | None,
+    second: ModelJudge | None,
+    account: Account | None = None,
+) -> TwoJudgements:
     """Judge by expectations and checker, and by a model beside them where there is one."""
     first = await judge(outcome, checker)
     if second is None:
         return TwoJudgements(first)
-    said = await second.judge(outcome)
+    said = await second.judge(outcome, account)
     if checker is None and not outcome.task.expect:
         return TwoJudgements(said)
     return TwoJudgements(first, said)

@@ -11,6 +11,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
+from dreamgym_kit.dream.answer_schema import AnswerSchema
 from dreamgym_kit.dream.decision import MAX_CHANGES, SCHEMA
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatMessage, Situation
@@ -36,7 +37,7 @@ Answer with one JSON object and nothing else:
               path is ""; a value "arg:NAME" copies the call's argument NAME
   answer      only with like null: the whole answer as the tool writes it; else null
   error       only with outcome "error": the tool's message; else ""
-  set         what a successful write changed: at most {MAX_CHANGES} of entity, field, value; else []
+  set         what a successful write changed: at most {MAX_CHANGES} of entity (its id), field, value; else []
   confidence  0 to 1: how sure you are that the real tool answers exactly so
 It has to fit this schema:
 {json.dumps(SCHEMA, sort_keys=True)}
@@ -48,6 +49,7 @@ def messages_for(
     situation: Situation,
     examples: Sequence[Transition],
     state: Mapping[str, JsonValue],
+    form: AnswerSchema | None = None,
     *,
     draw: Callable[[], str] = lambda: secrets.token_hex(8),
 ) -> list[ChatMessage]:
@@ -58,12 +60,14 @@ def messages_for(
         situation: where the call stands.
         examples: retrieved transitions, the best first.
         state: facts that code knows of this world, by name.
+        form: what the tool's answers look like.
         draw: makes a mark; tests give their own.
     """
     tool = situation.tool
     described = {"name": tool.name, "effect": tool.effect, "args": dict(tool.args_schema)}
+    looks = {"answers": dict(form.schema)} if form is not None and form.form != "seen" else {}
     steady = [
-        ("tool", _spell({**described, "description": tool.description})),
+        ("tool", _spell({**described, **looks, "description": tool.description})),
         ("task", _spell({"task": situation.task, "world": str(situation.world)})),
     ]
     listed = "\n".join(_step(number, one) for number, one in enumerate(examples, start=1))
@@ -90,10 +94,14 @@ def fenced(parts: Sequence[tuple[str, JsonValue]]) -> str:
 
 
 def repair(said: str, wrong: str) -> list[ChatMessage]:
-    """What follows a decision that could not be used."""
+    """What follows a decision that could not be used; the reason may quote data, so it is fenced too."""
+    reason = " ".join(wrong.split())[:_MAX_PART]
+    mark = _mark([reason], lambda: secrets.token_hex(8))
+    told = f"That cannot be used. Why, as data between lines of the mark {mark}:"
+    asked = "Send the corrected JSON object only."
     return [
         ChatMessage("assistant", said[:_MAX_PART]),
-        ChatMessage("user", f"That cannot be used: {wrong}. Send the corrected JSON object only."),
+        ChatMessage("user", f"{told}\n{_fence(mark, 'reason', reason)}\n{asked}"),
     ]
 
 

@@ -7,21 +7,41 @@ answers: the decision is kept by world, seed, state and call, which siblings sha
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from dreamgym_kit.canonical import digest
-from dreamgym_kit.dream.decision import SCHEMA, read_decision, render
+from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
+from dreamgym_kit.dream.asking import CountedEndpoint
+from dreamgym_kit.dream.decision import SCHEMA, form_of, read_decision, render
+from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.grounds import Ground
 from dreamgym_kit.dream.prompt import messages_for, repair
+from dreamgym_kit.dream.reasoned_support import ReasonedSupport
 from dreamgym_kit.errors import EndpointError, NotJson
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest, Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition
 
 Retrieve = Callable[[Call, Situation], Sequence[Transition]]
 """Gives like transitions, the best first; never of the episode itself or of a held-out split."""
-Facts = Callable[[Call, Situation], Mapping[str, JsonValue]]
-"""Gives what code knows of the world where this call stands."""
+Schemas = Callable[[Call, Situation], AnswerSchema | None]
+"""Gives the form of a tool's answers, None where nobody knows it."""
 _KEPT = 20_000  # decisions
+_UNUSABLE = "the model's decision could not be used, and neither could its correction"
+_SHOWN = 300  # characters of an unusable decision that are kept for the report
+
+
+class Decided(NamedTuple):
+    """An answer, and what its support hangs on."""
+
+    answer: Answer
+    form: str  # see `reasoned_support`
+    confidence: float
+
+
+class OffSchema(NotJson):
+    """An answer that has not the form of the tool's answers."""
 
 
 class ReasonedExperience:
@@ -30,7 +50,10 @@ class ReasonedExperience:
     Args:
         endpoint: where the model answers.
         retrieve: examples for a call; none by default, and then the model writes whole answers.
-        facts: known state; none by default.
+        following: the state that answers have to agree with, and that they become part of; by default one
+            that knows only what is told in the dream.
+        schemas: the form that answers have to have; by default what the tool declares.
+        support: what a confidence is worth; by default it is believed up to the ceiling of its form.
         threshold: support below which it abstains, 0..1.
         max_tokens: of one decision.
         seed: sent along, and part of the memo's key.
@@ -45,7 +68,9 @@ class ReasonedExperience:
         endpoint: ChatEndpoint,
         *,
         retrieve: Retrieve | None = None,
-        facts: Facts | None = None,
+        following: Following | None = None,
+        schemas: Schemas | None = None,
+        support: ReasonedSupport | None = None,
         threshold: float = 0.0,
         max_tokens: int = 1024,
         seed: int = 0,
@@ -54,7 +79,10 @@ class ReasonedExperience:
     ) -> None:
         self._endpoint = endpoint
         self._retrieve = retrieve
-        self._facts = facts
+        self._schemas = schemas or _as_declared
+        self._following = following or Following(_no_recordings)
+        self._following.keep_known()
+        self._support = support or ReasonedSupport()
         self._threshold = threshold
         self._max_tokens = max_tokens
         self._seed = seed
@@ -72,12 +100,15 @@ class ReasonedExperience:
             known = self._memo.get(key)
         if known is not None:
             return known
+        ground = Ground(self._following, call, situation)
+        if ground.held is not None:
+            return ground.held
         try:
-            answer = await self._decide(call, situation)
+            answer = self._settled(await self._decide(call, situation, ground))
         except EndpointError as error:  # not kept: a later call may be luckier
             return _abstain(f"the dream's model gave no answer: {error}")
-        if answer is None:
-            return _abstain("the model's decision could not be used, and neither could its correction")
+        if answer.abstained and answer.why.startswith(_UNUSABLE):
+            return answer  # not kept either
         with self._lock:
             # a sibling may have been told something else meanwhile: the first answer holds for all
             kept = self._memo.setdefault(key, answer)
@@ -85,22 +116,40 @@ class ReasonedExperience:
                 self._memo.popitem(last=False)
         return kept
 
-    async def _decide(self, call: Call, situation: Situation) -> Answer | None:
-        examples = self._retrieve(call, situation) if self._retrieve is not None else ()
-        facts = self._facts(call, situation) if self._facts is not None else {}
-        messages = messages_for(call, situation, examples, facts)
+    async def decide(self, call: Call, situation: Situation) -> Decided | None:
+        """The model's decision whatever its support, nothing kept; None where the endpoint fails."""
+        try:
+            return await self._decide(call, situation, Ground(self._following, call, situation))
+        except EndpointError:
+            return None
+
+    async def _decide(self, call: Call, situation: Situation, ground: Ground) -> Decided:
+        examples = tuple(self._retrieve(call, situation)) if self._retrieve is not None else ()
+        form = self._schemas(call, situation)
+        messages = messages_for(call, situation, examples, ground.facts, form)
         self.asked += 1
+        wrong, said = NotJson("nothing was said"), ""
         for attempt in range(2):
             said, cut = await self._ask(messages, situation)
             try:
                 if cut:
                     raise NotJson("it was cut off at its largest length; be brief")
-                return self._settled(render(read_decision(said), call, situation.tool, examples))
+                decision = read_decision(said)
+                answer = render(decision, call, situation.tool, examples, form)
+                answer = ground.settle(answer, decision, examples)
+                broken = form.breaks(answer) if form is not None else None
+                if broken is not None:
+                    raise OffSchema(f"the answer has not the form of {call.tool}'s answers: {broken}")
+                return Decided(answer, form_of(decision), decision.confidence)
             except NotJson as error:
+                wrong = error
                 self.repaired += attempt == 0
                 messages = [*messages, *repair(said, str(error))]
         self.unusable += 1
-        return None
+        if situation.account is not None:
+            situation.account.count("off_schema" if isinstance(wrong, OffSchema) else "unusable_decisions")
+        why = f"{_UNUSABLE}: {wrong} (it said: {' '.join(said.split())[:_SHOWN]})"
+        return Decided(_abstain(why), "whole", 0.0)
 
     async def _ask(self, messages: Sequence[ChatMessage], situation: Situation) -> tuple[str, bool]:
         request = ChatRequest(
@@ -113,15 +162,25 @@ class ReasonedExperience:
             seed=self._seed,
             affinity=f"{situation.world} {situation.task}",
         )
-        reply = await self._endpoint.chat(request)
+        counted = CountedEndpoint(self._endpoint, situation.account, "experience")
+        reply = await counted.chat(request)
         return reply.content, reply.finish_reason == "length"
 
-    def _settled(self, answer: Answer) -> Answer:
-        if not answer.abstained and answer.support < self._threshold:
-            return _abstain(
-                f"the model is not sure enough (support {answer.support:.2f} of {self._threshold:.2f})"
-            )
-        return answer
+    def _settled(self, decided: Decided) -> Answer:
+        if decided.answer.abstained:
+            return decided.answer
+        support = round(self._support.support(decided.form, decided.confidence), 4)
+        if support < self._threshold:
+            return _abstain(f"the model is not sure enough (support {support:.2f} of {self._threshold:.2f})")
+        return replace(decided.answer, support=support)
+
+
+def _as_declared(call: Call, situation: Situation) -> AnswerSchema | None:  # noqa: ARG001
+    return schema_for(situation.tool, ())
+
+
+def _no_recordings(tenant: str) -> tuple[Transition, ...]:  # noqa: ARG001  the form that is asked for
+    return ()
 
 
 def _abstain(why: str) -> Answer:

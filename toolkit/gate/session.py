@@ -19,8 +19,9 @@ from dreamgym_kit.dream.faults import Fault, FaultKind, FaultPlan, Occurrences, 
 from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
-from dreamgym_kit.ports import ExperienceModel, Situation
-from dreamgym_kit.vocabulary import Answer, Call, Provenance, Split, Transition, World
+from dreamgym_kit.ports import ChatReply, ExperienceModel, Situation
+from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
+from dreamgym_kit.vocabulary import Answer, Call, Provenance, Spend, Split, Transition, World
 
 Identity = tuple[str, str]
 """Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
@@ -41,6 +42,8 @@ class Session:
         step_limit: most tool calls in this episode.
         abstain: "stop" ends the episode when the dream cannot tell; "error" lets the tool fail.
         faults: which dreamt calls fail, and how; real calls never do by it.
+        masker: takes secrets out of calls and answers before they are kept or dreamt about; a real tool
+            gets its arguments as they are.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Session:
         step_limit: int | None = None,
         abstain: str = "stop",
         faults: FaultPlan | None = None,
+        masker: Masker | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.policy = policy
@@ -71,6 +75,7 @@ class Session:
         self.violations: list[str] = []
         self.notes: list[str] = []
         self.counts: dict[str, int] = {}
+        self.spends: dict[str, Spend] = {}
         self.real_calls = 0
         self.held_call_ids: set[str] = set()
         self.held_without_id: Counter[str] = Counter()  # by tool: nodes often pass on arguments alone
@@ -82,6 +87,7 @@ class Session:
         self._step_limit = step_limit
         self._abstain = abstain
         self._faults = faults
+        self._masker = masker or process_masker()
         self._occurrences = Occurrences()
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -101,6 +107,12 @@ class Session:
         """Count something worth telling (bad arguments, unknown tools)."""
         with self._lock:
             self.counts[what] = self.counts.get(what, 0) + by
+
+    def spent(self, part: str, reply: ChatReply) -> None:
+        """Charge a chat model's answer to a part of the dream."""
+        more = Spend(1, reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens, reply.cost_usd)
+        with self._lock:
+            self.spends[part] = self.spends.get(part, Spend()) + more
 
     def latch(self, why: str) -> GateRefused:
         """Keep that something real was about to run; nothing in this session runs any more."""
@@ -184,6 +196,7 @@ class Session:
         """Have a call answered by the dream; yields the question that an experience model answers."""
         if identity is not None and (before := self.ledger.remembered(identity)) is not None:
             return before
+        call = self._masked(call)
         started = time.time()
         after = self.ledger.after(place)
         fault = self._fault(call, after)
@@ -236,8 +249,8 @@ class Session:
         """Commit a call and its answer, dreamt or real."""
         entry = self.ledger.commit(
             place,
-            call,
-            answer,
+            self._masked(call),
+            masked_answer(answer, self._masker),
             self.policy.spec(call.tool).effect,
             after=after,
             elapsed_s=max(0.0, time.time() - started),
@@ -263,6 +276,10 @@ class Session:
         """Whether anything was refused in this session."""
         return bool(self.violations)
 
+    def _masked(self, call: Call) -> Call:
+        args = self._masker.plain(call.args)
+        return call if args is call.args else replace(call, args=args)
+
     def _situation(self, call: Call, place: Place, after: str) -> Situation:
         return Situation(
             world=self.world,
@@ -273,6 +290,7 @@ class Session:
             seen=self.ledger.seen(call, after, place),
             tool=self.policy.spec(call.tool),
             tenant=self.tenant,
+            account=self,
         )
 
     def _fault(self, call: Call, after: str) -> Fault | None:
@@ -314,6 +332,9 @@ class Session:
             )
         try:
             return await self._experience.answer(call, situation)
+        except EpisodeStop as stop:  # the dream's own model has spent the budget
+            self.stopped = self.stopped or stop
+            raise
         except Exception as error:  # noqa: BLE001  as itself, an agent would take it for the tool's own failure
             why = f"the experience model failed: {type(error).__name__}: {error}"
             return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from math import floor
 
 from dreamgym_kit.ports import Room
+from dreamgym_kit.settings.model import ReplaySettings
+
+_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,12 @@ class Kept:
     row: int  # rising in the order recorded
     real: bool
     recorded_at: float  # Unix time, seconds; 0 where nobody knows
+
+
+def room_of(settings: ReplaySettings) -> Room:
+    """How much a buffer may hold, as a person said it."""
+    lifetime = None if settings.dreamt_days is None else settings.dreamt_days * _DAY_S
+    return Room(settings.rows, settings.dreamt_share, lifetime)
 
 
 def to_evict(rows: Sequence[Kept], room: Room, *, now: float) -> list[int]:

@@ -111,6 +111,13 @@ def whole(value: object, where: str) -> int:
     return value
 
 
+def truth(value: object, where: str) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise NotJson(f"{where}: expected true or false, got {shown(value)}")
+    return value
+
+
 def number(value: object, where: str) -> float:
     """Read a finite number; true and false are none."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):

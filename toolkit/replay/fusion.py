@@ -28,9 +28,14 @@ def fuse(rankings: Mapping[str, Sequence[int]]) -> list[Fused]:
     for name, rows in rankings.items():
         for place, row in enumerate(rows, 1):
             places.setdefault(row, {})[name] = place
-    fused = [Fused(row, _score(at), at) for row, at in places.items()]
-    return sorted(fused, key=lambda one: (-one.score, one.row))
+    scores = {row: _score(at) for row, at in places.items()}
+    return [
+        Fused(row, scores[row], places[row]) for row in sorted(scores, key=lambda row: (-scores[row], row))
+    ]
 
 
 def _score(places: Mapping[str, int]) -> float:
-    return sum(1 / (DAMPING + place) for place in sorted(places.values()))
+    found = list(places.values())
+    if len(found) == 1:
+        return 1 / (DAMPING + found[0])
+    return sum([1 / (DAMPING + place) for place in sorted(found)])

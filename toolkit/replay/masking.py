@@ -1,95 +1,214 @@
-"""Takes keys and passwords out of what is written down of a run: recordings, journal, events, errors.
+"""Takes secrets out of whatever is kept or shown of a run: recordings, journal, events, reports, messages.
 
-Masked are the published forms of keys, passwords in URLs, what stands under a name that asks for a secret,
-and the values of environment variables with such a name. Everywhere alike and by one constant, so that a
-masked argument of a recording is still that argument in a dream. The agent itself is given what its tools
-really said. A tripwire like `redaction`, no proof: what is encoded or in no known form stays.
+Known are the values of environment variables that hold secrets by their name or form, also URL-encoded,
+base64 or JSON-escaped; the published forms of keys; passwords and tokens before an @ in a URL; and what
+stands under a field whose name asks for a credential. Everywhere alike and by one constant, so that a masked
+argument of a recording is still that argument in a dream. A real tool is given what the agent really said,
+the agent what its tools really said. A tripwire like `redaction`, no proof: a short word in lower case is no
+secret even where a variable says so, since masking it would take words out of texts.
 """
 
+import base64
+import json
 import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.redaction import KEY_FORMS
-from dreamgym_kit.settings.secrets import names_secret
+from dreamgym_kit.settings.secrets import looks_secret
 from dreamgym_kit.vocabulary import Answer
 
 MASK = "<masked>"
-_SHORTEST = 8  # characters; no key of a known form is shorter
-_SHORTEST_VALUE = 12  # of a variable's value: a shorter one may be a word that stands everywhere
+
+_LEAST = 6  # characters of a form that is looked for
+_SHORTEST_KEY = 15  # characters of the shortest text that has a published form
+_DEEP = 100
 # What every known form holds: looking for these first spares nearly every text the patterns.
 _HINTS = (
     *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
     *("github_pat_", "glpat-", "hf_", "xox", "AIza", "eyJ", "PRIVATE KEY"),
 )
-_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+(?=@)")
-_BEARER = re.compile(r"(?i:\b(bearer)(\s+))[A-Za-z0-9._~+/=-]{12,}")
 _FORM = re.compile("|".join(form for form in KEY_FORMS if "secret" not in form))
-_NAME = re.compile(r"(^|[_-])(api[_-]?key|apikey|secret|password|passwd|credentials?|authorization)s?$", re.I)
+_BEARER = re.compile(r"(?i:\b(bearer)(\s+))[A-Za-z0-9._~+/=-]{12,}")
+_PASSWORD = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)(?=@)")
+_USER = re.compile(r"(://)[^/\s:@\"'<>]+(?=@)")
+_VARIABLE = re.compile(
+    r"secret|token|passw(or)?d|passphrase|api_?key|credential|private_?key|access_?key|(^|_)auth($|_)",
+    re.IGNORECASE,
+)
+_NAMES = (
+    r"(?:passw(?:or)?d|passphrase|secret|api[_-]?key|private[_-]?key|credentials?|authorization"
+    r"|(?:access|refresh|auth|bearer)[_-]?token)s?"
+)
+_FIELD = re.compile(rf"(?:^|[_-]){_NAMES}$", re.IGNORECASE)
+# the same in a text: "client_secret": "...", password='...', and both with escaped quotes
+_SPELLED_FIELD = re.compile(
+    rf"""((?:^|[^A-Za-z0-9]){_NAMES}\\*["']?\s*[:=]\s*\\*["'])([^"'\\]+)""", re.IGNORECASE
+)
 
 
-class _Environment:
-    """Values of variables whose names ask for a secret; looked up again whenever there are more of them."""
-
-    def __init__(self) -> None:
-        self._size = -1
-        self._values: tuple[str, ...] = ()
-
-    def values(self) -> tuple[str, ...]:
-        if len(os.environ) != self._size:
-            self._size = len(os.environ)
-            found = {value for name, value in os.environ.items() if names_secret(name)}
-            self._values = tuple(sorted((one for one in found if len(one) >= _SHORTEST_VALUE), key=len)[::-1])
-        return self._values
+def forms_of(secret: str) -> list[str]:
+    """The spellings under which a secret may stand in a text, longest first."""
+    raw = secret.encode("utf-8", "replace")
+    # base64 of a secret inside a longer text is shifted by what stands before it
+    coded = [base64.b64encode(b"\0" * shift + raw)[2 * shift : -4].decode() for shift in range(3)]
+    safe = [base64.urlsafe_b64encode(b"\0" * shift + raw)[2 * shift : -4].decode() for shift in range(3)]
+    forms = {secret, quote(secret, safe=""), quote(secret), quote_plus(secret), json.dumps(secret)[1:-1]}
+    return sorted((one for one in {*forms, *coded, *safe} if len(one) >= _LEAST), key=len, reverse=True)
 
 
-_ENVIRONMENT = _Environment()
+class Masker:
+    """Masks known secrets and what has the form of one. Shows none of them in its own repr.
+
+    Args:
+        secrets: known ones.
+    """
+
+    __slots__ = ("_known", "_shortest")
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        forms = {form for secret in secrets for form in forms_of(secret)}
+        ordered = sorted(forms, key=lambda form: (-len(form), form))
+        self._shortest = min(map(len, ordered), default=0)
+        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def text(self, text: str) -> str:
+        """The same text without them."""
+        length = len(text)
+        if self._known is not None and length >= self._shortest:
+            text = self._known.sub(MASK, text)
+        if length >= _SHORTEST_KEY:
+            text = _by_form(text)
+        return text
+
+    def plain(self, value: JsonValue) -> JsonValue:
+        """The same plain data without them; the very same object where there are none."""
+        return self._plain(value, _DEEP)
+
+    def _plain(self, value: JsonValue, depth: int) -> JsonValue:
+        if isinstance(value, str):
+            return self.text(value)
+        if depth == 0 or not value or not isinstance(value, (dict, list, tuple, Mapping)):
+            return value
+        if isinstance(value, (list, tuple)):
+            items = [self._plain(item, depth - 1) for item in value]
+            same = all(new is old for new, old in zip(items, value, strict=True))
+            return value if same else items
+        fields = [(self._name(name), self._field(name, item, depth)) for name, item in value.items()]
+        same = all(
+            new is item and name is old
+            for (name, new), (old, item) in zip(fields, value.items(), strict=True)
+        )
+        return value if same else dict(fields)
+
+    def _name(self, name: Any) -> Any:
+        return self.text(name) if isinstance(name, str) else name
+
+    def _field(self, name: object, value: JsonValue, depth: int) -> JsonValue:
+        if isinstance(value, str) and value and isinstance(name, str) and _asks_for_a_secret(name):
+            return value if value == MASK else MASK
+        return self._plain(value, depth - 1)
+
+    def __repr__(self) -> str:
+        return f"Masker({MASK})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("secrets are not pickled")
+
+
+def process_masker(*variables: str | None) -> Masker:
+    """The masker of this process's environment as it is now; `variables` hold secrets whatever their name."""
+    named = tuple(name for name in variables if name)
+    return _masker_of(frozenset(os.environ.items()), named) if named else _CURRENT.masker()
+
+
+def secrets_in(environ: Mapping[str, str], variables: Iterable[str] = ()) -> list[str]:
+    """The secrets that environment variables hold."""
+    named, found = set(variables), []
+    for name, value in environ.items():
+        text = value.strip()
+        if name in named or (_VARIABLE.search(name) and _is_telling(text)) or looks_secret(text):
+            found.append(text)
+        found += [password[2] for password in _PASSWORD.finditer(text) if _is_telling(password[2])]
+    return [text for text in found if len(text) >= _LEAST]
 
 
 def masked_text(text: str) -> str:
-    """The same text without keys and passwords."""
-    if len(text) < _SHORTEST:
-        return text
-    for value in _ENVIRONMENT.values():
-        if value in text:
-            text = text.replace(value, MASK)
-    if "://" in text:
-        text = _IN_URL.sub(rf"\g<1>{MASK}", text)
+    """The same text without the secrets of this process."""
+    return process_masker().text(text)
+
+
+def masked(value: JsonValue) -> JsonValue:
+    """The same JSON value without the secrets of this process; the value itself where it holds none."""
+    return process_masker().plain(value)
+
+
+def masked_arguments(arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """The same fields without secrets; a text under a name that asks for one is one."""
+    return dict(process_masker().plain(arguments))
+
+
+def masked_answer(answer: Answer, masker: Masker | None = None) -> Answer:
+    """The same answer without secrets; the very same where it holds none."""
+    by = masker or process_masker()
+    parts = {name: getattr(answer, name) for name in _PARTS}
+    found = {name: by.plain(value) for name, value in parts.items()}
+    changed = {name: value for name, value in found.items() if value is not parts[name]}
+    if "changes" in changed:
+        changed["changes"] = tuple(changed["changes"])
+    return replace(answer, **changed) if changed else answer
+
+
+_PARTS = ("content", "artifact", "error", "update", "why", "changes")
+
+
+def _by_form(text: str) -> str:
+    if "://" in text and "@" in text:
+        text = _USER.sub(rf"\g<1>{MASK}", _PASSWORD.sub(rf"\g<1>{MASK}", text))
     if "earer " in text or "EARER " in text:
         text = _BEARER.sub(rf"\g<1>\g<2>{MASK}", text)
     if any(hint in text for hint in _HINTS):
         text = _FORM.sub(MASK, text)
+    if '"' in text or "'" in text:
+        text = _SPELLED_FIELD.sub(rf"\g<1>{MASK}", text)
     return text
 
 
-def masked(value: JsonValue) -> JsonValue:
-    """The same JSON value without keys and passwords; the value itself where it holds none."""
-    if isinstance(value, str):
-        return masked_text(value)
-    if isinstance(value, dict):
-        return masked_arguments(value)
-    if isinstance(value, (list, tuple)):
-        return [masked(item) for item in value]
-    return value
+@lru_cache(maxsize=4096)
+def _asks_for_a_secret(name: str) -> bool:
+    return _FIELD.search(name) is not None
 
 
-def masked_arguments(arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """The same fields without keys and passwords; a text under a name that asks for one is one."""
-    return {
-        name: MASK if isinstance(value, str) and value and _NAME.search(name) else masked(value)
-        for name, value in arguments.items()
-    }
+class _Current:
+    """The masker that most callers ask for, made anew when variables come, and looked at once a second."""
+
+    def __init__(self) -> None:
+        self._masker, self._size, self._until = Masker(), -1, 0.0
+
+    def masker(self) -> Masker:
+        now = time.monotonic()
+        if len(os.environ) != self._size or now > self._until:
+            self._size, self._until = len(os.environ), now + 1.0
+            self._masker = _masker_of(frozenset(os.environ.items()), ())
+        return self._masker
 
 
-def masked_answer(answer: Answer) -> Answer:
-    """The same answer without keys and passwords."""
-    return replace(
-        answer,
-        content=masked(answer.content),
-        artifact=masked(answer.artifact),
-        error=None if answer.error is None else masked_text(answer.error),
-        update=None if answer.update is None else masked_arguments(answer.update),
-    )
+_CURRENT = _Current()
+
+
+@lru_cache(maxsize=8)
+def _masker_of(environ: frozenset[tuple[str, str]], variables: tuple[str, ...]) -> Masker:
+    return Masker(secrets_in(dict(environ), variables))
+
+
+def _is_telling(text: str) -> bool:
+    """Whether a text is long or odd enough that masking it takes no words out of other texts."""
+    if len(text) < 8 or " " in text.strip() or text.startswith(("/", "~", "./")):
+        return False
+    return len(text) >= 16 or not (text.isalpha() and (text.islower() or text.isupper() or text.istitle()))

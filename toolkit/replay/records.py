@@ -25,19 +25,14 @@ from dreamgym_kit.replay.fields import (
     texts,
     whole,
 )
+from dreamgym_kit.replay.own_records import (
+    ANSWER_FIELDS,
+    CALL_FIELDS,
+    TRANSITION_FIELDS,
+    WORLD_FIELDS,
+    read_own,
+)
 from dreamgym_kit.vocabulary import SCHEMA_VERSION, Answer, Call, Effect, Provenance, Split, Transition, World
-
-_WORLD = ("name", "seed")
-_CALL = ("tool", "args", "call_id", "node")
-_ANSWER = (
-    *("content", "provenance", "support", "artifact", "error", "error_type", "update", "cites", "why"),
-    "changes",
-)
-_TRANSITION = (
-    *("schema", "id", "tenant", "split", "world", "task", "episode", "step", "after", "effect"),
-    *("call", "answer", "elapsed_s", "recorded_at"),
-)
-
 
 _spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -65,7 +60,8 @@ def transition_to_record(transition: Transition) -> dict[str, JsonValue]:
         "elapsed_s": transition.elapsed_s,
         "recorded_at": transition.recorded_at,
     }
-    _read_transition(record)
+    if read_own(record) is None:
+        _read_transition(record)
     return record
 
 
@@ -80,7 +76,7 @@ def transition_from_record(record: object, *, checked: bool = False) -> Transiti
         NotJson: names the missing, wrong or unknown field; a newer schema; an `id` that the content
             does not have.
     """
-    transition = _read_transition(record)
+    transition = read_own(record) or _read_transition(record)
     if not checked and isinstance(record, dict) and "id" in record and record["id"] != transition.id:
         raise NotJson(
             f"id: {shown(record['id'])} is not the id of this content ({transition.id}); "
@@ -143,7 +139,7 @@ def load_transition(text: str | bytes) -> Transition:
 
 
 def _read_transition(record: object) -> Transition:
-    fields = Fields(record, "", _TRANSITION, what="a transition")
+    fields = Fields(record, "", TRANSITION_FIELDS, what="a transition")
     schema = fields.take("schema", whole)
     if schema > SCHEMA_VERSION:
         raise NotJson(
@@ -170,13 +166,13 @@ def _read_transition(record: object) -> Transition:
 
 
 def _read_world(value: object, where: str) -> World:
-    fields = Fields(value, where, _WORLD)
+    fields = Fields(value, where, WORLD_FIELDS)
     fields.refuse_unknown()
     return World(name=fields.take("name", text), seed=fields.take("seed", whole, 0))
 
 
 def _read_call(value: object, where: str) -> Call:
-    fields = Fields(value, where, _CALL)
+    fields = Fields(value, where, CALL_FIELDS)
     fields.refuse_unknown()
     return Call(
         tool=fields.take("tool", text),
@@ -187,7 +183,7 @@ def _read_call(value: object, where: str) -> Call:
 
 
 def _read_answer(value: object, where: str) -> Answer:
-    fields = Fields(value, where, _ANSWER)
+    fields = Fields(value, where, (*ANSWER_FIELDS, "changes"))
     fields.refuse_unknown()
     return Answer(
         content=fields.take("content", anything, None),

@@ -7,6 +7,7 @@ dreamt ones, which only fill up what real ones leave open. A store gives the ran
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from dreamgym_kit.ports import HybridQuery
 from dreamgym_kit.replay.fusion import Fused, fuse
@@ -37,8 +38,8 @@ def retrieve(query: HybridQuery, rank: Rank, same: Same) -> list[Fused]:
     for provenances in (real, query.provenances - real):
         if provenances and len(found) < query.k:
             more = _distinct(query.k - len(found), provenances, rank, same, said)
-            found += more
-            said.update(same([one.row for one in more]))
+            found += more.values()
+            said |= more.keys()
     return found
 
 
@@ -56,7 +57,8 @@ def may_be_found(transition: Transition) -> bool:
 
 def _distinct(
     k: int, provenances: frozenset[Provenance], rank: Rank, same: Same, said: set[int]
-) -> list[Fused]:
+) -> dict[int, Fused]:
+    """The best rows that say something else than what was said, and than each other, by their marks."""
     depth = max(DEPTH, 3 * k)
     while True:
         rankings = rank(provenances, depth)
@@ -67,5 +69,5 @@ def _distinct(
                 first.setdefault(mark, one)
         whole = all(len(rows) < depth for rows in rankings.values())
         if len(first) >= k or whole:
-            return list(first.values())[:k]
+            return dict(islice(first.items(), k))
         depth *= 4

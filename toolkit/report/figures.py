@@ -6,12 +6,12 @@ that terminal, JSON and exit codes cannot disagree. `summary` counts them.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.gating import Rule, rules_of
 from dreamgym_kit.report.interval import wilson
-from dreamgym_kit.vocabulary import Effect, Provenance, Verdict
+from dreamgym_kit.vocabulary import Effect, Provenance, Spend, Verdict
 
 SUMMARY_SCHEMA = 1
 CRITICAL = "critical"
@@ -86,6 +86,21 @@ class EpisodeLine:
 
 
 @dataclass(frozen=True, slots=True)
+class TrustPoint:
+    """What mined answers of this much support were worth on held-out recordings.
+
+    Attributes:
+        threshold: 0..1, support.
+        answered: 0..1, share of held-out calls that had as much.
+        exact: 0..1, share of those that were exact; None where there were none.
+    """
+
+    threshold: float
+    answered: float
+    exact: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """A run in numbers. `to_json` is the stable form."""
 
@@ -98,8 +113,10 @@ class Summary:
     counts: Mapping[str, int]
     model_calls: int
     tokens: int
-    cost_usd: float
+    cost_usd: float  # of the agent and of the dream
     elapsed_s: float  # from the first start to the last end
+    dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
+    curve: tuple[TrustPoint, ...] = ()  # by threshold; empty where nothing was mined
 
     @property
     def recorded(self) -> bool:
@@ -152,6 +169,11 @@ class Summary:
     def abstentions(self) -> int:
         """Calls that the dream could not answer."""
         return sum(tool.provenance.get(Provenance.ABSTAINED, 0) for tool in self.tools)
+
+    @property
+    def judges(self) -> tuple[int, int]:
+        """How often a model beside the checker came to the same verdict, and how often to the other."""
+        return self.counts.get("judges_agree", 0), self.counts.get("judges_disagree", 0)
 
     @property
     def critical(self) -> int:

@@ -13,17 +13,25 @@ Fields (schema 1; a later version adds fields and keeps these):
     would_have   [tool] of effect write or destructive, destructive first
     tools        [{"name", "effect", "calls", "episodes", "errors", "repeated", "wrong": int,
                    "provenance": {provenance: answers}}]
-    trust        {"grounded": 0..1 or null, "weakest": tool or null, "provenance": {provenance: answers}}
+    trust        {"grounded": 0..1 or null, "weakest": tool or null, "provenance": {provenance: answers},
+                  "curve": [{"threshold", "answered", "exact": 0..1}]}; the curve is that of mined answers on
+                  held-out recordings, [] where nothing was mined
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
     violations   [{"episode", "text"}]
     counts       {what: int}, such as bad_arguments, unknown_tool
-    cost         {"model_calls", "tokens": int, "usd", "seconds": float}
+    judges       {"agree", "disagree": int}: a model beside the checker
+    cost         {"model_calls", "tokens": int (of the agent), "usd" (of all), "seconds": float,
+                  "dream": {part: {"calls", "prompt_tokens", "completion_tokens", "cached_tokens": int,
+                  "usd": float}}}, part = experience, judge or user
     list         [{"id", "task", "sibling", "verdict", "reason", "stop", "calls", "anomaly", "step"}]
 """
 
+from collections.abc import Mapping
+
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.figures import SUMMARY_SCHEMA, Summary
+from dreamgym_kit.report.figures import SUMMARY_SCHEMA, Summary, TrustPoint
 from dreamgym_kit.report.headline import headline
+from dreamgym_kit.vocabulary import Spend
 
 
 def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict[str, JsonValue]:
@@ -63,18 +71,38 @@ def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict
             "grounded": summary.grounded,
             "weakest": summary.weakest.name if summary.weakest is not None else None,
             "provenance": summary.provenance,
+            "curve": [
+                {"threshold": one.threshold, "answered": round(one.answered, 4), "exact": _rounded(one.exact)}
+                for one in summary.curve
+            ],
         },
         "findings": _findings(summary),
         "violations": [{"episode": episode, "text": text} for episode, text in summary.violations],
         "counts": dict(summary.counts),
+        "judges": dict(zip(("agree", "disagree"), summary.judges, strict=True)),
         "cost": {
             "model_calls": summary.model_calls,
             "tokens": summary.tokens,
             "usd": summary.cost_usd,
             "seconds": summary.elapsed_s,
+            "dream": {part: _spend(spend) for part, spend in summary.dream_spend.items()},
         },
         "list": _list(summary),
     }
+
+
+def curve_from_json(report: Mapping[str, JsonValue]) -> tuple[TrustPoint, ...]:
+    """The curve of a report that was written earlier; empty where it has none that can be read."""
+    trust = report.get("trust")
+    points = trust.get("curve") if isinstance(trust, Mapping) else None
+    try:
+        return tuple(TrustPoint(one["threshold"], one["answered"], one["exact"]) for one in points or ())
+    except (TypeError, KeyError):
+        return ()
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
 
 
 def _tools(summary: Summary) -> list[JsonValue]:
@@ -91,6 +119,16 @@ def _tools(summary: Summary) -> list[JsonValue]:
         }
         for tool in summary.tools
     ]
+
+
+def _spend(spend: Spend) -> dict[str, JsonValue]:
+    return {
+        "calls": spend.calls,
+        "prompt_tokens": spend.prompt_tokens,
+        "completion_tokens": spend.completion_tokens,
+        "cached_tokens": spend.cached_tokens,
+        "usd": spend.cost_usd,
+    }
 
 
 def _findings(summary: Summary) -> list[JsonValue]:

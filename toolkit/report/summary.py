@@ -5,7 +5,7 @@ not matter: equal episodes give an equal summary, so a resumed run reports like 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum
 
 from dreamgym_kit.plain import JsonValue
@@ -16,24 +16,28 @@ from dreamgym_kit.report.figures import (
     FindingGroup,
     Summary,
     ToolUse,
+    TrustPoint,
     natural,
 )
-from dreamgym_kit.vocabulary import Effect, Episode, Finding, Provenance, Transition
+from dreamgym_kit.vocabulary import Effect, Episode, Finding, Provenance, Spend, Transition
 
 __all__ = ["Summary", "Tally", "summarise"]
 
 
-def summarise(episodes: Iterable[Episode], manifest: Mapping[str, JsonValue]) -> Summary:
+def summarise(
+    episodes: Iterable[Episode], manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()
+) -> Summary:
     """Count a run in one pass; holds one episode at a time.
 
     Args:
         episodes: each once, in any order.
         manifest: what the run was: `mode` ("dream" or "record") is read here, the rest is passed on.
+        curve: what mined answers were worth on held-out recordings, by threshold.
     """
     tally = Tally()
     for episode in episodes:
         tally.add(episode)
-    return tally.summary(manifest)
+    return tally.summary(manifest, curve)
 
 
 @dataclass(slots=True)
@@ -66,6 +70,7 @@ class Tally:
     model_calls: int = 0
     tokens: int = 0
     costs: list[float] = field(default_factory=list)
+    spends: dict[str, list[Spend]] = field(default_factory=dict)
     first: float | None = None
     last: float = 0.0
 
@@ -82,9 +87,17 @@ class Tally:
         self.model_calls += episode.model_calls
         self.tokens += episode.tokens
         self.costs.append(episode.cost_usd)
+        for part, spend in episode.dream_spend.items():
+            self.spends.setdefault(part, []).append(spend)
         self.first = episode.started_at if self.first is None else min(self.first, episode.started_at)
         self.last = max(self.last, episode.started_at + episode.elapsed_s)
         self.lines.append(_line(episode))
+
+    def charge(self, part: str, spend: Spend) -> None:
+        """Count what a part of the run cost that belongs to no episode."""
+        if spend.calls:
+            self.costs.append(spend.cost_usd)
+            self.spends.setdefault(part, []).append(spend)
 
     def _call(self, step: Transition) -> None:
         tool = self.tools.setdefault(step.call.tool, _ToolTally(step.effect))
@@ -113,8 +126,8 @@ class Tally:
         for number in wrong:
             self.tools[by_step[number].call.tool].wrong += 1
 
-    def summary(self, manifest: Mapping[str, JsonValue]) -> Summary:
-        """Say what was counted; `manifest` as for `summarise`."""
+    def summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()) -> Summary:
+        """Say what was counted; `manifest` and `curve` as for `summarise`."""
         return Summary(
             manifest=dict(manifest),
             episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.sibling, line.id))),
@@ -127,6 +140,8 @@ class Tally:
             tokens=self.tokens,
             cost_usd=fsum(self.costs),
             elapsed_s=max(0.0, self.last - (self.first or 0.0)),
+            dream_spend={part: _total(spends) for part, spends in sorted(self.spends.items())},
+            curve=tuple(curve),
         )
 
     def _tools(self) -> tuple[ToolUse, ...]:
@@ -152,6 +167,13 @@ class Tally:
             at = tuple((episode, step) for episode, step, _ in places)
             groups.append(FindingGroup(kind, severity, tool, found.effect, places[0][2], len(at), at))
         return tuple(sorted(groups, key=_worst_first))
+
+
+def _total(spends: Iterable[Spend]) -> Spend:
+    """The sum, the same whatever order the episodes finished in."""
+    listed = list(spends)
+    whole = sum(listed, Spend())
+    return replace(whole, cost_usd=fsum(spend.cost_usd for spend in listed))
 
 
 def _worst_first(group: FindingGroup) -> tuple[bool, int, int, str, str]:

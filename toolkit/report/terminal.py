@@ -20,8 +20,9 @@ _LABEL = 14  # columns before a value
 _BAND = WIDTH - 4  # tasks on one line of the matrix
 _BANDS = 5
 _STEP = 10  # columns before a command to paste
+_SHOWN = (0.3, 0.5, 0.7, 0.9)  # thresholds of the curve; all of them are in the JSON form
 _TOOLS_NAMED = 5
-_TOLD = ("abstained",)  # counts that a line of their own tells
+_TOLD = ("abstained", "judges_agree", "judges_disagree")  # counts that a line of their own tells
 _LEGEND = "! anomaly x failure - undetermined . success"
 
 
@@ -70,11 +71,16 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     lines += _row("did" if summary.recorded else "would have", _changes(summary))
     if not summary.recorded:
         lines += _row("trust", _trust(summary))
+        lines += _row("held out", _held_out(summary)) if summary.curve else []
+        lines += _reasoned(summary)
     lines += _real(summary, paint)
     counts = [f"{count} {_words(what)}" for what, count in summary.counts.items() if what not in _TOLD]
     if counts:
         lines += _row("also", ", ".join(counts))
+    lines += _judges(summary, paint)
     lines += _row("cost", _cost(summary))
+    if summary.dream_spend:
+        lines += _row("dream cost", _dream_cost(summary))
     return "\n".join(lines)
 
 
@@ -124,6 +130,26 @@ def _trust(summary: Summary) -> str:
     return told
 
 
+def _held_out(summary: Summary) -> str:
+    """What mined answers were worth on recordings that nothing was mined from, by the support asked for."""
+    told = [
+        f"{_percent(point.answered)} % of calls {_percent(point.exact)} % exact at {point.threshold:g}"
+        for point in summary.curve
+        if point.exact is not None and point.threshold in _SHOWN
+    ]
+    return "mined answers by support: " + ", ".join(told)
+
+
+def _reasoned(summary: Summary) -> list[str]:
+    """What the dream's model was worth on held-out recordings, where it was asked."""
+    tried = summary.fact("reasoned_support")
+    if not isinstance(tried, list) or not tried:
+        return []
+    right = sum(row["right"] for row in tried)
+    count = sum(row["tried"] for row in tried)
+    return _row("reasoned", f"the model was right in {right} of {count} held-out calls")
+
+
 def _real(summary: Summary, paint: Paint) -> list[str]:
     if summary.recorded:
         return _row("real calls", f"{summary.real_calls} of {summary.calls}, as asked")
@@ -142,6 +168,24 @@ def _cost(summary: Summary) -> str:
     told += [_count(summary.tokens, "token")] if summary.tokens else []
     told += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
     return ", ".join([*told, duration(summary.elapsed_s)])
+
+
+def _judges(summary: Summary, paint: Paint) -> list[str]:
+    agreed, differed = summary.judges
+    if not agreed + differed:
+        return []
+    told = f"a model beside the checker agreed {agreed} of {agreed + differed} times"
+    rows = _row("judges", told)
+    return [paint.yellow(row) for row in rows] if differed else rows
+
+
+def _dream_cost(summary: Summary) -> str:
+    parts = []
+    for part, spend in summary.dream_spend.items():
+        told = [_count(spend.calls, "answer"), _count(spend.tokens, "token")]
+        told += [f"USD {spend.cost_usd:.2f}"] if spend.cost_usd else []
+        parts.append(f"{one_line(part)} {', '.join(told)}")
+    return "; ".join(parts)
 
 
 def tool_table(summary: Summary, paint: Paint = PLAIN) -> str:

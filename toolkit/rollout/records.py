@@ -23,14 +23,15 @@ from dreamgym_kit.replay.fields import (
     whole,
 )
 from dreamgym_kit.replay.records import transition_from_record, transition_to_record
-from dreamgym_kit.vocabulary import SCHEMA_VERSION, Episode, Finding, Transition, Verdict, World
+from dreamgym_kit.vocabulary import SCHEMA_VERSION, Episode, Finding, Spend, Transition, Verdict, World
 
 _WORLD = ("name", "seed")
 _FINDING = ("kind", "text", "steps", "severity")
+_SPEND = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 _EPISODE = (
     *("schema", "digest", "id", "task", "sibling", "world", "verdict", "reason", "transitions", "messages"),
     *("reward", "stop", "violations", "findings", "model_calls", "tokens", "cost_usd", "attempt"),
-    *("started_at", "elapsed_s", "counts", "final"),
+    *("started_at", "elapsed_s", "counts", "final", "dream_spend"),
 )
 
 
@@ -64,6 +65,7 @@ def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
         "elapsed_s": episode.elapsed_s,
         "counts": dict(episode.counts),
         "final": episode.final,
+        "dream_spend": {part: spend_to_record(spend) for part, spend in episode.dream_spend.items()},
     }
 
 
@@ -108,6 +110,7 @@ def _episode(fields: Fields) -> Episode:
         elapsed_s=fields.take("elapsed_s", number),
         counts=fields.take("counts", _counts),
         final=fields.take("final", anything),
+        dream_spend=fields.take("dream_spend", _spends),
     )
 
 
@@ -153,6 +156,28 @@ def _finding_to_record(finding: Finding) -> dict[str, JsonValue]:
         "steps": list(finding.steps),
         "severity": finding.severity,
     }
+
+
+def spend_to_record(spend: Spend) -> dict[str, JsonValue]:
+    """Give a spend as a JSON object."""
+    return {name: getattr(spend, name) for name in _SPEND}
+
+
+def _spends(value: object, where: str) -> Mapping[str, Spend]:
+    return {part: spend_from_record(item, f"{where}.{part}") for part, item in mapping(value, where).items()}
+
+
+def spend_from_record(value: object, where: str) -> Spend:
+    """Read what `spend_to_record` wrote."""
+    fields = Fields(value, where, _SPEND)
+    fields.refuse_unknown()
+    return Spend(
+        calls=fields.take("calls", whole),
+        prompt_tokens=fields.take("prompt_tokens", whole),
+        completion_tokens=fields.take("completion_tokens", whole),
+        cached_tokens=fields.take("cached_tokens", whole),
+        cost_usd=fields.take("cost_usd", number),
+    )
 
 
 def _steps(value: object, where: str) -> tuple[int, ...]:

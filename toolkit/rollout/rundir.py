@@ -3,6 +3,7 @@
     manifest.json   what the run is              written first, atomically, never changed
     episodes.jsonl  its finished episodes        `journal`
     events.jsonl    what happened, as it did     `events`
+    trials.json     held-out calls that the dream's model was asked, where it was; written once, atomically
     report.json     what came out                written at the end, atomically
     lock            held while somebody writes   `lock`
 
@@ -12,16 +13,18 @@ directory itself is used only where it is plain; any other becomes a digest.
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Self
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.reasoned_support import CEILING, ReasonedTrial
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.replay.fields import Fields, items, number, text, truth
 from dreamgym_kit.rollout.events import EventLog
 from dreamgym_kit.rollout.files import read_whole, refused, write_atomically
 from dreamgym_kit.rollout.journal import Journal, JournalReader
@@ -33,10 +36,13 @@ from dreamgym_kit.rollout.manifest import (
     manifest_to_record,
     spell,
 )
+from dreamgym_kit.rollout.records import spend_from_record, spend_to_record
+from dreamgym_kit.vocabulary import Spend
 
 MANIFEST = "manifest.json"
 EPISODES = "episodes.jsonl"
 EVENTS = "events.jsonl"
+TRIALS = "trials.json"
 REPORT = "report.json"
 LOCK = "lock"
 
@@ -134,6 +140,28 @@ class RunDirectory:
         """The report, None while the run has none."""
         return _read_object(self.path / REPORT)
 
+    def write_trials(self, trials: Sequence[ReasonedTrial], spend: Spend) -> None:
+        """Keep how the dream's model did on held-out calls, and the cost: a resumed run asks none again."""
+        self._must_be_locked()
+        rows = [{"form": one.form, "confidence": one.confidence, "exact": one.exact} for one in trials]
+        write_atomically(self.path / TRIALS, spell({"trials": rows, "spend": spend_to_record(spend)}))
+
+    def read_trials(self) -> tuple[list[ReasonedTrial], Spend] | None:
+        """What `write_trials` kept; None where nothing was asked yet.
+
+        Raises:
+            RunDirectoryError: the file is not what was written.
+        """
+        record = _read_object(self.path / TRIALS)
+        if record is None:
+            return None
+        try:
+            rows = items(record.get("trials"), "trials")
+            trials = [_trial(row, f"trials[{place}]") for place, row in enumerate(rows)]
+            return trials, spend_from_record(record.get("spend"), "spend")
+        except NotJson as error:
+            raise RunDirectoryError(f"{self.path / TRIALS}: {error}.") from None
+
     def discard_unused(self) -> None:
         """Remove a run in which nothing was begun, so that it does not stand as the latest one.
 
@@ -165,6 +193,15 @@ class RunDirectory:
     def _must_be_locked(self) -> None:
         if self._lock is None:
             raise RunDirectoryError(f"{self.path}: opened for reading only; resume the run to write to it.")
+
+
+def _trial(value: object, where: str) -> ReasonedTrial:
+    fields = Fields(value, where, ("form", "confidence", "exact"))
+    fields.refuse_unknown()
+    form = fields.take("form", text)
+    if form not in CEILING:
+        raise NotJson(f"{where}.form: no such form")
+    return ReasonedTrial(form, fields.take("confidence", number), fields.take("exact", truth))
 
 
 def _make(root: Path, path: Path) -> None:

@@ -1,7 +1,8 @@
 """Which line of a TOML file a key stands on; the parsers that there are do not say.
 
 Walks text that `tomllib` has already accepted, so it only has to know where strings, brackets and
-comments end. Keys inside an inline table or an array count to the line of the key that holds them.
+comments end. Keys inside an inline table or an array count to the line of the key that holds them; the
+n-th of several `[[tables]]` of one name has n after its name: ("fails", "2", "error").
 """
 
 import tomllib
@@ -22,6 +23,7 @@ class _Walk:
     at: int = 0
     table: Key = ()
     found: dict[Key, int] = field(default_factory=dict)
+    several: dict[Key, int] = field(default_factory=dict)  # [[tables]] so far
 
     def all(self) -> dict[Key, int]:
         while self.at < len(self.text):
@@ -45,10 +47,23 @@ class _Walk:
         start = self.at
         while self.text[self.at] == "[":
             self.at += 1
-        inner = self._until("]")
-        self.table = _parts(inner)
-        self._note(self.table, start)
+        one_of_several = self.at - start > 1
+        table = self._numbered(_parts(self._until("]")), last=not one_of_several)
+        if one_of_several:
+            self.several[table] = self.several.get(table, 0) + 1
+            table = (*table, str(self.several[table]))
+        self.table = table
+        self._note(table, start)
         self._to_line_end()
+
+    def _numbered(self, table: Key, *, last: bool) -> Key:
+        """The name with numbers where it goes through one of several tables."""
+        named: Key = ()
+        for place, part in enumerate(table, start=1):
+            named = (*named, part)
+            if named in self.several and (last or place < len(table)):
+                named = (*named, str(self.several[named]))
+        return named
 
     def _statement(self) -> None:
         start = self.at

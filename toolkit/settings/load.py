@@ -22,6 +22,7 @@ from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.settings.lines import lines_of
 from dreamgym_kit.settings.model import SETTINGS_FILE, Settings
 from dreamgym_kit.settings.read import keys_of, read_settings, sections
+from dreamgym_kit.vocabulary import ToolSpec
 
 PREFIX = "DREAMGYM_"
 _MAX_BYTES = 2**20
@@ -80,6 +81,33 @@ def check_tools(settings: Settings, known: Iterable[str]) -> list[UnknownName]:
         for name in settings.tools
         if name not in names
     ]
+
+
+def check_models(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
+    """Check the tool models of settings against the tools that there are.
+
+    Raises:
+        UnknownName: a model names a read or an argument that the graph does not have.
+    """
+    for name, said in settings.tools.items():
+        if said.model is None or name not in specs:
+            continue
+        table = ("tools", name, "model")
+        for key, read in said.model.reads():
+            if read not in specs:
+                source = settings.where(*table, *key)
+                raise UnknownName("tool", read, known=sorted(specs), source=source, where="the graph")
+        properties = specs[name].args_schema.get("properties")
+        for key, argument in said.model.arguments() if isinstance(properties, Mapping) else ():
+            if argument not in (properties or {}):
+                source = settings.where(*table, *key)
+                raise UnknownName(
+                    "argument",
+                    argument,
+                    known=sorted(properties or {}),
+                    source=source,
+                    where=f"those of {name}",
+                )
 
 
 def check_nodes(settings: Settings, known: Iterable[str]) -> list[UnknownName]:
@@ -168,6 +196,8 @@ def _kind_of(key: tuple[str, ...]) -> Any:
 
 def _from_text(kind: Any, text: str, variable: str) -> Any:
     """A variable's text as the value that the file would hold; what does not fit stays text."""
+    if kind is bool:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
     if kind is int or kind is float:
         with suppress(ValueError):
             return kind(text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from dreamgym_kit.settings.tool_models import ToolModelSettings
 from dreamgym_kit.vocabulary import Effect
 
 SETTINGS_FILE = "dreamgym.toml"
@@ -39,7 +40,7 @@ class BudgetSettings:
     """Hard limits of a whole run; None is no limit."""
 
     calls: int | None = None  # tool calls over all episodes
-    usd: float | None = None  # model spend, at the prices of `ModelSettings`
+    usd: float | None = None  # model spend, at the prices of `ModelSettings` and `EndpointSettings`
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class ToolSettings:
     """What a person said about a tool."""
 
     effect: Effect
+    guessed: bool = False  # `init` wrote the effect, and nobody has confirmed it yet
+    model: ToolModelSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,23 @@ class EndpointSettings:
     max_output: int = 1024  # tokens of one answer ("..._tokens" would read as a secret)
     timeout_s: float = 60.0  # of one request, whatever it does in that time
     attempts: int = 3  # requests for one answer at most
+    calibrate: int = 32  # held-out recorded calls asked before a run; 0: its confidence is not tried
+    judge: bool = True  # also judges episodes, beside the checker
     usd_per_million_input: float = 0.0
     usd_per_million_output: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    """How the buffer is searched, and how much it may hold; what has no room leaves, dreamt rows first."""
+
+    embedder: str | None = None  # "hashed", an endpoint's URL, a model's folder; None: hashed where that fits
+    embedder_model: str | None = None  # as the endpoint names it
+    embedder_dimension: int | None = None  # numbers in one of the endpoint's vectors
+    embedder_key_env: str | None = None  # the environment variable that holds the endpoint's key
+    rows: int | None = None  # of any kind
+    dreamt_share: float = 0.5  # 0..1 of all rows: answers that no real tool gave
+    dreamt_days: float | None = None  # how long such answers stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +173,7 @@ class Settings:
     endpoint: EndpointSettings = EndpointSettings()
     findings: FindingsSettings = FindingsSettings()
     gate: GateSettings = GateSettings()
+    replay: ReplaySettings = ReplaySettings()
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)
     functions: Mapping[str, FunctionSettings] = field(default_factory=dict)  # by "pkg.mod:function"
     nodes: Mapping[str, NodeSettings] = field(default_factory=dict)

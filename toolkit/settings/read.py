@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.settings.model import FAULT_KINDS, Settings
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
+from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.vocabulary import Effect
 
 Where = Callable[..., str]
@@ -37,8 +38,13 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("endpoint", "max_output"): 1,
     ("endpoint", "timeout_s"): 0.001,
     ("endpoint", "attempts"): 1,
+    ("endpoint", "calibrate"): 0,
     ("endpoint", "usd_per_million_input"): 0,
     ("endpoint", "usd_per_million_output"): 0,
+    ("replay", "embedder_dimension"): 1,
+    ("replay", "rows"): 1,
+    ("replay", "dreamt_share"): 0,
+    ("replay", "dreamt_days"): 0,
     ("gate", "success"): 0,
     ("gate", "success_low"): 0,
     ("gate", "undetermined"): 0,
@@ -51,6 +57,7 @@ _AT_MOST: Mapping[tuple[str, ...], float] = {
     ("gate", "success"): 1,
     ("gate", "success_low"): 1,
     ("gate", "undetermined"): 1,
+    ("replay", "dreamt_share"): 1,
 }
 _FAULT_AT_LEAST = {"rate": 0, "wait_s": 0, "outage_calls": 1}
 _FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}
@@ -133,12 +140,20 @@ class _Reader:
     def value(self, kind: Any, value: Any, key: tuple[str, ...]) -> Any:
         if get_origin(kind) is UnionType:
             kind = next(option for option in get_args(kind) if option is not NoneType)
+        if kind is ToolModelSettings:
+            return read_model(value, key, self.where)
         if is_dataclass(kind) and isinstance(kind, type):
             return kind(**self.record(kind, value, key))
         if get_origin(kind) is tuple:
             return self._texts(value, key)
+        if kind is bool:
+            self._want(isinstance(value, bool), key, "true or false", value)
+            return value
         if kind is Effect:
             return self._effect(value, key)
+        if kind is bool:
+            self._want(isinstance(value, bool), key, "true or false", value)
+            return value
         if kind in (int, float):
             return self._number(kind, value, key)
         if kind is str:

@@ -13,6 +13,7 @@ import tomlkit
 
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.read import keys_of, sections
+from dreamgym_kit.settings.tool_models import ToolModelSettings, as_data
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 _WIDTH = 96
@@ -43,7 +44,7 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("limits", "recursion"): "LangGraph's recursion_limit",
     ("budget",): "Hard limits of a whole run; none unless set.",
     ("budget", "calls"): "tool calls over all episodes",
-    ("budget", "usd"): "model spend, at the prices under [model]",
+    ("budget", "usd"): "model spend, at the prices under [model] and [endpoint]",
     ("guard",): "What the second wall lets through; your chat model's host belongs here.",
     ("guard", "allow_hosts"): '["api.openai.com", "localhost:8000"]',
     ("guard", "allow_paths"): "files or folders that may be written",
@@ -60,6 +61,11 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("endpoint", "max_output"): "tokens of one answer",
     ("endpoint", "timeout_s"): "of one request",
     ("endpoint", "attempts"): "requests for one answer at most",
+    (
+        "endpoint",
+        "calibrate",
+    ): "recorded calls asked before a run, to learn what its confidence is worth",
+    ("endpoint", "judge"): "also judges each episode, beside the checker; false: does not",
     ("endpoint", "usd_per_million_input"): "tokens read",
     ("endpoint", "usd_per_million_output"): "tokens written",
     ("findings",): "What is looked for in every episode.",
@@ -76,6 +82,14 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("gate", "findings"): 'kinds of findings that must not be: ["repeated_write", "critical"]',
     ("gate", "usd"): "most model spend of the run",
     ("gate", "seconds"): "most wall time of the run",
+    ("replay",): "How the buffer is searched, and how much it may hold; real rows leave last.",
+    ("replay", "embedder"): '"hashed", an endpoint\'s URL or a sentence-transformers folder',
+    ("replay", "embedder_model"): "as the endpoint names it",
+    ("replay", "embedder_dimension"): "numbers in one of its vectors",
+    ("replay", "embedder_key_env"): "the environment variable that holds its key",
+    ("replay", "rows"): "of any kind; no limit unless set",
+    ("replay", "dreamt_share"): "0..1 of all rows: answers that no real tool gave",
+    ("replay", "dreamt_days"): "how long such answers stay; as long as there is room unless set",
 }
 _EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
     ("graph",): "my_agent:graph",
@@ -90,6 +104,12 @@ _EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
     ("gate", "contradictions"): 0,
     ("gate", "usd"): 2.0,
     ("gate", "seconds"): 600.0,
+    ("replay", "embedder"): "hashed",
+    ("replay", "embedder_model"): "bge-m3",
+    ("replay", "embedder_dimension"): 1024,
+    ("replay", "embedder_key_env"): "OPENAI_API_KEY",
+    ("replay", "rows"): 1_000_000,
+    ("replay", "dreamt_days"): 30.0,
 }
 _EFFECTS = """\
 
@@ -99,7 +119,11 @@ _EFFECTS = """\
 #   read         looks, changes nothing
 #   write        changes something, can be undone
 #   destructive  cannot be undone: mail, payment, delete
+# What a tool answers, when it fails and what it changes can be said as well, in [tools.NAME.model] (see
+# docs/dream.md);
+# `dreamgym-kit buffer rules --toml` writes down what recordings show of it.
 """
+_GUESSED = "guessed = true  # nobody has confirmed it yet: delete this line once you have"
 _EXAMPLES = """\
 
 # Plain functions that act on the world without being tools:
@@ -168,10 +192,40 @@ def _tools(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
             lines.append(f"# {_comment(spec.description)}")
         lines.append(f"[tools.{_name(name)}]")
         if said is not None:
-            lines += [f"effect = {_value(said.effect)}", ""]
+            lines += [f"effect = {_value(said.effect)}", *([_GUESSED] if said.guessed else []), ""]
+            lines += render_model(name, said.model) if said.model is not None else []
         elif spec is not None:
-            lines += [f"effect = {_value(spec.effect)}{_reason(spec)}", ""]
+            guessed = [_GUESSED] if spec.source == "guessed" else []
+            lines += [f"effect = {_value(spec.effect)}{_reason(spec)}", *guessed, ""]
     return lines
+
+
+def render_model(name: str, model: ToolModelSettings) -> list[str]:
+    """The tables of one tool's model, as `[tools.NAME.model]` has them."""
+    data = as_data(model)
+    several = {key: data.pop(key) for key in ("fails", "changes") if data.get(key)}
+    table = f"tools.{_name(name)}.model"
+    lines = [f"[{table}]", *(f"{_name(key)} = {_inline(value)}" for key, value in data.items()), ""]
+    for key, entries in several.items():
+        for entry in entries:
+            lines += [
+                f"[[{table}.{key}]]",
+                *(f"{_name(one)} = {_inline(value)}" for one, value in entry.items()),
+            ]
+            lines.append("")
+    return lines
+
+
+def _inline(value: Any) -> str:
+    """A JSON value on one line; TOML has no null, so that is a hole."""
+    if value is None:
+        return '"{null}"'
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{_name(key)} = {_inline(item)}" for key, item in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_inline(item) for item in value)}]"
+    return _value(value)
 
 
 def _reason(spec: ToolSpec) -> str:

@@ -11,6 +11,7 @@ from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.history import OFF_RECORD, Step
 from dreamgym_kit.dream.state.models import LAST, ToolModels
 from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.stated_effects import said_to_keep, through_statements
 from dreamgym_kit.dream.state.values import MISSING, fields, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.plain import JsonValue
@@ -42,16 +43,17 @@ def advance(
     if not models.advances(step):
         views.update({(name, "{}"): view for name, view in pseudo.items()})
         return replace(state, views=views, line=line)
-    views = _through_rules(models, state, step, names)
+    # what the write has told of hidden things was so before it: it goes through the rules like all else
+    before = {**state.views, **{(name, "{}"): view for name, view in pseudo.items()}}
+    views = _through_rules(models, before, step, names, state.writes)
     gone = tuple(view for key, view in state.views.items() if key not in views)
-    views.update({(name, "{}"): view for name, view in pseudo.items()})
     last = {"args": dict(step.args), "answer": step.seen}
     views[LAST + step.tool, "{}"] = View(
         LAST + step.tool, "{}", last, confidence=confidence, source="told", step=state.writes
     )
     minted = {**state.minted, step.tool: state.minted.get(step.tool, 0) + (not step.failed)}
     done = state.done if step.failed else state.done | {(step.tool, step.spelled)}
-    return replace(
+    after = replace(
         state,
         views=views,
         line=line,
@@ -61,6 +63,7 @@ def advance(
         minted=minted,
         forgotten=(*state.forgotten, *gone),
     )
+    return through_statements(models, state, after, step, names)
 
 
 def forget(models: ToolModels, state: State, tool: str) -> State:
@@ -69,7 +72,8 @@ def forget(models: ToolModels, state: State, tool: str) -> State:
     kept = {
         key: view
         for key, view in state.views.items()
-        if forms and all(key[0] in rules and rules[key[0]].keeps for rules in forms)
+        if said_to_keep(models, tool, key[0])
+        or (forms and all(key[0] in rules and rules[key[0]].keeps for rules in forms))
     }
     gone = tuple(view for key, view in state.views.items() if key not in kept)
     return replace(
@@ -90,17 +94,19 @@ def with_keys(names: Names, args: Mapping[str, JsonValue]) -> Names:
     return names.with_more({f"key.{name}": value for name, value in args.items()}) if args else names
 
 
-def _through_rules(models: ToolModels, state: State, step: Step, names: Names) -> dict[ViewKey, View]:
+def _through_rules(
+    models: ToolModels, before: Mapping[ViewKey, View], step: Step, names: Names, writes: int
+) -> dict[ViewKey, View]:
     rules = models.rules.get((step.tool, models.form(step)), {})
     after = names_after(names, step.seen)
     views: dict[ViewKey, View] = {}
-    for key, view in state.views.items():
+    for key, view in before.items():
         kept = view if key[0].startswith(LAST) else _after(models, step.tool, rules.get(key[0]), view, after)
         if kept is not None:
             views[key] = kept
     for read, rule in rules.items():
         if rule.program is None and rule.right >= 2:
-            told = _whole(models, step.tool, read, rule, after, state.writes)
+            told = _whole(models, step.tool, read, rule, after, writes)
             if told is not None:
                 views.setdefault((told.tool, told.spelled), told)
     return views

@@ -1,51 +1,80 @@
 """From recordings to knowledge: mine, then hold worlds out to learn how far support can be believed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from dreamgym_kit.dream.state.curve import Trials, curve
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
-from dreamgym_kit.dream.state.history import OFF_RECORD, Recording
-from dreamgym_kit.dream.state.mining import mine, pooled, renamed
+from dreamgym_kit.dream.state.history import Recording
+from dreamgym_kit.dream.state.mining import Miner, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
-from dreamgym_kit.dream.state.support import Calibration, Trial, calibrate
-from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.stated import StatedModel
+from dreamgym_kit.dream.state.support import Calibration, calibrate
 from dreamgym_kit.dream.state.worlds import start
 
 _HELD_OUT = 4  # one world of so many
 _LEAST_WORLDS = 4
 _MOST_TRANSITIONS = 4_000  # that the held-out models are mined from: they are thrown away
+_MOST_TRIED = 3_000  # calls of held-out worlds that are replayed
 
 
-def learn(episodes: Sequence[Recording], *, calibrated: bool = True) -> Knowledge:
-    """Mine tool models from recordings, pool their worlds, and calibrate the support."""
-    models = mine(episodes)
-    pool = pooled([renamed(episode, models) for episode in episodes], models)
-    calibration = held_out_calibration(episodes) if calibrated else Calibration()
-    return Knowledge(models, pool, calibration)
+def learn(
+    episodes: Sequence[Recording],
+    *,
+    stated: Mapping[str, StatedModel] | None = None,
+    calibrated: bool = True,
+) -> Knowledge:
+    """Mine tool models from recordings, pool their worlds, and calibrate the support.
 
-
-def held_out_calibration(episodes: Sequence[Recording]) -> Calibration:
-    """Replay episodes of worlds that the models were not mined from.
-
-    What only read there, as a crawl does, is known beforehand, and a third of the rest; the other episodes
-    are replayed, once from there and once as in a world that nobody has seen.
+    `stated` is what a person declared or a model drafted of tools; see `stated`.
     """
-    worlds = sorted({episode.world for episode in episodes})
-    if len(worlds) < _LEAST_WORLDS:
-        return Calibration()
-    held = set(worlds[::_HELD_OUT])
-    models = mine(_some([episode for episode in episodes if episode.world not in held]))
-    return calibrate(_tried(models, [episode for episode in episodes if episode.world in held]))
+    return Learner(stated).learn(episodes, calibrated=calibrated)
 
 
-def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trial]:
+class Learner:
+    """Learns, and learns again when there are more recordings: what did not change is not mined again."""
+
+    def __init__(self, stated: Mapping[str, StatedModel] | None = None) -> None:
+        self._all, self._others = Miner(stated), Miner(stated)
+
+    def learn(self, episodes: Sequence[Recording], *, calibrated: bool = True) -> Knowledge:
+        """What is known by these recordings; as if they were met for the first time."""
+        models = self._all.mine(episodes)
+        pool = pooled([renamed(episode, models) for episode in episodes], models)
+        tried = self._tried(episodes) if calibrated else []
+        calibration = (
+            calibrate([trial for one in tried for trial in one.answered]) if tried else Calibration()
+        )
+        return Knowledge(models, pool, calibration, curve(tried))
+
+    def _tried(self, episodes: Sequence[Recording]) -> list[Trials]:
+        """Replay episodes of worlds that the models were not mined from.
+
+        What only read there, as a crawl does, is known beforehand, and a third of the rest; the others are
+        replayed, once from there and once as in a world that nobody has seen.
+        """
+        worlds = list(dict.fromkeys(episode.world for episode in episodes))  # more of them move none
+        if len(worlds) < _LEAST_WORLDS:
+            return []
+        held = set(worlds[::_HELD_OUT])
+        models = self._others.mine(
+            _some([episode for episode in episodes if episode.world not in held], _MOST_TRANSITIONS)
+        )
+        tried = _some([episode for episode in episodes if episode.world in held], _MOST_TRIED)
+        return _tried(models, tried)
+
+
+def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trials]:
     in_symbols = [renamed(episode, models) for episode in episodes]
     known = [episode for number, episode in enumerate(in_symbols) if _is_known(number, episode)]
     knowledge = Knowledge(models, pooled(known, models))
-    found: list[Trial] = []
+    nothing = Knowledge(models, pooled([], models))
+    found: list[Trials] = []
     for number, episode in enumerate(in_symbols):
         if not _is_known(number, episode):
-            for state in (start(knowledge.pool, models, episode.world), State({}, OFF_RECORD)):
-                found += trials(episode, replay(knowledge, state, episode))
+            for source in (knowledge, nothing):
+                state = start(source.pool, models, episode.world)
+                answered = trials(episode, replay(source, state, episode, guesses=False))
+                found.append(Trials(answered, len(episode.steps)))
     return found
 
 
@@ -53,10 +82,10 @@ def _is_known(number: int, episode: Recording) -> bool:
     return number % 3 == 0 or not any(step.writes for step in episode.steps)
 
 
-def _some(episodes: Sequence[Recording]) -> list[Recording]:
+def _some(episodes: Sequence[Recording], most: int) -> list[Recording]:
     kept, count = [], 0
     for episode in episodes:
-        if count > _MOST_TRANSITIONS:
+        if count > most:
             break
         kept.append(episode)
         count += len(episode.steps)

@@ -5,25 +5,39 @@ says so: open world, because "not found" of what was merely never seen is the wo
 """
 
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dreamgym_kit.dream.state.facts import facts_around, known_to_lack
+from dreamgym_kit.dream.state.absences import surely_absent
+from dreamgym_kit.dream.state.facts import facts_around, vouched
 from dreamgym_kit.dream.state.history import Pool, Step
+from dreamgym_kit.dream.state.likeness import unlike
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.trees import Feature, predict
+from dreamgym_kit.dream.state.trees import predict
+from dreamgym_kit.dream.state.values import is_key, spell
 from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.volatile import SIGN
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Provenance
 
 PRESUMED = "presumed"
-"""The basis of an absence that nothing known vouches for; calibration never raises it."""
+"""The basis of a failure that nothing known vouches for; calibration never raises it."""
 
-_PRESUMED = 0.35  # what an error that names an argument is worth when nothing known says so
+CONTESTED = "contested"
+"""The basis of an answer that calls alike in all that is known did not always get; never raised either."""
+
+SAME_WORLD, OTHER_WORLDS = "world", "worlds"
+"""Bases whose support is a share that was counted; calibration may lower it and does not raise it."""
+
+_PRESUMED = 0.35  # what a failure is worth when nothing known says so
+_GUESSED = 0.49  # the most that the majority is worth where recordings contradict each other
 _AFTER_WRITES = 0.8  # what another world's answer is worth once this world was written to
 _HELD = 0.5  # confidence from which a view is taken for what the read answers
+_ONE_WORLD = 0.35  # what one world has shown alone
+_DOUBT = 0.5  # worlds that may yet say otherwise
 _ANYWHERE = 0.97  # agreement from which an answer counts as the same in all worlds
 
 
@@ -32,6 +46,7 @@ class Asked:
     """A call to be answered."""
 
     tool: str
+    args: Mapping[str, JsonValue]
     spelled: str
     names: Names  # around the call
     writes: bool
@@ -45,7 +60,7 @@ class Candidate:
     seen: JsonValue
     provenance: Provenance
     support: float
-    basis: str  # "line", "view ...", "rule", "worlds" or "presumed"; support is calibrated for each
+    basis: str  # "line", "view ...", "rule" or one of the names above; support is calibrated for each
     why: str = ""
 
 
@@ -64,6 +79,7 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
         yield Candidate(view.observation, provenance, support, f"view {view.source}", f"known: {view.source}")
     if view is None or asked.writes or view.confidence < _HELD:  # what is known is not guessed anew
         yield from _by_rules(models, pool, state, asked)
+    yield from _after_other_writes(models, pool, state, asked)
     yield from _analogous(models, state, asked)
 
 
@@ -74,39 +90,74 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     known, seen = pool.elsewhere(asked.world, asked.tool, asked.spelled)
     before = None
     if known:
-        args = {name[5:]: value for name, value in asked.names.values.items() if name.startswith("args.")}
-        before = models.form(Step(asked.tool, args, asked.spelled, seen, asked.writes, failed(seen)))
+        before = _form(models, asked, seen)
     facts = facts_around(asked.tool, asked.spelled, asked.names, state, models.common, before)
     predicted = predict(tree, facts)
     form = models.answers.get((asked.tool, predicted.form))
     filled = form.template.fill(asked.names) if form is not None else None
     if form is None or filled is None:
         return
-    support = predicted.purity * form.support
+    support = predicted.purity * form.support(filled.share)
     presumed = (
         form.failure
-        and "@" in predicted.form
-        and not known_to_lack(predicted.path, facts)
-        and not _surely_absent(models, state, asked, facts)
+        and not vouched(predicted.path, lambda name: models.fails(asked.tool, name))
+        and not _surely_absent(models, state, asked)
+        and not _always(models, pool, asked, predicted.form)
     )
+    why = f"by rule: form seen {predicted.cases} times under these facts"
     if presumed:
-        support *= _PRESUMED
-    why = f"by rule: {'presumed ' if presumed else ''}form seen {predicted.cases} times under these facts"
-    yield Candidate(filled.value, Provenance.COMPOSED, support, PRESUMED if presumed else "rule", why)
+        yield Candidate(filled.value, Provenance.COMPOSED, support * _PRESUMED, PRESUMED, f"presumed {why}")
+    elif not form.failure and (strange := list(unlike(models.usual, asked.tool, asked.args, state))):
+        why = f"{why}, but of calls with such a {strange[0]} nothing is known"
+        yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)
+    elif predicted.contested or form.contested(filled.share):
+        others = predicted.leaf.total() - predicted.cases
+        why = f"{why}, and another one {others} times; held out {form.right} right and {form.wrong} wrong"
+        yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)
+    else:
+        yield Candidate(filled.value, Provenance.COMPOSED, support, "rule", why)
 
 
-def _surely_absent(models: ToolModels, state: State, asked: Asked, facts: Mapping[Feature, Hashable]) -> bool:
-    """Whether a value that occurs nowhere has always failed in worlds as well known as this one."""
-    return any(
-        facts.get(("seen", f"args.{name}")) is False and state.breadth >= least
-        for (tool, name), least in models.absences.items()
-        if tool == asked.tool
-    )
+def _surely_absent(models: ToolModels, state: State, asked: Asked) -> bool:
+    keys = {name: str(value) for name, value in asked.args.items() if is_key(value)}
+    return any(surely_absent(models.absences, asked.tool, keys, state))
+
+
+def _always(models: ToolModels, pool: Pool, asked: Asked, form: str) -> bool:
+    """Whether this very call was recorded in this world, and always went so."""
+    known = pool.always(asked.world, asked.tool, asked.spelled)
+    return bool(known) and all(_form(models, asked, seen) == form for seen in known)
+
+
+def _form(models: ToolModels, asked: Asked, seen: JsonValue) -> str:
+    return models.form(Step(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
+
+
+def _after_other_writes(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:
+    """The same call in the same world, but not in this very state; nothing that this episode has changed."""
+    key = (asked.tool, asked.spelled)
+    if (
+        key in state.views
+        or key in state.done
+        or any((view.tool, view.spelled) == key for view in state.forgotten)
+    ):
+        return
+    said = Counter(spell(seen) for seen in pool.always(asked.world, *key))
+    if not said:
+        return
+    spelled, count = said.most_common(1)[0]
+    seen = json.loads(spelled)
+    if failed(seen):  # it failed in another state: that is no word on this one
+        return
+    steady = models.steady.get(asked.tool, 0.0)
+    support = steady * state.sure * (count + 0.2) / (said.total() + 0.5)
+    why = f"recorded {count} times in this world after other writes"
+    yield Candidate(seen, Provenance.RECORDED, support, SAME_WORLD, why)
 
 
 def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candidate]:
     said = models.everywhere.get((asked.tool, asked.spelled))
-    if not said:
+    if not said or SIGN in asked.spelled:  # the first id of this episode is not that of another
         return
     spelled, count = said.most_common(1)[0]
     agreement = models.agreement.get(asked.tool, 0.3)
@@ -114,13 +165,15 @@ def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candi
     presumed = failed(seen)  # that another world lacks it says little of this one
     if presumed:
         agreement *= _PRESUMED
-    support = agreement * count / said.total()
+    elif count < 2:
+        presumed, agreement = True, min(agreement, _ONE_WORLD)
+    support = agreement * count / (said.total() + _DOUBT)
     if state.writes and agreement <= _ANYWHERE:
         support *= _AFTER_WRITES
     yield Candidate(
         seen,
         Provenance.ANALOGOUS,
         support,
-        PRESUMED if presumed else "worlds",
-        f"the same call in other worlds, {count} times",
+        PRESUMED if presumed else OTHER_WORLDS,
+        f"the same call in {count} other worlds",
     )

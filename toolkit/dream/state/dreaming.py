@@ -4,27 +4,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.state.advance import TOLD, advance, forget
-from dreamgym_kit.dream.state.candidates import PRESUMED, Asked, Candidate, candidates
+from dreamgym_kit.dream.state.candidates import (
+    CONTESTED,
+    OTHER_WORLDS,
+    PRESUMED,
+    SAME_WORLD,
+    Asked,
+    Candidate,
+    candidates,
+)
+from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.history import Pool, Recording, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.stated import DECLARED
+from dreamgym_kit.dream.state.stated_answers import with_statements
 from dreamgym_kit.dream.state.support import Calibration, Trial
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Provenance
 
+_GUESSES = frozenset((PRESUMED, CONTESTED))
+_NEVER_RAISED = _GUESSES | {SAME_WORLD, OTHER_WORLDS}
 _LEAST_CONFIDENCE = 0.3
+_REALLY_TOLD = 0.9  # below it, what was told was itself dreamt, and repeating it makes it no truer
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What answers are made from: models, the recordings of worlds, and how far support can be believed."""
+    """What answers are made from: models, the recordings of worlds, and how far support can be believed.
+
+    `curve` says what each threshold gave on held-out recordings; empty where there are too few.
+    """
 
     models: ToolModels
     pool: Pool
     calibration: Calibration = field(default_factory=Calibration)
+    curve: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +63,9 @@ def consider(
     """The answers to a call, best supported first, and what could be named around it."""
     models = knowledge.models
     names = around(args, state, models.fresh_for(tool, state))
-    asked = Asked(tool, spell(dict(args)), names, tool in models.writes, world)
-    told = [_told(knowledge, tool, one) for one in candidates(models, knowledge.pool, state, asked)]
+    asked = Asked(tool, args, spell(dict(args)), names, tool in models.writes, world)
+    found = with_statements(models, state, asked, candidates(models, knowledge.pool, state, asked))
+    told = [_told(knowledge, tool, one) for one in found]
     return sorted(told, key=lambda one: (-one.support, -one.raw)), names
 
 
@@ -61,13 +80,18 @@ def follow(
 
 
 def replay(
-    knowledge: Knowledge, start: State, episode: Recording, threshold: float = 0.0
+    knowledge: Knowledge, start: State, episode: Recording, threshold: float = 0.0, *, guesses: bool = True
 ) -> list[Told | None]:
-    """Dream an episode's calls, free-running: nothing is corrected. None where the dream abstains."""
+    """Dream an episode's calls, free-running: nothing is corrected. None where the dream abstains.
+
+    Without `guesses` it also abstains from what is presumed or contested, however low the threshold.
+    """
     state, told = start, []
     for step in episode.steps:
         options, names = consider(knowledge, state, episode.world, step.tool, step.args)
         best = options[0] if options and options[0].support >= threshold else None
+        if best is not None and not guesses and best.basis in _GUESSES:
+            best = None
         told.append(best)
         if best is not None:
             dreamt = step._replace(seen=best.seen, failed=failed(best.seen))
@@ -82,12 +106,14 @@ def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
     return [
         Trial(step.tool, one.basis, one.raw, spell(one.seen) == spell(step.seen))
         for step, one in zip(episode.steps, told, strict=True)
-        if one is not None and one.basis != PRESUMED
+        if one is not None and one.basis not in _GUESSES
     ]
 
 
 def _told(knowledge: Knowledge, tool: str, one: Candidate) -> Told:
+    if one.basis == DECLARED:  # a person said so: nothing was learned of it
+        return Told(one.seen, one.provenance, one.support, one.support, one.basis, one.why)
     support = knowledge.calibration.support(tool, one.basis, one.support)
-    if one.basis == PRESUMED:
+    if one.basis in _NEVER_RAISED or (one.basis == "view told" and one.support < _REALLY_TOLD):
         support = min(support, one.support)
     return Told(one.seen, one.provenance, support, one.support, one.basis, one.why)

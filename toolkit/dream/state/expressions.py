@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dreamgym_kit.dream.state.names import Names
-from dreamgym_kit.dream.state.texts import fill, has_holes, mask, readable
+from dreamgym_kit.dream.state.texts import fill, has_holes, holes, mask, readable
 from dreamgym_kit.dream.state.values import MISSING, add, as_number, is_number, spell
 from dreamgym_kit.plain import JsonValue
 
@@ -41,6 +41,12 @@ class Expression(NamedTuple):
         if self.kind == "text":
             return 1.0 if not re.search("\x01(row|view)\\.", self.text) else 3.0
         return _COST[self.kind]
+
+    def names(self) -> frozenset[str]:
+        """The names without which it has no value."""
+        if self.kind == "default":
+            return frozenset()
+        return frozenset((*self.of, *holes(self.text))) if self.kind == "text" else frozenset(self.of)
 
     def __str__(self) -> str:
         match self.kind:

@@ -4,15 +4,18 @@ Values count as facts only when they recur in several worlds: a password or a ti
 pure leaves and nonsense.
 """
 
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 
+from dreamgym_kit.dream.state.likeness import well_known
 from dreamgym_kit.dream.state.names import Names
-from dreamgym_kit.dream.state.trees import Feature
+from dreamgym_kit.dream.state.trees import Feature, Test
 from dreamgym_kit.dream.state.values import as_number, is_key, is_scalar
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 
-_KNOWN_WORLD = 5  # recorded reads, from which on it says something that a value is not among them
+_MOST = 0.8  # share of calls that fail where a test says so
+_ALL = 0.97  # a list without the value says so only if it names all there is, not a few of them
 
 Common = frozenset[tuple[str, str]]
 """(name, text) that stood around calls in several worlds."""
@@ -36,6 +39,7 @@ def facts_around(
     around = [(name, value) for name, value in values.items() if name.startswith(("view.", "row."))]
     numbers = [(name, number) for name, value in around if (number := as_number(value)) is not None]
     holders = [(name, value) for name, value in around if isinstance(value, (list, dict))]
+    known = well_known(state)
     facts.update(_own_values(names, common))
     for name, value in given:
         number = as_number(value)
@@ -48,7 +52,7 @@ def facts_around(
             _compare(facts, name, value, holders, [*around, *given])
             if is_key(value) and "(" not in name:
                 seen = state.has_seen(str(value))
-                if seen or state.breadth >= _KNOWN_WORLD:  # of a world that nobody knows it says nothing
+                if seen or known:  # of a world that nobody knows it says nothing
                     facts["seen", name] = seen
     facts["done",] = (tool, spelled) in state.done
     if before is not None:
@@ -61,18 +65,21 @@ def _own_values(names: Names, common: Common) -> dict[Feature, Hashable]:
     for name, value in names.values.items():
         if isinstance(value, bool) or value is None:
             facts["is", name] = str(value)
-        elif isinstance(value, str) and (name.startswith("view.probe:") or (name, value) in common):
+        elif isinstance(value, str) and name.startswith("view.probe:"):
             facts["is", name] = value
+    facts.update(
+        {feature: text for feature, text in texts_around(names).items() if (feature[1], text) in common}
+    )
     return facts
 
 
-def recurring_values(names: Names) -> list[tuple[str, str]]:
-    """Texts that may be common: what is counted over worlds to make `Common`."""
-    return [
-        (name, value)
+def texts_around(names: Names) -> dict[Feature, str]:
+    """Texts that are facts where they are common: those that recur in several worlds."""
+    return {
+        ("is", name): value
         for name, value in names.values.items()
-        if isinstance(value, str) and len(value) < 60 and not name.startswith("view.last:")
-    ]
+        if isinstance(value, str) and len(value) < 60 and not name.startswith(("view.last:", "view.probe:"))
+    }
 
 
 def _compare(
@@ -91,22 +98,39 @@ def _compare(
             facts["=", name, other] = known == value
 
 
-def known_to_lack(path: tuple[tuple[Feature, Hashable, int], ...], facts: Mapping[Feature, Hashable]) -> bool:
-    """Whether an error that names an argument rests on something known, not on something never seen.
+def vouched(path: Iterable[Test], fails: Callable[[str], bool]) -> bool:
+    """Whether a failure rests on something known of this world or of the call, not on how often calls failed.
 
-    A list or read of this world that is known and lacks it, a comparison of known values, the same call
-    before. Without one of these an absence is only presumed.
+    One test on the way to it must be about something known, and must tell: calls where that was otherwise
+    went well, calls where it was so failed. That most recorded calls of a tool failed says how they were
+    recorded, not that this one fails.
     """
-    for feature, value, way in path:
-        if way == 2:
-            continue
-        if feature[0] == "is" and not feature[1].startswith("args.") and way == 0 and value != "False":
-            return True
-        if feature[0] in ("positive", ">", "done", "=", "type") or (feature[0] == "before" and way == 0):
-            return True
-        if feature[0] == "in" and feature[2].startswith("view.") and facts.get(feature) is False:
-            return True
     return any(
-        feature[0] == "is" and feature[1].startswith("bound.") and value == "True"
-        for feature, value in facts.items()
+        test.way < 2
+        and _may_vouch(test)
+        and _failing(test.here, fails, _ALL if test.feature[0] == "in" else _MOST)
+        and _working(test.there, fails)
+        for test in path
     )
+
+
+def _may_vouch(test: Test) -> bool:
+    """What was never seen may be there all the same, and no equality is no evidence against a text."""
+    kind, name = test.feature[0], test.feature[-1]
+    if kind == "seen":
+        return False
+    if kind == "before":
+        return test.way == 0
+    if kind == "is" and name.startswith("args."):
+        return test.way == 0
+    return True
+
+
+def _failing(forms: Counter[str], fails: Callable[[str], bool], share: float) -> bool:
+    bad = sum(count for form, count in forms.items() if fails(form))
+    return bad >= 2 and bad >= share * forms.total()
+
+
+def _working(forms: Counter[str], fails: Callable[[str], bool]) -> bool:
+    good = sum(count for form, count in forms.items() if not fails(form))
+    return good >= 2 and good >= 0.5 * forms.total()

@@ -5,7 +5,7 @@ no single episode read twice. Reads are no part of a node's name, and neither ar
 unless that failure was seen to have changed something (a time-out after the act).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import ViewKey
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Provenance, Transition
+from dreamgym_kit.vocabulary import Provenance, Split, Transition
 
 OFF_RECORD = -1
 """The node where no recording stood."""
@@ -54,10 +54,16 @@ def step_of(entry: Transition) -> Step:
 
 
 def recordings(transitions: Iterable[Transition]) -> list[Recording]:
-    """Real episodes, each in the order of its steps; what runs for real in a dream is left out."""
+    """Real episodes, each in the order of its steps: the one door to mining, state and calibration.
+
+    What runs for real in a dream is left out, and so is the held-out split: nothing is ever mined or composed
+    from what the agent will be measured on.
+    """
     episodes: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
     for entry in transitions:
-        if entry.answer.provenance is Provenance.REAL and not entry.effect.runs_in_dream:
+        if entry.split is Split.HELD_OUT or entry.effect.runs_in_dream:
+            continue
+        if entry.answer.provenance is Provenance.REAL:
             episodes[entry.tenant, str(entry.world), entry.episode].append(entry)
     return [
         Recording(
@@ -82,6 +88,7 @@ class Pool:
     at: dict[int, dict[ViewKey, tuple[JsonValue, set[str]]]] = field(default_factory=dict)
     anywhere: dict[tuple[str, str, str], dict[str, JsonValue]] = field(default_factory=dict)
     episodes: dict[str, list[Recording]] = field(default_factory=dict)  # by world
+    worlds: dict[int, str] = field(default_factory=dict)  # of each node
     _nodes: dict[tuple[int | str, str], int] = field(default_factory=dict)
 
     def add(self, recording: Recording) -> None:
@@ -89,6 +96,7 @@ class Pool:
         self.episodes.setdefault(recording.world, []).append(recording)
         node = self._node(recording.world, "")
         for step in recording.steps:
+            self.worlds[node] = recording.world
             place = self.at.setdefault(node, {})
             key = (step.tool, step.spelled)
             place.setdefault(key, (step.seen, set()))[1].add(recording.id)
@@ -127,6 +135,29 @@ class Pool:
             if episode != without:
                 return True, seen
         return False, None
+
+    def always(self, world: str, tool: str, spelled: str) -> list[JsonValue]:
+        """All answers that the call was recorded with in this world, after whatever writes."""
+        return list(self.anywhere.get((world, tool, spelled), {}).values())
+
+    def steadiness(self) -> dict[str, float]:
+        """By tool, how often a call that went well is answered alike after other writes to its world."""
+        answers: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+        worked: set[str] = set()
+        for node, told in self.at.items():
+            for (tool, spelled), (seen, _) in told.items():
+                said = spell(seen)
+                answers[self.worlds[node], tool, spelled][said] += 1
+                if not failed(seen):
+                    worked.add(said)
+        counts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for (_, tool, _), kinds in answers.items():
+            total = kinds.total()
+            for said, count in kinds.items():
+                if total > 1 and said in worked:
+                    counts[tool][0] += count * (count - 1) / (total - 1)
+                    counts[tool][1] += count
+        return {tool: (same + 0.2) / (total + 1) for tool, (same, total) in counts.items()}
 
     def _node(self, parent: int | str, edge: str) -> int:
         return self._nodes.setdefault((parent, edge), len(self._nodes))

@@ -1,69 +1,53 @@
 """Mines tool models from recordings alone: what writes change, when calls fail, how answers are made.
 
-Passes: first pairs from pooled nodes only, then again with views tracked through the rules so far, then
-trees and templates on tracked states. While an episode is explained, what only it has seen is left out:
-else its own answer would explain itself. Everything is counted by world, and tried on worlds that it was
-not made from.
+The first worlds are walked for pairs from pooled nodes only, then again with views tracked through the rules
+so far, then for trees and templates on tracked states. The worlds after them are walked once, by the rules of
+those before: 12 worlds, then 12 by their rules, 24 by the rules of these 24, and so on. So what is taken from
+a world rests on nothing that comes later, and a `Miner` that mines again after rows were added walks only the
+worlds that they touch; the result is that of mining everything at once. Everything is counted by world, and
+tried on worlds that it was not made from.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from dreamgym_kit.dream.state.advance import advance, names_after, with_keys
-from dreamgym_kit.dream.state.effects import Example, mine_rule
-from dreamgym_kit.dream.state.facts import facts_around, recurring_values
+from dreamgym_kit.dream.state.answering import answer_form
+from dreamgym_kit.dream.state.effects import Example, Rule, mine_rule
 from dreamgym_kit.dream.state.forms import enumerated_texts
-from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Recording, Step, acting_failures
-from dreamgym_kit.dream.state.models import AnswerForm, ToolModels
-from dreamgym_kit.dream.state.names import Names, around
-from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.gathering import Gathered, gather, together
+from dreamgym_kit.dream.state.history import Pool, Recording, acting_failures
+from dreamgym_kit.dream.state.likeness import count_heard, usual_values
+from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.pseudo import hidden_fields, probes
-from dreamgym_kit.dream.state.templates import Template
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.trees import Case, grow
-from dreamgym_kit.dream.state.values import MISSING, is_key, spell
-from dreamgym_kit.dream.state.views import State, View, ViewKey
+from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.volatile import Renaming, fresh_fields
-from dreamgym_kit.dream.state.worlds import reads_at, start
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.dream.state.wrapping import Wrap, usual_wrap
 
-_PASSES = 2
-_CASES = 350  # calls of one tool that its tree is grown from
-_FORM_EXAMPLES = 60
-_UNKNOWN = 5  # one episode of so many
-_PER_WORLD = 8  # examples of one kind that one world may give
-_CERTAIN_SAME, _CERTAIN_CHANGED = 0.75, 0.9  # confidence in a read before the write
-_LEAST_ABSENCES = 6
-_PAIRS = 160  # of one (write, form, read)
+Part = TypeVar("Part")
+Made = TypeVar("Made")
+
+_FIRST = 12  # worlds
+_PAIR_PASSES, _CALLS, _LATER = (0, 1), 2, 3  # of the first worlds; of those after them
+_COMMON = 3  # worlds in which a text has to recur
+_PAIRS, _CASES, _ANSWERS = 40, 350, 60  # of one (write, form, read), of one tool, of one (tool, form)
 
 
-def mine(episodes: Sequence[Recording]) -> ToolModels:
-    """Mine the tool models of some recordings."""
-    models = ToolModels(
-        writes=frozenset(step.tool for episode in episodes for step in episode.steps if step.writes),
-        transitions=sum(len(episode.steps) for episode in episodes),
-        fresh=fresh_fields(episodes),
-    )
-    episodes = [renamed(episode, models) for episode in episodes]
-    models.enumerated = enumerated_texts(episodes)
-    models.acting = acting_failures(episodes, models.form)
-    models.parameters = _parameters(episodes)
-    pool = pooled(episodes, models)
-    models.probes = probes(pool, models)
-    models.hidden = hidden_fields(episodes, pool, models)
-    _count_everywhere(models, episodes)
-    for number in range(_PASSES):
-        gathered = _gather(episodes, models, pool, tracked=number > 0)
-        models.common = frozenset(key for key, worlds in gathered.values.items() if len(worlds) >= 3)
-        models.left_alone = _left_alone(gathered)
-        models.rules = {}
-        for (tool, form, read), examples in gathered.pairs.items():
-            models.rules.setdefault((tool, form), {})[read] = mine_rule(examples)
-    gathered = _gather(episodes, models, pool, tracked=True, unknown_worlds=True)
-    models.absences = _absences(gathered)
-    models.trees = {tool: grow(cases) for tool, cases in gathered.cases.items()}
-    models.answers = {key: _answer_form(examples) for key, examples in gathered.answers.items()}
-    return models
+def mine(episodes: Sequence[Recording], stated: Mapping[str, StatedModel] | None = None) -> ToolModels:
+    """Mine the tool models of some recordings, beside what somebody stated of tools."""
+    return Miner(stated).mine(episodes)
+
+
+def _spoken_of(said: Mapping[str, StatedModel]) -> set[str]:
+    return {*said, *(read for model in said.values() for _, read in model.said.reads())}
+
+
+def _wrap(episodes: Sequence[Recording], tool: str) -> Wrap:
+    steps = (step for episode in episodes for step in episode.steps)
+    return usual_wrap(step.seen for step in steps if step.tool == tool and not step.failed)
 
 
 def renamed(episode: Recording, models: ToolModels) -> Recording:
@@ -81,140 +65,160 @@ def pooled(episodes: Sequence[Recording], models: ToolModels) -> Pool:
 
 
 @dataclass(slots=True)
-class _Gathered:
-    """Examples of one pass."""
+class _World:
+    """One world, and by pass what was gathered from it and what that rested on."""
 
-    pairs: dict[tuple[str, str, str], list[Example]] = field(default_factory=lambda: defaultdict(list))
-    cases: dict[str, list[Case]] = field(default_factory=lambda: defaultdict(list))
-    answers: dict[tuple[str, str], list[tuple[Names, JsonValue, str]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    values: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
-    unseen: dict[tuple[str, str], list[tuple[bool, int, str]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )  # by (tool, argument) whose value occurs nowhere: failed, breadth, world
-    quota: Counter[tuple[str, ...]] = field(default_factory=Counter)
-
-    def wants(self, most: int, have: int, *key: str) -> bool:
-        """Whether one more example of this kind is wanted from this world (the last part of the key)."""
-        if have >= most or self.quota[key] >= _PER_WORLD:
-            return False
-        self.quota[key] += 1
-        return True
+    episodes: list[Recording]
+    writes: frozenset[tuple[str, str]]  # (tool, form)
+    gathered: dict[int, tuple[list[object], Gathered]] = field(default_factory=dict)
 
 
-def _gather(
-    episodes: Sequence[Recording],
-    models: ToolModels,
-    pool: Pool,
-    *,
-    tracked: bool,
-    unknown_worlds: bool = False,
-) -> _Gathered:
-    """Walk all episodes; some as if their world had never been recorded, which is how a new one is met."""
-    gathered = _Gathered()
-    for number, episode in enumerate(episodes):
-        state = start(pool, models, episode.world, without=episode.id)
-        if unknown_worlds and number % _UNKNOWN == 0:
-            state = State({}, OFF_RECORD)
-        for step in episode.steps:
-            state = _learn(gathered, models, pool, episode, state, step, tracked=tracked)
-    return gathered
+class Miner:
+    """Mines recordings, and again when there are more of them."""
 
+    def __init__(self, stated: Mapping[str, StatedModel] | None = None) -> None:
+        self._stated = stated or {}
+        self._words: tuple[object, ...] = ()
+        self._worlds: dict[str, _World] = {}
+        self._made: dict[tuple[object, ...], tuple[Sequence[object], object]] = {}
+        self.walked = 0  # worlds that the last mining walked, over all passes
 
-def _learn(
-    gathered: _Gathered,
-    models: ToolModels,
-    pool: Pool,
-    episode: Recording,
-    state: State,
-    step: Step,
-    *,
-    tracked: bool,
-) -> State:
-    """Take one step as an example of its tool, and follow it."""
-    names = around(step.args, state, models.fresh_for(step.tool, state))
-    form, world = models.form(step), episode.world
-    if tracked and gathered.wants(_CASES, len(gathered.cases[step.tool]), "case", step.tool, form, world):
-        known, seen = pool.elsewhere(world, step.tool, step.spelled, without=episode.id)
-        before = models.form(step._replace(seen=seen, failed=failed(seen))) if known else None
-        facts = facts_around(step.tool, step.spelled, names, state, models.common, before)
-        gathered.cases[step.tool].append(Case(facts, form, world))
-    if tracked:
-        for name, value in step.args.items():
-            if is_key(value) and not state.has_seen(str(value)):
-                gathered.unseen[step.tool, name].append((step.failed, state.breadth, world))
-    for key in recurring_values(names):
-        gathered.values[key].add(world)
-    answers = gathered.answers[step.tool, form]
-    if gathered.wants(_FORM_EXAMPLES, len(answers), "answer", step.tool, form, world):
-        answers.append((names, step.seen, world))
-    line = pool.next(state.line, step)
-    rules = models if tracked else ToolModels(**{name: getattr(models, name) for name in _WITHOUT_RULES})
-    after = advance(rules, state, step, names, line)
-    if not step.writes:
-        return after
-    if models.advances(step):
-        _pair(gathered, models, pool, state, step, names, form, world, line)
-        views: dict[ViewKey, View] = dict(after.views)
-        for key, seen in reads_at(pool, models, line, episode.id).items():
-            views[key] = View(*key, seen, confidence=0.99, source="told", step=after.writes)
-        return replace(after, views=views, line=line)
-    return after
+    def mine(self, episodes: Sequence[Recording]) -> ToolModels:
+        """The tool models of these recordings."""
+        self.walked = 0
+        models, in_symbols, pool = _vocabulary(episodes, self._stated)
+        self._keep_worlds(models, in_symbols)
+        worlds = list(self._worlds.values())
+        found = self._first(worlds[:_FIRST], models, pool)
+        end = _FIRST
+        while end < len(worlds):
+            self._learn_effects(end, found, models)
+            block, end = worlds[end : 2 * end], 2 * end
+            found += [self._gather(_LATER, world, models, pool, pairs=True, calls=True) for world in block]
+        self._learn_effects(0, found, models)
+        self._learn_answers(_together(found), models)
+        return models
 
+    def _first(self, worlds: Sequence[_World], models: ToolModels, pool: Pool) -> list[Gathered]:
+        """The first worlds have no rules from others: pairs without rules, pairs with those, then calls."""
+        found: list[Gathered] = []
+        for number in _PAIR_PASSES:
+            found = [self._gather(number, world, models, pool, pairs=True, calls=False) for world in worlds]
+            self._learn_effects(-1 - number, found, models)
+        calls = [self._gather(_CALLS, world, models, pool, pairs=False, calls=True) for world in worlds]
+        return [*found, *calls]
 
-_WITHOUT_RULES = ("writes", "parameters", "enumerated", "probes", "hidden", "acting", "fresh", "left_alone")
+    def _learn_effects(self, stage: int, found: Sequence[Gathered], models: ToolModels) -> None:
+        pairs = _together(found).pairs
+        models.left_alone = _left_alone(pairs)
+        models.rules = {}
+        for (tool, form, read), examples in pairs.items():
+            made = self._kept(("rule", stage, tool, form, read), examples, mine_rule)
+            models.rules.setdefault((tool, form), {})[read] = made
 
+    def _learn_answers(self, found: Gathered, models: ToolModels) -> None:
+        models.common = frozenset(key for key, worlds in found.texts.items() if worlds >= _COMMON)
+        count_heard(models.usual, found.heard)
+        models.absences = found.given.absences()
+        for tool, calls in found.calls.items():
+            cases = [call.case(models.common) for call in calls]
+            models.trees[tool] = self._kept(("tree", tool), cases, grow)
+        for key, told in found.answers.items():
+            models.answers[key] = self._kept(("answer", *key), told, answer_form)
 
-def _pair(
-    gathered: _Gathered,
-    models: ToolModels,
-    pool: Pool,
-    state: State,
-    step: Step,
-    names: Names,
-    form: str,
-    world: str,
-    line: int,
-) -> None:
-    told = None
-    for key, seen in reads_at(pool, models, line, None).items():
-        view = state.views.get(key)
-        known = view is not None and view.confidence > _CERTAIN_SAME
-        pairs = gathered.pairs[step.tool, form, key[0]]
-        same = view is not None and spell(view.observation) == spell(seen)
-        if known and not same and view is not None and view.confidence < _CERTAIN_CHANGED:
-            continue  # an earlier write may have changed it
-        if not gathered.wants(_PAIRS, len(pairs), step.tool, form, key[0], f"{known}{same}", world):
-            continue
-        told = told or names_after(names, step.seen)
-        args = {} if key[1] == "{}" else dict(View(*key, None, confidence=1, source="").args)
-        before = view.observation if view is not None and known else MISSING
-        pairs.append(Example(with_keys(told, args), args, before, seen, known, world))
+    def _keep_worlds(self, models: ToolModels, in_symbols: Sequence[Recording]) -> None:
+        """Worlds that are as before keep what was gathered from them, if it is told in the same words."""
+        words = (
+            *(models.writes, models.parameters, models.enumerated, models.probes),
+            *(models.hidden, models.acting, {tool: set(names) for tool, names in models.fresh.items()}),
+        )
+        by_world: dict[str, list[Recording]] = defaultdict(list)
+        for episode in in_symbols:
+            by_world[episode.world].append(episode)
+        before = self._worlds if words == self._words else {}
+        self._words = words
+        self._worlds = {
+            world: before[world]
+            if world in before and before[world].episodes == some
+            else _World(some, _writes(models, some))
+            for world, some in by_world.items()
+        }
 
+    def _gather(
+        self, number: int, world: _World, models: ToolModels, pool: Pool, *, pairs: bool, calls: bool
+    ) -> Gathered:
+        rests_on = _rests_on(models, world.writes)
+        known = world.gathered.get(number)
+        if known is not None and _alike(known[0], rests_on):
+            return known[1]
+        self.walked += 1
+        found = gather(models, pool, world.episodes, pairs=pairs, calls=calls)
+        world.gathered[number] = (rests_on, found)
+        return found
 
-def _answer_form(examples: Sequence[tuple[Names, JsonValue, str]]) -> AnswerForm:
-    """A template from all examples; right and wrong from halves of the worlds tried on each other."""
-    template = Template()
-    for names, seen, _ in examples:
-        template.see(seen, names)
-    worlds = sorted({world for _, _, world in examples})
-    made = AnswerForm(template, worlds=len(worlds), failure=failed(examples[0][1]))
-    if len(worlds) < 2:
+    def _kept(
+        self, name: tuple[object, ...], parts: Sequence[Part], make: Callable[[Sequence[Part]], Made]
+    ) -> Made:
+        """What was made of these very parts before, or made anew."""
+        known = self._made.get(name)
+        if known is None or not _alike(known[0], parts):
+            known = self._made[name] = (list(parts), make(parts))
+        made: Made = known[1]  # type: ignore[assignment]
         return made
-    for half in (set(worlds[::2]), set(worlds[1::2])):
-        other = Template()
-        for names, seen, world in examples:
-            if world not in half:
-                other.see(seen, names)
-        for names, seen, world in examples:
-            if world in half:
-                filled = other.fill(names)
-                if filled is not None:
-                    right = spell(filled.value) == spell(seen)
-                    made.right += right
-                    made.wrong += not right
-    return made
+
+
+def _alike(left: Sequence[object], right: Sequence[object]) -> bool:
+    """Whether two lists hold the same things: the same objects, or equal ones that are cheap to compare."""
+    return len(left) == len(right) and all(
+        one is other or (isinstance(one, (Case, tuple)) and one == other)
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def _vocabulary(
+    episodes: Sequence[Recording], said: Mapping[str, StatedModel]
+) -> tuple[ToolModels, list[Recording], Pool]:
+    """What all passes speak in: symbols, forms, pseudo-reads, and what is simply counted."""
+    writes = {step.tool for episode in episodes for step in episode.steps if step.writes}
+    made_up = {tool: model.said.fresh for tool, model in said.items() if model.said.fresh}
+    models = ToolModels(
+        writes=frozenset(writes | {tool for tool, model in said.items() if model.writes}),
+        transitions=sum(len(episode.steps) for episode in episodes),
+        fresh={**fresh_fields(episodes), **made_up},
+        stated=said,
+        wraps={tool: _wrap(episodes, tool) for tool in _spoken_of(said)},
+    )
+    in_symbols = [renamed(episode, models) for episode in episodes]
+    models.enumerated = enumerated_texts(in_symbols)
+    models.acting = acting_failures(in_symbols, models.form)
+    models.parameters = _parameters(in_symbols)
+    models.usual = usual_values(in_symbols)
+    pool = pooled(in_symbols, models)
+    models.probes = probes(pool, models)
+    models.steady = pool.steadiness()
+    models.hidden = hidden_fields(in_symbols, pool, models)
+    _count_everywhere(models, in_symbols)
+    return models, in_symbols, pool
+
+
+def _writes(models: ToolModels, episodes: Sequence[Recording]) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (step.tool, models.form(step)) for one in episodes for step in one.steps if models.advances(step)
+    )
+
+
+def _rests_on(models: ToolModels, writes: frozenset[tuple[str, str]]) -> list[object]:
+    """The rules and shares that walking a world with these writes looks at."""
+    tools = {tool for tool, _ in writes} | {"*"}
+    shares = tuple(sorted(item for item in models.left_alone.items() if item[0][0] in tools))
+    rules = [
+        rule for key in sorted(writes) for _, rule in sorted(models.rules.get(key, {}).items(), key=_read)
+    ]
+    return [shares, *rules]
+
+
+def _read(item: tuple[str, Rule]) -> str:
+    return item[0]
 
 
 def _parameters(episodes: Sequence[Recording]) -> dict[str, frozenset[str]]:
@@ -226,10 +230,16 @@ def _parameters(episodes: Sequence[Recording]) -> dict[str, frozenset[str]]:
     return {tool: kinds.most_common(1)[0][0] for tool, kinds in counts.items()}
 
 
-def _left_alone(gathered: _Gathered) -> dict[tuple[str, str], tuple[float, float]]:
+def _together(found: Sequence[Gathered]) -> Gathered:
+    return together(found, pairs=_PAIRS, calls=_CASES, answers=_ANSWERS)
+
+
+def _left_alone(
+    found: Mapping[tuple[str, str, str], list[Example]],
+) -> dict[tuple[str, str], tuple[float, float]]:
     """How often writes leave known reads as they are; each kind of pair counts up to 20 times."""
     counts: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for (write, _, read), pairs in gathered.pairs.items():
+    for (write, _, read), pairs in found.items():
         known = [example.same for example in pairs if example.known]
         if not known or ":" in read:
             continue
@@ -240,31 +250,14 @@ def _left_alone(gathered: _Gathered) -> dict[tuple[str, str], tuple[float, float
     return {key: (same, total) for key, (same, total) in counts.items()}
 
 
-def _absences(gathered: _Gathered) -> dict[tuple[str, str], int]:
-    """From which breadth of knowledge on a value that occurs nowhere has always failed, in several worlds."""
-    found: dict[tuple[str, str], int] = {}
-    for key, cases in gathered.unseen.items():
-        succeeded = max((breadth for was_failure, breadth, _ in cases if not was_failure), default=0)
-        failures = [(breadth, world) for was_failure, breadth, world in cases if was_failure]
-        if not failures:
-            continue
-        usual = sorted(breadth for breadth, _ in failures)[len(failures) // 2]
-        least = max(succeeded + 1, usual // 2, 1)
-        broad = [world for breadth, world in failures if breadth >= least]
-        if len(broad) >= _LEAST_ABSENCES and len(set(broad)) >= 3:
-            found[key] = least
-    return found
-
-
 def _count_everywhere(models: ToolModels, episodes: Sequence[Recording]) -> None:
     """How often the same call is answered alike in different worlds."""
     worlds: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for episode in episodes:
         for step in episode.steps:
-            key = (step.tool, step.spelled)
-            spelled = spell(step.seen)
-            models.everywhere.setdefault(key, Counter())[spelled] += 1
-            worlds[key][episode.world].add(spelled)
+            worlds[step.tool, step.spelled][episode.world].add(spell(step.seen))
+    for key, answers in worlds.items():
+        models.everywhere[key] = Counter(spelled for seen in answers.values() for spelled in seen)
     counts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for (tool, _), answers in worlds.items():
         if len(answers) > 1:

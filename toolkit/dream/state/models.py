@@ -9,38 +9,65 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dreamgym_kit.dream.state.absences import Absences
 from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.facts import Common
 from dreamgym_kit.dream.state.forms import Enumerated, form_of
 from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.likeness import Usuals
 from dreamgym_kit.dream.state.names import Names
+from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.templates import Template
-from dreamgym_kit.dream.state.trees import Node
+from dreamgym_kit.dream.state.trees import CONTESTED, Node
 from dreamgym_kit.dream.state.values import field_path, is_scalar, walk
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Fresh, symbol_of
+from dreamgym_kit.dream.state.wrapping import Wrap, is_raw
 from dreamgym_kit.plain import JsonValue
 
+_STRONG = 0.8  # share of examples that the weakest leaf explains
 PROBE, HIDDEN, LAST = "probe:", "hidden:", "last:"
 """Pseudo-reads: whether a tool can be used at all, a hidden field of a write's answer, its last success."""
 
 
 @dataclass(slots=True)
 class AnswerForm:
-    """How answers of one form are made, with what it was right about on worlds that it was not made from."""
+    """How answers of one form are made, with what it was right about on worlds that it was not made from.
+
+    `tried` is [right, wrong], apart for answers all of whose leaves are well explained: the same form may
+    be sure where a number is known that it needs, and a guess where it is not.
+    """
 
     template: Template
-    right: int = 0
-    wrong: int = 0
+    tried: dict[bool, list[int]] = field(default_factory=lambda: {True: [0, 0], False: [0, 0]})
     worlds: int = 0
     failure: bool = False
 
+    def count(self, share: float, *, right: bool) -> None:
+        """One answer on a held-out world, made of leaves of which the weakest explains this share."""
+        self.tried[share >= _STRONG][not right] += 1
+
     @property
-    def support(self) -> float:
+    def right(self) -> int:
+        """How often it was right on worlds that it was not made from."""
+        return sum(right for right, _ in self.tried.values())
+
+    @property
+    def wrong(self) -> int:
+        """How often it was wrong there."""
+        return sum(wrong for _, wrong in self.tried.values())
+
+    def support(self, share: float) -> float:
         """0..1; never high for what only one world has shown."""
         if self.worlds < 2:
             return 0.35
-        return (self.right + 0.4) / (self.right + self.wrong + 1)
+        right, wrong = self.tried[share >= _STRONG]
+        return (right + 0.4) / (right + wrong + 1)
+
+    def contested(self, share: float) -> bool:
+        """Whether other worlds contradicted it too often."""
+        right, wrong = self.tried[share >= _STRONG]
+        return wrong >= 2 and wrong > CONTESTED * (right + wrong)
 
 
 @dataclass(slots=True)
@@ -58,12 +85,14 @@ class ToolModels:
         rules: by (write, form) and read.
         trees: by tool.
         answers: by (tool, form).
+        stated: what a person declared or a model drafted, by tool.
+        wraps: of stated tools, what they put around their answers.
         everywhere: by (tool, spelled arguments), the answers in all worlds, as spelled.
         agreement: by tool, how often another world's answer to the same call is right.
+        steady: by tool, how often a call that went well is answered alike after other writes to its world.
         left_alone: pairs of a read around a write: left as it was, and all; by write and read, by write
             ("*" for the read), and of everything ("*", "*").
-        absences: by (tool, argument), how well a world must be known before a value that occurs nowhere
-            in it may be called absent.
+        absences, usual: see `absences` and `likeness`.
     """
 
     writes: frozenset[str] = frozenset()
@@ -79,9 +108,13 @@ class ToolModels:
     answers: dict[tuple[str, str], AnswerForm] = field(default_factory=dict)
     everywhere: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     agreement: dict[str, float] = field(default_factory=dict)
+    steady: dict[str, float] = field(default_factory=dict)
     left_alone: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
-    absences: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    absences: Absences = field(default_factory=dict)
+    usual: Usuals = field(default_factory=dict)
     transitions: int = 0
+    stated: Mapping[str, StatedModel] = field(default_factory=dict)
+    wraps: Mapping[str, Wrap] = field(default_factory=dict)
 
     def keeps(self, write: str, read: str) -> float:
         """0..1, that a write of whatever form leaves a read alone: share of pairs, the general first."""
@@ -99,6 +132,11 @@ class ToolModels:
             Names({f"args.{key}": value for key, value in step.args.items()}),
             self.enumerated.get(step.tool, frozenset()),
         )
+
+    def fails(self, tool: str, form: str) -> bool:
+        """Whether answers of a form say that the tool did not do it."""
+        answer = self.answers.get((tool, form))
+        return answer is not None and answer.failure
 
     def advances(self, step: Step) -> bool:
         """Whether the world may be another after this call."""
@@ -124,3 +162,7 @@ class ToolModels:
                 if (step.tool, name) in self.hidden and is_scalar(value):
                     told[f"{HIDDEN}{step.tool}.{name}"] = value
         return told
+
+    def wrapped(self, tool: str, seen: JsonValue) -> JsonValue:
+        """A stated answer in what the tool puts around its answers."""
+        return seen if is_raw(seen) or tool not in self.wraps else self.wraps[tool](seen)

@@ -10,7 +10,6 @@ that is to be made up.
 from collections.abc import Mapping
 from functools import cached_property
 
-from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import fields, is_key, is_number, is_scalar, spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
@@ -41,7 +40,7 @@ class Names:
             for name, value in self.values.items()
             if is_scalar(value)
             for text, form in _spellings(value)
-            if len(text) > 1 or name.startswith("args.")
+            if len(text) > 1 or (text and name.startswith("args."))
         ]
         return sorted(found, key=lambda item: (-len(item[0]), not item[1].startswith("args."), item[1]))
 
@@ -104,7 +103,7 @@ def _add_rows(values: dict[str, JsonValue], args: Mapping[str, JsonValue], state
         shown: dict[str, Mapping[str, JsonValue]] = {}
         for view, pattern, field, record in state.find(str(value)):
             if field is None:
-                values[f"bound.{view.tool}({key}:{pattern}).failed"] = failed(view.observation)
+                values[f"bound.{view.tool}({key}:{pattern}).failed"] = view.failed
                 continue
             label = f"row.{view.tool}.{pattern}[{field}={key}]"
             known = found.get(label)

@@ -28,20 +28,26 @@ class Calibration:
     """From raw support to calibrated support; the identity where nothing was tried."""
 
     tools: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)  # right, tried
-    edges: tuple[float, ...] = ()  # ascending adjusted supports
-    shares: tuple[float, ...] = ()  # right, from each edge on; never falls
+    edges: tuple[float, ...] = ()  # mean adjusted support of each step of the curve, ascending
+    shares: tuple[float, ...] = ()  # right, around each edge; never falls
 
     def support(self, tool: str, basis: str, raw: float) -> float:
         """The calibrated support of an answer, 0..1."""
         adjusted = self._adjusted(tool, basis, raw)
         if not self.edges:
             return adjusted
-        place = bisect_right(self.edges, adjusted) - 1
-        if place < 0:  # less than anything that was tried
-            return min(adjusted, self.shares[0])
-        share = self.shares[place]
-        # the raw figure still orders answers within a step of the curve
-        return min(1.0, max(0.0, share + 0.02 * (adjusted - 0.5)))
+        return min(1.0, max(0.0, self._between(adjusted)))
+
+    def _between(self, adjusted: float) -> float:
+        """The share at a support: on a line between the steps around it, and from nothing to the first."""
+        place = bisect_right(self.edges, adjusted)
+        left, low = (self.edges[place - 1], self.shares[place - 1]) if place else (0.0, 0.0)
+        right, high = (
+            (self.edges[place], self.shares[place])
+            if place < len(self.edges)
+            else (1.0, max(self.shares[-1], adjusted))
+        )
+        return low + (high - low) * (adjusted - left) / (right - left) if right > left else low
 
     def _adjusted(self, tool: str, basis: str, raw: float) -> float:
         right, tried = self.tools.get((tool, basis), (0.0, 0.0))
@@ -68,14 +74,15 @@ def calibrate(trials: Sequence[Trial]) -> Calibration:
 
 def _rising(points: Sequence[tuple[float, bool]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Isotonic regression by pooling neighbours: steps of shares that never fall."""
-    blocks: list[list[float]] = []  # edge, right, tried
+    blocks: list[list[float]] = []  # sum of supports, right, tried
     least = max(10, len(points) // 25)
     for place in range(0, len(points), least):
         part = points[place : place + least]
-        blocks.append([part[0][0], float(sum(exact for _, exact in part)), float(len(part))])
+        blocks.append([sum(one for one, _ in part), float(sum(exact for _, exact in part)), float(len(part))])
         while len(blocks) > 1 and blocks[-2][1] / blocks[-2][2] >= blocks[-1][1] / blocks[-1][2]:
-            _, right, tried = blocks.pop()
+            total, right, tried = blocks.pop()
+            blocks[-1][0] += total
             blocks[-1][1] += right
             blocks[-1][2] += tried
-    edges = tuple(edge for edge, _, _ in blocks)
+    edges = tuple(total / tried for total, _, tried in blocks)
     return edges, tuple((right + 0.5) / (tried + 1) for _, right, tried in blocks)

@@ -5,7 +5,7 @@ among those the simplest, is believed. Containers are explained as a whole first
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from dreamgym_kit.plain import JsonValue
 
 EXAMPLES = 60  # that a leaf looks at; more change nothing
 _MOST_KEYS = 40
+_DOUBT = 1.0  # examples that may yet say otherwise
+_TRIED = 40  # of the expressions with most votes
 _LONGEST_LIST = 4  # that is explained item by item
 
 
@@ -37,14 +39,17 @@ class Template:
     children: dict[str, "Template"] = field(default_factory=dict)
     lengths: Counter[int] = field(default_factory=Counter)
     items: dict[tuple[int, int], "Template"] = field(default_factory=dict)  # by (length, place)
+    known: list[KeysView[str]] = field(default_factory=list)  # by example, what could be named
     _best: tuple[Expression, int] | None = None
+    _ranked: list[tuple[float, Expression]] | None = None
 
     def see(self, value: JsonValue, names: Names, old: object = MISSING) -> None:
         """Learn from one more example; `old` is what stood there before."""
         if self.seen >= EXAMPLES:
             return
         self.seen += 1
-        self._best = None
+        self._best = self._ranked = None
+        self.known.append(names.values.keys())
         self.votes.update(explanations(value, names, old))
         if len(self.votes) > 250 and self.seen % 10 == 0:
             self.votes = Counter(dict(self.votes.most_common(120)))
@@ -62,15 +67,13 @@ class Template:
 
     def fill(self, names: Names, old: object = MISSING) -> Filled | None:
         """The value for other names; None when a name that it needs is not known."""
-        best = self.best()
-        if best is not None:
-            expression, count = best
+        for share, expression in self.ranked():
             value = evaluate(expression, names, old)
-            share = (
-                0.35 if self.seen < 2 and expression.kind == "const" else (count + 0.3) / (self.seen + 0.6)
-            )
-            if value is not MISSING and (share > 0.93 or not (self.records or self.lengths)):
+            if value is MISSING:
+                continue
+            if share > 0.93 or not (self.records or self.lengths):
                 return Filled(value, share)
+            break
         if self.records:
             return self._fill_record(names, old)
         if self.lengths:
@@ -84,6 +87,28 @@ class Template:
             tied = [expression for expression, count in self.votes.items() if count == most]
             self._best = min(tied, key=lambda expression: (expression.cost, expression)), most
         return self._best
+
+    def ranked(self) -> list[tuple[float, Expression]]:
+        """Expressions with the share of examples that they explain, of those where their names were known.
+
+        The best first. An expression that is seldom to be had is worth what it was worth when it was: where
+        the last number is known, the next one is sure, and where it is not, nothing is.
+        """
+        if self._ranked is None:
+            likely = [(one, count) for one, count in self.votes.most_common(_TRIED) if count > 1]
+            likely = likely or self.votes.most_common(_TRIED)
+            self._ranked = sorted(
+                ((self._share(one, count), one) for one, count in likely),
+                key=lambda ranked: (-round(ranked[0], 2), ranked[1].cost, ranked[1]),
+            )
+        return self._ranked
+
+    def _share(self, expression: Expression, count: int) -> float:
+        if self.seen < 2 and expression.kind == "const":
+            return 0.35
+        needed = expression.names()
+        tried = sum(needed <= known for known in self.known) if needed else self.seen
+        return (count + 0.3) / (max(tried, count) + _DOUBT)
 
     def leaves(self, path: str = "") -> Iterator[tuple[str, Expression, int, int]]:
         """What a person reads: path, expression, examples that it explains, examples."""

@@ -38,6 +38,11 @@ def has_holes(masked: str) -> bool:
     return _OPEN in masked and _HOLE.fullmatch(masked) is None
 
 
+def holes(masked: str) -> list[str]:
+    """The names in a masked text."""
+    return [hole.rsplit("|", 1)[0] for hole in _HOLE.findall(masked)]
+
+
 def fill(masked: str, names: Names) -> str | None:
     """The text for these values; None when one is not known."""
     missing = False
@@ -84,3 +89,20 @@ def _is_word(text: str, place: int, part: str) -> bool:
         return True
     decimals = part[-1].isdigit() and after == "." and text[end + 1 : end + 2].isdigit()
     return not (after.isalnum() or decimals)
+
+
+def hole_text(name: str, form: str = "text") -> str:
+    """A hole for a name, written in one of the ways in which a value stands in a text."""
+    return f"{_OPEN}{name}|{form}{_CLOSE}"
+
+
+def parts_of(masked: str) -> list[str | tuple[str, str]]:
+    """A masked text in parts: literal texts, and (name, form) for holes."""
+    parts: list[str | tuple[str, str]] = []
+    for place, part in enumerate(_HOLE.split(masked)):
+        if place % 2:
+            name, form = part.rsplit("|", 1)
+            parts.append((name, form))
+        elif part:
+            parts.append(part)
+    return parts

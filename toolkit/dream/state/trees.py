@@ -17,6 +17,8 @@ _DEPTH = 6
 _MOST_VALUES = 60
 _AGAIN = 0.25  # that a call went so before may be the way it was recorded, so it must tell much more
 _LEAST_WORLDS = 5  # to hold a third of them out
+CONTESTED = 0.2  # share of a leaf that went another way, above which its majority is a guess
+_NOTHING: Counter[str] = Counter()
 
 
 class Case(NamedTuple):
@@ -44,13 +46,34 @@ class Node:
         return 0 if facts[self.feature] == self.value else 1
 
 
+class Test(NamedTuple):
+    """A test that a prediction went through: what it asks, which way it went, and the cases either way."""
+
+    feature: Feature
+    value: Hashable
+    way: int  # 0 equal, 1 other, 2 unknown
+    here: Counter[str]  # forms of the cases that went this way
+    there: Counter[str]  # of those where the fact was known and otherwise
+
+
 class Prediction(NamedTuple):
-    """The likeliest form, how pure its leaf is, and the tests that led there (feature, value, outcome)."""
+    """The likeliest form, how pure its leaf is, and the tests that led there."""
 
     form: str
     purity: float
-    path: tuple[tuple[Feature, Hashable, int], ...]
-    cases: int
+    path: tuple[Test, ...]
+    leaf: Counter[str]
+
+    @property
+    def cases(self) -> int:
+        """How many recorded calls of the leaf took the form."""
+        return self.leaf[self.form]
+
+    @property
+    def contested(self) -> bool:
+        """Whether calls that no known fact tells apart went another way as well, and not just once."""
+        others = self.leaf.total() - self.cases
+        return others >= 2 and others > CONTESTED * self.leaf.total()
 
 
 def grow(cases: Sequence[Case]) -> Node:
@@ -69,8 +92,17 @@ def predict(root: Node, facts: Facts) -> Prediction:
     node, path, doubt = root, [], 1.0
     while node.feature is not None:
         way = node.branch(facts)
-        path.append((node.feature, node.value, way))
         follower = node.branches[way]
+        other = node.branches[1 - way] if way < 2 else None
+        path.append(
+            Test(
+                node.feature,
+                node.value,
+                way,
+                follower.counts if follower is not None else _NOTHING,
+                other.counts if other is not None else _NOTHING,
+            )
+        )
         if follower is None:  # no recording went this way
             doubt = 0.8
             break
@@ -78,7 +110,7 @@ def predict(root: Node, facts: Facts) -> Prediction:
     form, count = node.counts.most_common(1)[0]
     total = node.counts.total()
     kinds = len(node.counts)
-    return Prediction(form, doubt * (count + 0.2) / (total + 0.5 + 0.2 * kinds), tuple(path), count)
+    return Prediction(form, doubt * (count + 0.2) / (total + 1 + 0.2 * kinds), tuple(path), node.counts)
 
 
 def _grown(cases: Sequence[Case], depth: int) -> Node:

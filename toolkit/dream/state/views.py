@@ -55,7 +55,7 @@ class View:
         self.tool, self.spelled, self.observation = tool, spelled, observation
         self.confidence, self.source, self.step, self.through = confidence, source, step, through
         if like is not None:  # the same words: what was found in them is found again
-            for name in ("index", "named"):
+            for name in ("failed", "index", "named"):
                 if name in like.__dict__:
                     self.__dict__[name] = like.__dict__[name]
 
@@ -79,6 +79,23 @@ class View:
             like=self,
         )
 
+    def saying(self, observation: JsonValue) -> "View":
+        """The same view with another answer, which a rule made."""
+        return View(
+            self.tool,
+            self.spelled,
+            observation,
+            confidence=self.confidence,
+            source="rule",
+            step=self.step,
+            through=self.through,
+        )
+
+    @cached_property
+    def failed(self) -> bool:
+        """Whether the read says that it did not work."""
+        return failed(self.observation)
+
     @cached_property
     def index(self) -> "_Index":
         """By text of a value, each record that has it, as (pattern, field, record).
@@ -89,7 +106,7 @@ class View:
         for name, value in self.args.items():
             if is_key(value):
                 found.setdefault(str(value), []).append((name, None, None))
-        if not failed(self.observation):
+        if not self.failed:
             for path, item in itertools.islice(walk(self.observation, depth=6), _MOST_RECORDS):
                 pattern = ".".join("[]" if isinstance(part, int) else part for part in path)
                 if isinstance(item, dict):
@@ -102,7 +119,7 @@ class View:
     @cached_property
     def named(self) -> dict[str, JsonValue]:
         """Its fields by name, for reads without arguments (see `names`)."""
-        if failed(self.observation):
+        if self.failed:
             return {f"view.{self.tool}.failed": True}
         named: dict[str, JsonValue] = {}
         for path, value in fields(self.observation).items():
@@ -137,7 +154,8 @@ class State:
         writes: how many writes there were.
         done: the writes that succeeded, as (tool, spelled arguments).
         minted: by write tool, how often it has succeeded.
-        breadth: how many reads of this world were recorded before the episode: how well it is known.
+        breadth: by read, how many views of it were known before the episode: how well the world is known.
+            A read that failed told nothing.
         forgotten: views that no longer hold. What they named is there all the same, or was.
     """
 
@@ -147,7 +165,7 @@ class State:
     writes: int = 0
     done: frozenset[ViewKey] = frozenset()
     minted: Mapping[str, int] = field(default_factory=dict)
-    breadth: int = 0
+    breadth: Mapping[str, int] = field(default_factory=dict)
     forgotten: tuple[View, ...] = ()
 
     def told(self, view: View) -> "State":
@@ -163,8 +181,16 @@ class State:
         return (view for (_, spelled), view in self.views.items() if spelled == "{}")
 
     def has_seen(self, text: str) -> bool:
-        """Whether a value occurs in anything that was ever known of this world."""
-        return any(text in view.index for view in (*self.views.values(), *self.forgotten))
+        """Whether a value occurs in anything that was ever known of this world; failed reads tell nothing."""
+        return any(text in view.index for view in (*self.views.values(), *self.forgotten) if not view.failed)
+
+    def shown_by(self, text: str) -> frozenset[str]:
+        """The reads whose answers have a value, not just their arguments."""
+        return frozenset(
+            view.tool
+            for view in (*self.views.values(), *self.forgotten)
+            if any(name is not None for _, name, _ in view.index.get(text, ()))
+        )
 
     def find(self, text: str) -> Iterator[tuple[View, str, str | None, JsonValue]]:
         """Where a value occurs: view, pattern, field and record; field is None for a read's own argument."""

@@ -18,7 +18,7 @@ from dreamgym_kit.plain import JsonValue
 Fresh = Mapping[str, Mapping[str, tuple[str, ...]]]
 """By tool and field path: some recorded values, as spelled."""
 
-_SIGN = "\u00a7"
+SIGN = "\u00a7"
 _ID_NAME = re.compile(r"(id|no|number|token|key|ref|timestamp|_at|uuid|code)\d*$", re.IGNORECASE)
 _NUMBERED = re.compile(r"(\D*)(\d+)")
 _LEAST = 5
@@ -93,7 +93,7 @@ class Renaming:
         """A value with ids in place of symbols; new ones are made up from the seed, in the recorded form."""
         for _, item in walk(value, depth=12):
             for text in [item] if isinstance(item, str) else list(item) if isinstance(item, dict) else []:
-                for symbol in re.findall(f"{_SIGN}[^{_SIGN}#]+#\\d+", text):
+                for symbol in re.findall(f"{SIGN}[^{SIGN}#]+#\\d+", text):
                     if symbol not in self.values:
                         self.values[symbol] = mint(symbol, self.fresh, seed)
         if not self.values:
@@ -103,12 +103,12 @@ class Renaming:
 
 def symbol_of(tool: str, name: str, count: int) -> str:
     """The symbol of the count-th id that a tool made up in an episode."""
-    return f"{_SIGN}{tool}.{name}#{count}"
+    return f"{SIGN}{tool}.{name}#{count}"
 
 
 def mint(symbol: str, fresh: Fresh, seed: str) -> JsonValue:
     """Make up an id: the next number where ids are numbered, else random signs of the recorded kinds."""
-    place, _, count = symbol[len(_SIGN) :].rpartition("#")
+    place, _, count = symbol[len(SIGN) :].rpartition("#")
     samples = next(
         (
             texts
@@ -165,7 +165,7 @@ def _valued(value: JsonValue, values: Mapping[str, JsonValue]) -> JsonValue:
         return {str(_valued(key, values)): _valued(item, values) for key, item in value.items()}
     if isinstance(value, list):
         return [_valued(item, values) for item in value]
-    if not isinstance(value, str) or _SIGN not in value:
+    if not isinstance(value, str) or SIGN not in value:
         return value
     if value in values:
         return values[value]

@@ -1,7 +1,7 @@
 """Tool models in words and as JSON: each rule with its evidence, for a person who reads and corrects them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.models import ToolModels
@@ -15,13 +15,15 @@ _MOST_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class RuleLine:
-    """One mined rule.
+    """One rule, mined or stated.
 
     Attributes:
-        kind: answers, changes or keeps.
+        kind: answers, fails, changes or keeps.
         says: the rule as a sentence.
         right, wrong: held out by world; for `keeps`, pairs that stayed and pairs that did not.
-        worlds: how many worlds it was seen in.
+        worlds: how many worlds it was seen in; 0 for what was stated.
+        source: who says so: mined, declared or drafted.
+        contradiction: of what was stated, the first recording that says otherwise.
     """
 
     tool: str
@@ -30,10 +32,12 @@ class RuleLine:
     right: int
     wrong: int
     worlds: int
+    source: str = "mined"
+    contradiction: str = ""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The fields by name."""
-        return {name: getattr(self, name) for name in ("tool", "kind", "says", "right", "wrong", "worlds")}
+        return dict(asdict(self))
 
 
 def rule_lines(models: ToolModels) -> list[RuleLine]:
@@ -63,9 +67,9 @@ def explain(models: ToolModels, tool: str) -> Iterator[str]:
     for line in rule_lines(models):
         if line.tool == tool and line.kind != "answers":
             yield f"{line.kind} {line.says} ({line.right} right, {line.wrong} wrong)"
-    for (name, argument), breadth in models.absences.items():
+    for (name, argument), (source, least) in models.absences.items():
         if name == tool:
-            yield f"a {argument} that occurs nowhere is absent, in worlds of which {breadth} reads are known"
+            yield f"a {argument} that occurs nowhere is absent, where {least} answers of {source} are known"
     for path in models.fresh.get(tool, ()):
         yield f"makes up {path}"
 

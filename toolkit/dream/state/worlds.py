@@ -1,5 +1,7 @@
 """What recordings say about one world: the state that an episode starts with, and what a node tells."""
 
+from collections import Counter
+
 from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
@@ -35,7 +37,8 @@ def start(pool: Pool, models: ToolModels, world: str, without: str | None = None
     if node != OFF_RECORD:
         for key, seen in reads_at(pool, models, node, without).items():
             views[key] = View(*key, seen, confidence=_AT_START, source="recorded")
-    return State(views, node, breadth=sum(":" not in tool for tool, _ in views))
+    breadth = Counter(tool for (tool, _), view in views.items() if ":" not in tool and not view.failed)
+    return State(views, node, breadth=breadth)
 
 
 def _carry_back(views: dict[ViewKey, View], models: ToolModels, steps: tuple[Step, ...]) -> None:

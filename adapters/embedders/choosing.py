@@ -1,0 +1,48 @@
+"""Which embedder `[replay]` names: hashed, an endpoint by its URL, or a model folder."""
+
+from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
+from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+from dreamgym_kit.adapters.embedders.sentences import SentenceEmbedder
+from dreamgym_kit.adapters.models.keys import read_key
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.ports import Embedder
+from dreamgym_kit.settings.model import Settings
+
+HASHED = "hashed"
+
+
+def embedder_of(settings: Settings) -> Embedder | None:
+    """The embedder that settings name; None where they name none, which leaves it to the buffer.
+
+    Raises:
+        UserError: what it needs is missing; names the line.
+        MissingExtra: a folder is named and sentence-transformers is not installed.
+    """
+    said = settings.replay.embedder
+    if said is None:
+        return None
+    if said == HASHED:
+        return HashedEmbedder()
+    if said.startswith(("http://", "https://")):
+        return _endpoint(said, settings)
+    folder = settings.resolve(said)
+    if not folder.is_dir():
+        raise UserError(
+            f"{settings.where('replay', 'embedder')}: replay.embedder '{said}' is no embedder; write "
+            '"hashed", the URL of an endpoint ("http://localhost:8000/v1") or the folder of a '
+            "sentence-transformers model."
+        )
+    return SentenceEmbedder(folder)
+
+
+def _endpoint(url: str, settings: Settings) -> Embedder:
+    replay = settings.replay
+    if replay.embedder_model is None or replay.embedder_dimension is None:
+        missing = "embedder_model" if replay.embedder_model is None else "embedder_dimension"
+        raise UserError(
+            f"{settings.where('replay', 'embedder')}: replay.embedder is an endpoint, but there is no "
+            f"replay.{missing}."
+        )
+    source = settings.where("replay", "embedder_key_env")
+    key = read_key(replay.embedder_key_env, source=source)
+    return EndpointEmbedder(url, replay.embedder_model, dimension=replay.embedder_dimension, api_key=key)

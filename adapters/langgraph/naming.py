@@ -1,0 +1,80 @@
+"""What tasks and settings name: loaded and held against the graph before anything runs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from langgraph.pregel import Pregel
+
+from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
+from dreamgym_kit.adapters.langgraph.loading import load_named
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.findings.detectors import Detectors, detectors_of
+from dreamgym_kit.ports import Checker, RealWorld
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Task
+
+
+def detectors_named(settings: Settings) -> Detectors:
+    """The detectors that hold for a run, those of the settings loaded."""
+
+    def load(reference: str, where: str) -> Any:
+        return load_named(reference, kind="detector", where=where, folder=settings.folder)
+
+    return detectors_of(settings, load)
+
+
+def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWorld]:
+    """The worlds of these names that settings describe; others are left as they are."""
+    worlds: dict[str, RealWorld] = {}
+    for name in set(names) & set(settings.worlds):
+        where = settings.where("worlds", name, "ref")
+        kind: Any = load_named(settings.worlds[name], kind="world", where=where, folder=settings.folder)
+        worlds[name] = kind() if isinstance(kind, type) else kind
+    return worlds
+
+
+def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
+    """Every checker that a task names, loaded before anything runs."""
+    found: dict[str, Checker] = {}
+    for task in tasks:
+        if not task.checker or task.checker in found:
+            continue
+        name = task.checker
+        reference = settings.checkers.get(name, name)
+        if ":" not in reference:
+            raise UnknownName(
+                "checker",
+                name,
+                known=sorted(settings.checkers),
+                source=f"task {task.id!a}",
+                where='[checkers] of dreamgym.toml, and no "module:function"',
+            )
+        declared = name in settings.checkers
+        where = settings.where("checkers", name) if declared else f"task {task.id!a}"
+        checker: Any = load_named(reference, kind="checker", where=where, folder=settings.folder)
+        if not callable(checker):
+            found_type = type(checker).__name__
+            raise UserError(f"{where}: checker '{reference}' is of type {found_type}, not a function")
+        found[name] = checker
+    return found
+
+
+def check_expectations(tasks: Sequence[Task], facts: GraphFacts) -> None:
+    """Refuse an expectation about a tool that the graph lacks: it would fail, or hold, whatever happens."""
+    known = facts.specs()
+    for task in tasks:
+        for tool in (*(task.expect.get("calls") or ()), *(task.expect.get("max") or ())):
+            if tool not in known:
+                source = f"task {task.id!a}, expect"
+                raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
+
+
+def check_inputs(tasks: Sequence[Task], graph: Pregel[Any]) -> None:
+    """Refuse an input that holds nothing of the graph's state; LangGraph drops unknown fields silently."""
+    known = [name for name in graph.channels if not name.startswith("__") and ":" not in name]
+    for task in tasks:
+        if known and task.input and not any(name in known for name in task.input):
+            source = f"task {task.id!a}, input"
+            raise UnknownName(
+                "field", next(iter(task.input)), known=known, source=source, where="the graph's state"
+            )

@@ -1,0 +1,214 @@
+"""`dreamgym-kit record --crawl`: reads worlds from end to end, after saying what it will call."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamgym_kit.cli.output import say, say_json, tell
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.crawling import Crawled, CrawlPlan, CrawlResult
+    from dreamgym_kit.rollout.stop import StopSwitch
+    from dreamgym_kit.settings.model import Settings
+
+_MOST = 1_000  # calls, where settings say nothing
+_MAX_IDS = 2**20  # bytes of --ids
+
+Crawl = Annotated[
+    bool, typer.Option("--crawl", help="Only read: every read with every id found.", show_default=False)
+]
+Worlds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--world",
+        metavar="NAME[:SEED]",
+        help="With --crawl: this world, not those of the tasks. May be repeated.",
+        show_default=False,
+    ),
+]
+Ids = Annotated[
+    Path | None,
+    typer.Option(
+        "--ids",
+        metavar="FILE",
+        help="With --crawl: ids or names to begin with, one a line.",
+        show_default=False,
+    ),
+]
+PerSecond = Annotated[
+    float, typer.Option("--per-second", min=0, help="With --crawl: calls a second; 0 for no limit.")
+]
+TrustGuesses = Annotated[
+    bool,
+    typer.Option(
+        "--trust-guesses",
+        help="With --crawl: also call tools that were only guessed to read.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The flags of a crawl."""
+
+    worlds: tuple[str, ...]
+    ids: Path | None
+    per_second: float
+    trust_guesses: bool
+
+
+def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bool) -> None:
+    """Say what will be called, ask, crawl, and show what came of it."""
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.crawling import CrawlRequest, crawl, plan_crawl
+    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.adapters.stores.opening import opened_to_add
+    from dreamgym_kit.cli import options
+    from dreamgym_kit.cli.running import end
+    from dreamgym_kit.rollout.loop import run_to_end
+    from dreamgym_kit.rollout.signals import stop_on_signals
+    from dreamgym_kit.rollout.stop import StopSwitch
+
+    spec = options.graph_of(settings, "record --crawl")
+    worlds = _worlds(settings, wanted)
+    most = _MOST if settings.budget.calls is None else settings.budget.calls
+    facts = asyncio.run(inspect_graph(spec, settings))
+    plan = plan_crawl(facts, trust_guesses=wanted.trust_guesses)
+    _agree(plan, worlds, most, wanted, yes=yes)
+    path, stop = settings.resolve(settings.buffer), StopSwitch()
+    with opened_to_add(path, settings, tell=tell) as store, stop_on_signals(stop, leave_after_s=0.5):
+        request = CrawlRequest(
+            graph=spec,
+            worlds=worlds,
+            settings=settings,
+            store=store,
+            most=most,
+            per_second=wanted.per_second,
+            trust_guesses=wanted.trust_guesses,
+        )
+        result = run_to_end(crawl(request, events=_Progress(), stop=stop))
+    _show(result, path, worlds, as_json=as_json)
+    end(_exit_code(result, stop), dreamt=False)
+
+
+def _worlds(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
+    """The worlds to crawl: named ones, else those of the tasks, else the one that is there."""
+    from dreamgym_kit.adapters.langgraph.crawling import Crawled, worlds_of
+    from dreamgym_kit.cli.importing import world_of
+    from dreamgym_kit.rollout.tasks import read_tasks
+    from dreamgym_kit.vocabulary import World
+
+    tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
+    ids = _ids(wanted.ids)
+    if wanted.worlds:
+        named = [world for text in wanted.worlds if (world := world_of(text)) is not None]
+        known = {one.world: one for one in worlds_of(tasks)}
+        found = [known.get(world, Crawled(world)) for world in named]
+    else:
+        found = worlds_of(tasks) or [Crawled(World())]
+    return [Crawled(one.world, (*ids, *one.words), one.split) for one in found]
+
+
+def _ids(file: Path | None) -> tuple[str, ...]:
+    from dreamgym_kit.errors import UserError
+
+    if file is None:
+        return ()
+    try:
+        raw = file.read_bytes()
+        if len(raw) > _MAX_IDS:
+            raise UserError(f"{file}: {len(raw)} bytes are more than ids can be (limit {_MAX_IDS}).")
+        return tuple(line.strip() for line in raw.decode("utf-8-sig").splitlines() if line.strip())
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}; nothing was run.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{file}: not UTF-8; nothing was run.") from None
+
+
+def _agree(plan: "CrawlPlan", worlds: "list[Crawled]", most: int, wanted: Wanted, *, yes: bool) -> None:
+    """Say which reads will be called, where and how often, and go on only if a person agrees."""
+    from dreamgym_kit.adapters.langgraph.crawling import nothing_to_read
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.terminal import fold
+
+    if not plan.reads:
+        raise UserError(nothing_to_read(plan))
+    pace = f"{wanted.per_second:g} a second" if wanted.per_second else "as fast as they answer"
+    named = ", ".join(str(one.world) for one in worlds[:8]) + (", ..." if len(worlds) > 8 else "")
+    tell(f"These REAL tools will be called, at most {most} times, {pace}; nothing else will run:")
+    told = (spec.name + ("?" if spec.source == "guessed" else "") for spec in plan.reads)
+    tell(fold(f"  read   {one_line(', '.join(told))}", indent=9))
+    tell(fold(f"  world  {one_line(named)}", indent=9))
+    for name, why in plan.left_out:
+        tell(fold(f"  left out: {one_line(name)}: {one_line(why)}", indent=4))
+    if any(spec.source == "guessed" for spec in plan.reads):
+        tell("  (? is a guess: such a tool may write)")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UserError(
+            "a crawl calls real tools, and there is no terminal to ask at; agree with --yes. Nothing was run."
+        )
+    if not typer.confirm("Call them?", default=False, err=True):
+        raise UserError("not agreed to. Nothing was run.")
+
+
+class _Progress:
+    """Counts calls on stderr, now and then."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def emit(self, kind: str, /, **facts: object) -> None:
+        self._calls += kind == "call"
+        if kind == "call" and self._calls % 100 == 0:
+            tell(f"{self._calls} calls, last {facts.get('tool')}")
+
+
+def _exit_code(result: "CrawlResult", stop: "StopSwitch") -> int:
+    if stop.exit_code is not None:
+        return stop.exit_code
+    return 1 if result.refused else 0
+
+
+def _show(result: "CrawlResult", path: Path, worlds: "list[Crawled]", *, as_json: bool) -> None:
+    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.terminal import next_steps
+
+    if as_json:
+        say_json(
+            {
+                "calls": result.calls.total(),
+                "by_tool": dict(sorted(result.calls.items())),
+                "failures": result.failures,
+                "before": result.before,
+                "worlds": result.worlds,
+                "of_worlds": len(worlds),
+                "stopped": result.stopped,
+                "refused": list(result.refused),
+            }
+        )
+        return
+    for why in result.refused:
+        tell(f"refused: {one_line(why)}")
+    calls = ", ".join(f"{one_line(tool)} {count}" for tool, count in sorted(result.calls.items()))
+    earlier = f", {result.before} were there from before" if result.before else ""
+    say(f" {result.calls.total()} calls{f': {calls}' if calls else ''}")
+    say(f" {result.failures} of them the tools refused{earlier}; all are in {path}")
+    say(f" {result.worlds} of {len(worlds)} worlds were read to their end")
+    steps = [
+        ("Look", "dreamgym-kit buffer stats", "what is known now"),
+        ("Dream", "dreamgym-kit simulate", "the tasks, no real tool runs"),
+    ]
+    if result.stopped:
+        say(f" Stopped early: {one_line(result.stopped)}")
+        again = shlex.join(["dreamgym-kit", *sys.argv[1:]])
+        steps.insert(0, ("Go on", again, "makes the calls that are left"))
+    say(next_steps(steps))

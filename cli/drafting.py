@@ -1,0 +1,202 @@
+"""`dreamgym-kit buffer rules --draft`: tool models drafted by the endpoint, kept where recordings agree."""
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from dreamgym_kit.cli.output import say, say_json, tell
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
+    from dreamgym_kit.dream.state.evidence import Found
+    from dreamgym_kit.dream.state.history import Recording
+    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.tool_models import ToolModelSettings
+    from dreamgym_kit.vocabulary import ToolSpec
+
+_SHOWN = 5  # recorded answers that a shape is made from
+
+
+@dataclass
+class Drafted:
+    """What came of drafting."""
+
+    kept: "dict[str, ToolModelSettings]" = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)  # tool -> why
+    dropped: dict[str, list[str]] = field(default_factory=dict)  # tool -> parts and what contradicts them
+    tokens: int = 0
+    usd: float = 0.0
+
+
+def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as_json: bool) -> None:
+    """Draft the tools that settings do not declare, or the one that is named, and keep what holds."""
+    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.cli import options
+    from dreamgym_kit.cli.rules import recorded
+    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.settings.drafts import drafts_file, read_drafts, render_drafts
+
+    spec = options.graph_of(settings, "buffer rules --draft")
+    specs = asyncio.run(inspect_graph(spec, settings)).tools
+    wanted = _wanted(settings, specs, only)
+    episodes = recorded(settings, needed=False)
+    endpoint = _endpoint(settings)
+    try:
+        drafts, done = asyncio.run(
+            _draft(endpoint, settings, wanted, specs, episodes, with_source=with_source)
+        )
+        done.tokens = endpoint.counts.prompt_tokens + endpoint.counts.completion_tokens
+        done.usd = endpoint.counts.cost_usd
+    finally:
+        endpoint.close()
+    _hold(drafts, episodes, specs, done)
+    path = drafts_file(settings)
+    before = {
+        name: model for name, model in read_drafts(path).items() if name not in {one.name for one in wanted}
+    }
+    write_atomically(path, render_drafts({**before, **done.kept}).encode("utf-8"))
+    _show(done, str(path), as_json=as_json)
+
+
+def _wanted(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None) -> "list[ToolSpec]":
+    from dreamgym_kit.errors import UnknownName
+
+    tools = [spec for spec in specs if not spec.effect.runs_in_dream]
+    if only is not None:
+        found = [spec for spec in tools if spec.name == only]
+        if not found:
+            known = [spec.name for spec in tools]
+            raise UnknownName("tool", only, known=known, source="--explain", where="what a dream answers")
+        return found
+    declared = {name for name, said in settings.tools.items() if said.model is not None}
+    return [spec for spec in tools if spec.name not in declared]
+
+
+def _endpoint(settings: "Settings") -> "OpenAIEndpoint":
+    from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+    from dreamgym_kit.errors import UserError
+
+    endpoint = open_endpoint(settings)
+    if endpoint is None:
+        raise UserError(
+            f"--draft asks a model, and {settings.where('endpoint')} names none: [endpoint] urls = "
+            '["http://localhost:8000/v1"], model = "..."'
+        )
+    asyncio.run(check_endpoint(endpoint))
+    return endpoint
+
+
+async def _draft(
+    endpoint: "OpenAIEndpoint",
+    settings: "Settings",
+    wanted: "Sequence[ToolSpec]",
+    specs: "Sequence[ToolSpec]",
+    episodes: "Sequence[Recording]",
+    *,
+    with_source: bool,
+) -> "tuple[dict[str, ToolModelSettings], Drafted]":
+    from dreamgym_kit.dream.drafting import Sampling, draft
+    from dreamgym_kit.errors import EndpointError, NotJson
+    from dreamgym_kit.vocabulary import Effect
+
+    said = settings.endpoint
+    reads = [spec for spec in specs if spec.effect is Effect.READ]
+    sampling = Sampling(max(said.max_output, 2_048), said.temperature, said.top_p, settings.simulate.seed)
+    who = (
+        f"{said.model} at {said.urls[0].partition('://')[2].partition('/')[0]}, {datetime.now(UTC):%Y-%m-%d}"
+    )
+    shapes, done = _shapes(episodes), Drafted()
+    drafts: dict[str, ToolModelSettings] = {}
+    for spec in wanted:
+        source = _source(spec.name) if with_source else None
+        others = [read for read in reads if read.name != spec.name]
+        try:
+            model = await draft(endpoint, spec, others, shapes, source=source, sampling=sampling)
+        except (EndpointError, NotJson) as error:
+            done.unusable[spec.name] = str(error)
+        else:
+            drafts[spec.name] = replace(model, said_by=who)
+    return drafts, done
+
+
+def _shapes(episodes: "Sequence[Recording]") -> dict[str, object]:
+    """By tool, what a recorded answer looks like: the one with most in it, of the first few."""
+    from dreamgym_kit.dream.drafting import shape_of
+    from dreamgym_kit.dream.state.values import spell
+    from dreamgym_kit.dream.state.wrapping import unwrapped
+
+    found: dict[str, list[object]] = {}
+    for episode in episodes:
+        for step in episode.steps:
+            if not step.failed and len(found.setdefault(step.tool, [])) < _SHOWN:
+                found[step.tool].append(shape_of(unwrapped(step.seen)))
+    return {tool: max(shapes, key=lambda one: len(spell(one))) for tool, shapes in found.items() if shapes}
+
+
+def _source(tool: str) -> str | None:
+    """The source of a tool's own function, where Python has it."""
+    from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+
+    for one in HOLDINGS.tools():
+        body = one.__dict__.get("func") or one.__dict__.get("coroutine")
+        if one.name == tool and body is not None:
+            try:
+                return inspect.getsource(body)
+            except (OSError, TypeError):
+                return None
+    return None
+
+
+def _hold(
+    drafts: "dict[str, ToolModelSettings]",
+    episodes: "Sequence[Recording]",
+    specs: "Sequence[ToolSpec]",
+    done: Drafted,
+) -> None:
+    """Hold drafts against the recordings, and keep the parts that nothing contradicts."""
+    from dreamgym_kit.dream.state.evidence import evidence, uncontradicted
+    from dreamgym_kit.dream.state.mining import mine
+    from dreamgym_kit.dream.state.stated import DRAFTED, StatedModel
+    from dreamgym_kit.settings.tool_models import ToolModelSettings
+
+    writes = {spec.name for spec in specs if spec.effect.changes_world}
+    stated = {
+        tool: StatedModel(tool, model, source=DRAFTED, writes=tool in writes)
+        for tool, model in drafts.items()
+    }
+    found: Found = evidence(mine(episodes, stated), episodes) if episodes else {}
+    for tool, model in drafts.items():
+        parts = found.get(tool, {})
+        kept = uncontradicted(model, parts)
+        wrong = [f"{part}: {one.contradiction}" for part, one in sorted(parts.items()) if one.wrong]
+        if wrong:
+            done.dropped[tool] = wrong
+        if replace(kept, said_by=None, views={}) != ToolModelSettings():
+            done.kept[tool] = kept
+        elif not wrong:
+            done.unusable[tool] = "it says nothing"
+
+
+def _show(done: Drafted, path: str, *, as_json: bool) -> None:
+    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.terminal import next_steps
+
+    if as_json:
+        facts = {"kept": sorted(done.kept), "dropped": done.dropped, "unusable": done.unusable}
+        say_json({**facts, "file": path, "tokens": done.tokens, "usd": done.usd})
+        return
+    for tool, why in done.unusable.items():
+        tell(f"no draft of {one_line(tool)}: {one_line(why)}")
+    for tool, parts in done.dropped.items():
+        for part in parts:
+            say(f" dropped  {one_line(tool)} {one_line(part)}")
+    say(f" {len(done.kept)} drafts kept in {path}: {one_line(', '.join(sorted(done.kept))) or 'none'}")
+    say(f" {done.tokens} tokens, {done.usd:.4f} USD")
+    steps = [
+        ("Look", "dreamgym-kit buffer rules", "who says what, and what recordings say of it"),
+        ("Agree", "dreamgym.toml", "move the tables of a draft there, and it is believed before recordings"),
+    ]
+    say(next_steps(steps))

@@ -1,0 +1,48 @@
+"""Finds a secret in bytes, however it is spelled there: plain, URL-encoded, base64, JSON-escaped, hex."""
+
+import base64
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+
+def spellings(secret: str) -> dict[str, bytes]:
+    """Every spelling by its name. Parts of base64 that hang on what stands before are left out."""
+    raw = secret.encode()
+    found = {
+        "plain": secret,
+        "url": quote(secret, safe=""),
+        "url path": quote(secret),
+        "url form": quote_plus(secret),
+        "url small": quote(secret, safe="").replace("%2F", "%2f").replace("%2B", "%2b").replace("%3D", "%3d"),
+        "json": json.dumps(secret)[1:-1],
+        "json twice": json.dumps(json.dumps(secret))[3:-3],
+        "hex": raw.hex(),
+    }
+    for shift in range(3):
+        padded = b"\0" * shift + raw
+        found[f"base64 {shift}"] = base64.b64encode(padded)[2 * shift : -4].decode()
+        found[f"base64 url {shift}"] = base64.urlsafe_b64encode(padded)[2 * shift : -4].decode()
+    return {name: text.encode() for name, text in found.items()}
+
+
+def leaks(data: bytes, secrets: Iterable[str]) -> list[str]:
+    """Which secrets stand in the data, and how they are spelled."""
+    return [
+        f"{secret[:14]}... as {name}"
+        for secret in secrets
+        for name, spelled in spellings(secret).items()
+        if spelled in data
+    ]
+
+
+def leaking_files(folder: Path, secrets: Iterable[str], *, inputs: Iterable[str]) -> list[str]:
+    """The files below a folder that hold a secret, in content or name; `inputs` are the user's own."""
+    kept, wanted, found = set(inputs), list(secrets), []
+    for path in sorted(folder.rglob("*")):
+        if path.name in kept or "__pycache__" in path.parts:
+            continue
+        data = path.read_bytes() if path.is_file() else b""
+        found += [f"{path.relative_to(folder)}: {how}" for how in leaks(data + path.name.encode(), wanted)]
+    return found

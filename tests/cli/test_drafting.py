@@ -1,0 +1,81 @@
+"""`buffer rules --draft`: a draft is kept only where no recording contradicts it, with who said it."""
+
+import json
+
+import pytest
+from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+
+from dreamgym_kit.settings.drafts import read_drafts
+
+NOTHING = {"reasoning": "", "views": [], "fails": [], "answer": None, "changes": [], "keeps": []}
+SAID = {
+    "get_order": NOTHING | {"answer": '"lost"'},  # the recordings say "captured"
+    "refund_payment": NOTHING | {"answer": '"refunded"', "keeps": ["get_order"]},
+}
+
+
+def content(body):
+    """The draft of the tool that is asked about; "ready" for the first question."""
+    asked = body["messages"][-1]["content"]
+    told = asked.rpartition(" the tool\n")[2].partition("\n")[0]
+    return json.dumps(SAID[json.loads(told)["name"]]) if told.startswith("{") else "ready"
+
+
+@pytest.fixture
+def server():
+    with serving(FaultyEndpointDouble(content=content)) as double:
+        yield double
+
+
+def settle(project, server):
+    (project / "dreamgym.toml").write_text(
+        f'graph = "agent:graph"\n[endpoint]\nurls = ["{server.url}"]\nmodel = "m"\n'
+        '[tools.get_order]\neffect = "read"\n[tools.refund_payment]\neffect = "destructive"\n'
+    )
+
+
+def test_drafts_are_held_against_the_recordings_and_kept_with_who_said_them(run, recorded, server) -> None:
+    settle(recorded, server)
+    done = run("buffer", "rules", "--draft")
+    assert done.returncode == 0, done.stderr
+    assert "dropped  get_order answer: default/default:0, " in done.stdout
+    assert 'said "lost", recorded "captured"' in done.stdout
+    assert " 1 drafts kept in " in done.stdout
+    drafts = read_drafts(recorded / "dreamgym.drafts.toml")
+    assert set(drafts) == {"refund_payment"}
+    assert drafts["refund_payment"].keeps == ("get_order",)
+    assert drafts["refund_payment"].said_by.startswith("m at 127.0.0.1:")
+    listed = run("buffer", "rules", "--json")
+    sources = {one["source"].partition(" ")[0] for one in json.loads(listed.stdout)["rules"]}
+    assert sources == {"mined", "drafted"}
+    assert all("source" not in json.dumps(sent["messages"][1]) for sent in server.requests[1:])
+
+
+def test_without_an_endpoint_it_says_how_to_name_one(run, project) -> None:
+    done = run("buffer", "rules", "--draft")
+    assert done.returncode == 2
+    assert "no graph: name one" in done.stderr
+    (project / "dreamgym.toml").write_text('graph = "agent:graph"\n')
+    done = run("buffer", "rules", "--draft")
+    assert done.returncode == 2
+    assert "[endpoint] urls = " in done.stderr
+
+
+@pytest.mark.slow
+def test_tools_without_recordings_are_dreamt_from_their_drafts(run, project, server) -> None:
+    settle(project, server)
+    assert run("buffer", "rules", "--draft", "--explain", "refund_payment").returncode == 0
+    assert set(read_drafts(project / "dreamgym.drafts.toml")) == {"refund_payment"}
+    assert run("buffer", "rules", "--draft").returncode == 0
+    server.content = lambda body: "ready"  # from here on the model decides nothing
+    done = run("simulate", "--tasks", "tasks.jsonl", "--json")
+    assert "holds no recordings yet, so the dream goes by what was declared or drafted" in done.stderr
+    told = json.loads(done.stdout)
+    assert told["trust"]["provenance"] == {"composed": 6}
+    assert told["episodes"]["undetermined"] == 0
+    assert not (project / "REAL").exists()
+    assert (
+        run("buffer", "rules", "--draft", "--explain", "refund_paymnt")
+        .stderr.strip()
+        .endswith("did you mean 'refund_payment'?")
+    )

@@ -1,0 +1,36 @@
+"""docs/buffer.md knows every `buffer` command and every key of `[replay]`."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.cli.buffer import EXAMPLES, app
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.settings.model import ReplaySettings
+from dreamgym_kit.settings.read import keys_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "buffer.md").read_text()
+BLOCKS = [block.split("```")[0] for block in PAGE.split("```toml\n")[1:]]
+
+
+@pytest.mark.parametrize("name", [str(command.name) for command in app.registered_commands])
+def test_every_buffer_command_is_described_and_shown(name: str) -> None:
+    assert f"| `{name}" in PAGE
+    assert f"dreamgym-kit buffer {name}" in PAGE
+    assert any(f"buffer {name}" in line for line in EXAMPLES)
+
+
+def test_every_key_of_the_section_is_told() -> None:
+    assert [key for key in keys_of(ReplaySettings) if f"{key} = " not in PAGE] == []
+
+
+def test_the_settings_shown_are_settings() -> None:
+    assert len(BLOCKS) == 2
+    for block in BLOCKS:
+        assert parse_settings(block).replay != ReplaySettings()
+        switched_on = block.replace("# embedder", "embedder").replace('embedder = "hashed"', "")
+        for line in switched_on.splitlines():
+            if " = " in line:
+                key = next(iter(tomllib.loads(line)))
+                assert key in keys_of(ReplaySettings), line

@@ -1,0 +1,185 @@
+"""The form of a tool's answers: declared or as recorded, never fetched, never run."""
+
+import asyncio
+import json
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamgym_kit.dream.answer_schema import AnswerSchema, infer, schema_for
+from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.dream.state.observed import observation
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+
+ORDER = {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}}
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(-9, 9), st.text(max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abcd"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def tool(schema: dict | None = None, form: str = "value") -> ToolSpec:
+    return ToolSpec("get_order", Effect.READ, answer_schema=schema or {}, answer_form=form)
+
+
+def declared(schema: dict, form: str = "value") -> AnswerSchema:
+    found = schema_for(tool(schema, form), ())
+    assert found is not None
+    return found
+
+
+@given(st.lists(values, min_size=1, max_size=8))
+def test_what_was_recorded_fits_the_form_read_from_it(recorded: list) -> None:
+    schema = AnswerSchema(infer([observation(Answer(value)) for value in recorded]), "seen", "recordings")
+    assert [schema.breaks(Answer(value)) for value in recorded] == [None] * len(recorded)
+
+
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        ({"id": "a", "total": 1}, None),
+        ({"id": "a"}, "the whole: 'total' is a required property"),
+        ({"id": "a", "total": "1"}, "total: '1' is not of type 'integer'"),
+        ({"id": "a", "total": 1, "x": 2}, "the whole: Additional properties are not allowed"),
+        ("a text", "the whole: 'a text' is not of type 'object'"),
+        (json.dumps({"id": "a", "total": 1}), "the whole:"),
+    ],
+)
+def test_an_answer_of_another_form_is_named(answer: object, wrong: str | None) -> None:
+    schema = schema_for(tool(), [Answer({"id": f"o{n}", "total": n}) for n in range(5)])
+    assert schema is not None
+    said = schema.breaks(Answer(answer))
+    assert (said is None) if wrong is None else said.startswith(wrong)
+
+
+def test_json_in_text_has_a_form_too() -> None:
+    schema = schema_for(tool(), [Answer(json.dumps({"id": f"o{n}"})) for n in range(5)])
+    assert schema is not None
+    assert schema.breaks(Answer('{"id": "x"}')) is None
+    assert schema.breaks(Answer('{"id": 5}')) == "id: 5 is not of type 'string'"
+    assert schema.breaks(Answer("no order")) is not None
+
+
+def test_a_table_by_id_may_have_another_row() -> None:
+    rows = [Answer({f"o{n}{k}": {"total": k} for k in range(n)}) for n in range(1, 6)]
+    schema = schema_for(tool(), rows)
+    assert schema is not None
+    assert schema.breaks(Answer({"new": {"total": 5}})) is None
+    assert schema.breaks(Answer({"new": {"total": "5"}})) is not None
+
+
+def test_too_few_recordings_say_nothing() -> None:
+    assert schema_for(tool(), [Answer({"id": "a"})] * 2) is None
+
+
+def test_a_declaration_that_recordings_break_is_not_believed() -> None:
+    schema = schema_for(tool({"type": "string"}), [Answer({"id": "a"})] * 3)
+    assert schema is not None
+    assert schema.source == "recordings"
+
+
+def test_a_declaration_that_says_little_is_held_together_with_the_recordings() -> None:
+    schema = schema_for(tool({"type": "object"}), [Answer({"id": f"o{n}"}) for n in range(6)])
+    assert schema is not None
+    assert schema.breaks(Answer({})) == "the whole: 'id' is a required property"
+    assert schema.breaks(Answer({"id": "a", "note": "declared tools may have more"})) is None
+
+
+def test_failures_and_updates_have_no_form() -> None:
+    assert declared(ORDER).breaks(Answer(error="gone")) is None
+    assert declared(ORDER).breaks(Answer(update={"a": 1})) is None
+
+
+def test_structured_content_is_what_an_mcp_schema_is_of() -> None:
+    schema = declared(ORDER, "structured")
+    blocks = [{"type": "text", "text": "{}"}]
+    assert schema.breaks(Answer(blocks, artifact={"structured_content": {"id": "a"}})) is None
+    assert schema.breaks(Answer(blocks, artifact={"structured_content": {}})) is not None
+    assert schema.breaks(Answer(blocks)) is None
+
+
+def test_a_model_shown_as_text_names_its_fields() -> None:
+    schema = declared(ORDER, "text")
+    assert schema.breaks(Answer("id='a' total=3")) is None
+    assert schema.breaks(Answer("order a")) == "the whole: 'id=' is missing from the text"
+    assert schema.breaks(Answer({"id": "a"})) == "the whole: a text was expected, not a dict"
+
+
+@pytest.mark.parametrize("url", ["http://169.254.169.254/latest", "file:///etc/passwd", "http://x.example/s"])
+def test_a_reference_that_leads_outside_is_never_followed(monkeypatch, url: str) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("something was fetched")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    assert declared({"$ref": url}).breaks(Answer({"id": 1})) is None
+
+
+def test_a_foreign_regular_expression_is_not_run() -> None:
+    schema = declared({"type": "string", "pattern": "(a+)+$"})
+    assert schema.breaks(Answer("a" * 60 + "!")) is None
+    kept = declared(
+        {"type": "object", "properties": {"pattern": {"type": "string"}}, "required": ["pattern"]}
+    )
+    assert kept.breaks(Answer({})) is not None
+
+
+@pytest.mark.parametrize("schema", [{"type": 7}, {"enum": "x"}, {"title": "x" * 100_000}])
+def test_a_schema_that_is_none_declares_nothing(schema: dict) -> None:
+    assert schema_for(tool(schema), ()) is None
+
+
+class ScriptedChatDouble:
+    def __init__(self, *said: str) -> None:
+        self._said, self.requests = list(said), []
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        self.requests.append(request)
+        return ChatReply(self._said[min(len(self.requests), len(self._said)) - 1])
+
+
+def decided(**said: object) -> str:
+    whole = {"reasoning": "r", "outcome": "ok", "like": None, "leaves": [], "answer": None, "error": ""}
+    return json.dumps({**whole, "set": [], "confidence": 1.0, **said})
+
+
+def test_an_answer_off_the_form_is_repaired_once() -> None:
+    model = ScriptedChatDouble(decided(answer='{"id": 5}'), decided(answer='{"id": "a"}'))
+    situation = Situation(World(), "t", "t.1", [], "", tool(ORDER))
+    answer = asyncio.run(ReasonedExperience(model).answer(Call("get_order", {}), situation))
+    assert answer.content == {"id": "a"}
+    told = model.requests[1].messages[-1].content
+    assert "has not the form of get_order's answers: id: 5 is not of type 'string'" in told
+    assert '"answers": {"properties": {"id": {"type": "string"}}' in model.requests[0].messages[1].content
+
+
+async def test_an_answer_off_the_form_twice_is_kept_for_the_report() -> None:
+    model = ScriptedChatDouble(decided(answer='{"id": 5}'))
+    specs = {"get_order": tool(ORDER)}
+    session = Session(GatePolicy(Mode.DREAM, specs), experience=ReasonedExperience(model), abstain="error")
+    call = Call("get_order", {})
+    _, place = session.admit(call)
+    answer = await session.ask_async(call, place)
+    assert (answer.provenance, session.counts["off_schema"]) == (Provenance.ABSTAINED, 1)
+    (kept,) = session.ledger.transitions()
+    assert "id: 5 is not of type 'string' (it said: {" in kept.answer.why
+
+
+def test_an_mcp_answer_is_filled_in_its_text_and_beside_it() -> None:
+    blocks = [{"type": "text", "text": json.dumps({"id": "a", "status": "open"})}]
+    told = Answer(blocks, artifact={"structured_content": {"id": "a", "status": "open"}})
+    seen = Transition(Call("get_order", {"id": "a"}), told, Effect.READ, "e", 1)
+    model = ScriptedChatDouble(decided(like=1, leaves=[{"path": "0.text.status", "value": "sent"}]))
+    dream = ReasonedExperience(model, retrieve=lambda call, situation: [seen])
+    situation = Situation(World(), "t", "t.1", [], "", tool(ORDER, "structured"))
+    answer = asyncio.run(dream.answer(Call("get_order", {"id": "b2"}), situation))
+    assert json.loads(answer.content[0]["text"]) == {"id": "a", "status": "sent"}
+    assert answer.artifact == {"structured_content": {"id": "a", "status": "sent"}}

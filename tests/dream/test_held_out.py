@@ -1,0 +1,54 @@
+"""What the agent is measured on is never mined, never composed from and never calibrated on."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.dream.state.audit import learn
+from dreamgym_kit.dream.state.history import recordings
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Split, ToolSpec, Transition, World, history_digest
+
+
+def lamp(world: int, split: Split) -> list[Transition]:
+    """A lamp is looked at, switched on and looked at again; its room is told by no other world."""
+    room, place = f"room {world}", World("house", world)
+    rows = [
+        ("look", {"lamp": "l1"}, {"lamp": "l1", "on": False, "room": room}, Effect.READ),
+        ("switch_on", {"lamp": "l1"}, {"lamp": "l1", "done": True}, Effect.WRITE),
+        ("look", {"lamp": "l1"}, {"lamp": "l1", "on": True, "room": room}, Effect.READ),
+        ("look", {"lamp": "l9"}, {"error": "no lamp l9"}, Effect.READ),
+    ]
+    return [
+        Transition(Call(tool, args), Answer(said), effect, f"e{world}", step, place, split=split)
+        for step, (tool, args, said, effect) in enumerate(rows, 1)
+    ]
+
+
+TRAIN = [row for world in range(8) for row in lamp(world, Split.TRAIN)]
+HELD_OUT = [row for world in range(100, 120) for row in lamp(world, Split.HELD_OUT)]
+
+
+def test_held_out_rows_change_nothing_that_is_learned() -> None:
+    alone, beside = learn(recordings(TRAIN)), learn(recordings([*HELD_OUT, *TRAIN, *HELD_OUT]))
+    assert beside.models.transitions == alone.models.transitions == len(TRAIN)
+    assert beside.models.everywhere == alone.models.everywhere
+    assert beside.calibration == alone.calibration
+    assert set(beside.pool.episodes) == set(alone.pool.episodes)
+    assert recordings(HELD_OUT) == []
+
+
+@pytest.mark.parametrize(("split", "knows"), [(Split.TRAIN, True), (Split.HELD_OUT, False)])
+def test_the_chain_composes_nothing_from_held_out_rows(split: Split, *, knows: bool) -> None:
+    """The same row as training data would tell the room."""
+    rows = [*TRAIN, *(replace(row, split=split) for row in lamp(100, split)[:1])]
+    chain = ChainedExperience(RecordedExperience(lambda _world, _tenant: []), lambda _tenant: rows)
+    look = ToolSpec("look", Effect.READ)
+    situation = Situation(World("house", 100), "t", "now", history=(), after=history_digest([]), tool=look)
+    assert chain.curve("default") == ()
+    answer = asyncio.run(chain.answer(Call("look", {"lamp": "l1"}), situation))
+    assert ("room 100" in str(answer.content)) is knows
+    assert answer.abstained is not knows

@@ -1,0 +1,53 @@
+"""What the dream's own model is shown of the recordings: the like of the call, and how calls fail."""
+
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.adapters.langgraph.asking_model import RecordedAnswers
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.ports import Situation, TransitionStore
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, ToolSpec, Transition, World
+
+ITEMS = ("lamp", "chair", "desk", "mug", "rug", "clock", "shelf", "bed", "sofa", "stool")
+WHERE = Situation(World("shop"), "t", "asks.1", (), "", ToolSpec("get_order", Effect.READ))
+
+
+def recorded(number: int, item: str, *, episode: str = "", split: Split = Split.TRAIN) -> Transition:
+    answer = Answer({"order": f"o{number}", "item": item}, Provenance.REAL)
+    call = Call("get_order", {"order_id": f"o{number}", "item": item})
+    return Transition(
+        call, answer, Effect.READ, episode or f"e{number}.1", 1, split=split, world=World("shop")
+    )
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> TransitionStore:
+    made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "b.db")
+    made.put([recorded(number, ITEMS[number % len(ITEMS)]) for number in range(60)])
+    missing = Answer(None, Provenance.REAL, error="no order o99", error_type="KeyError")
+    made.put([Transition(Call("get_order", {"order_id": "o99"}), missing, Effect.READ, "x.1", 1)])
+    made.put([recorded(701, "velvet", episode="asks.1"), recorded(702, "velvet", split=Split.HELD_OUT)])
+    return made
+
+
+def test_the_like_of_a_call_comes_first_and_a_failure_last(store: TransitionStore) -> None:
+    call = Call("get_order", {"order_id": "o700", "item": "sofa"})
+    shown = RecordedAnswers(store).examples(call, WHERE)
+    assert [row.answer.content["item"] for row in shown[:6]] == ["sofa"] * 6
+    assert shown[-1].answer.error == "no order o99"
+
+
+def test_neither_the_episodes_own_rows_nor_held_out_ones_are_shown(store: TransitionStore) -> None:
+    call = Call("get_order", {"order_id": "o700", "item": "velvet"})
+    shown = RecordedAnswers(store).examples(call, WHERE)
+    assert "velvet" not in str([row.answer.content for row in shown])
+
+
+def test_a_model_on_trial_is_shown_only_what_it_may_see(store: TransitionStore) -> None:
+    allowed = {recorded(number, ITEMS[number % len(ITEMS)]).id for number in (8, 18)}
+    shown = RecordedAnswers(store, allowed).examples(
+        Call("get_order", {"order_id": "o28", "item": "sofa"}), WHERE
+    )
+    assert {row.id for row in shown} <= allowed

@@ -1,0 +1,108 @@
+"""What masking takes out, in which spellings, and what it leaves alone."""
+
+import base64
+import json
+import pickle
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamgym_kit.replay.masking import Masker, process_masker, secrets_in
+
+SECRET = 's3cret/7Qx+Wz="k4T'
+KEY = "sk-proj-abcdef0123456789ABCDEF"
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        SECRET,
+        quote(SECRET, safe=""),
+        json.dumps({"a": SECRET}),
+        base64.b64encode(f"x:{SECRET}".encode()).decode(),
+        base64.urlsafe_b64encode(f"xy:{SECRET}".encode()).decode(),
+    ],
+)
+def test_a_known_secret_is_masked_in_every_spelling(spelled: str) -> None:
+    masked = Masker([SECRET]).text(f"before {spelled} after")
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    assert "<masked>" in masked
+    assert not any(part in masked for part in ("7Qx", "czNjcmV0", "3NlY3JldC83"))
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (f"key {KEY}!", "key <masked>!"),
+        ("Authorization: Bearer abcdefgh12345", "Authorization: Bearer <masked>"),
+        ("postgres://svc:pw@db/x and http://token@h", "postgres://svc:<masked>@db/x and http://<masked>@h"),
+        ('{"client_secret": "hunter2", "a": 1}', '{"client_secret": "<masked>", "a": 1}'),
+        ('{\\"password\\": \\"hunter2\\"}', '{\\"password\\": \\"<masked>\\"}'),
+        ("Login(password='hunter2', user='eva')", "Login(password='<masked>', user='eva')"),
+        ("mail eva@example.com, page_token=abc, the secret is out", None),
+        ("order ORD-2026-0001 of 5f2b8c1e-9d1a-4c3e-8a77-1b2c3d4e5f60", None),
+    ],
+)
+def test_forms_of_secrets_in_texts(text: str, masked: str | None) -> None:
+    assert Masker().text(text) == (text if masked is None else masked)
+
+
+def test_plain_data_is_masked_by_name_and_value_and_otherwise_the_same_object() -> None:
+    data = {"login": {"password": "short", "next_page_token": "p2"}, "rows": [SECRET, 5, None], SECRET: True}
+    assert Masker([SECRET]).plain(data) == {
+        "login": {"password": "<masked>", "next_page_token": "p2"},
+        "rows": ["<masked>", 5, None],
+        "<masked>": True,
+    }
+    clean = {"a": [1, {"b": "text"}], "password": None}
+    assert Masker([SECRET]).plain(clean) is clean
+
+
+def test_variables_hold_secrets_by_name_by_form_and_in_addresses() -> None:
+    environ = {
+        "SHOP_API_KEY": "abc123XYZ",
+        "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG",
+        "DATABASE_URL": "postgres://svc:pw-9Zr4Kp@db/x",
+        "WHATEVER": KEY,
+        "NAMED": "plain-but-named",
+        "PGPASSWORD": "postgres",
+        "TOKEN_FILE": "/run/secrets/token",
+        "HOME": "/home/eva-1234567",
+        "API_KEY": "short",
+    }
+    found = secrets_in(environ, ["NAMED"])
+    assert {"abc123XYZ", "wJalrXUtnFEMI/K7MDENG", "pw-9Zr4Kp", KEY, "plain-but-named"} <= set(found)
+    assert not {"postgres", "/run/secrets/token", "/home/eva-1234567", "short"} & set(found)
+
+
+def test_a_variable_that_is_set_later_is_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert process_masker().text("late-Secret-77") == "late-Secret-77"
+    monkeypatch.setenv("LATE_TOKEN", "late-Secret-77")
+    assert process_masker().text("late-Secret-77") == "<masked>"
+
+
+def test_a_masker_shows_no_secret() -> None:
+    masker = Masker([SECRET])
+    assert SECRET not in repr(masker)
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(masker)
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_no_text_around_a_secret_saves_it(before: str, after: str) -> None:
+    assert SECRET not in Masker([SECRET]).text(f"{before}{SECRET}{after}")
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=8),
+        lambda one: st.lists(one) | st.dictionaries(st.text(max_size=5), one),
+    )
+)
+def test_masking_twice_is_masking_once(data: object) -> None:
+    masker = Masker([SECRET])
+    once = masker.plain({"x": data, "password": "p"})
+    assert masker.plain(once) == once

@@ -1,0 +1,193 @@
+"""What a tool's answers look like, and whether one of them does not.
+
+A schema is declared (a return annotation, an MCP output schema; adapters read those) or inferred from
+recorded answers. A declared one that recordings contradict is not believed. Schemas of others are data:
+references that lead outside of them are never followed, their regular expressions never run.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from dreamgym_kit.dream.state.observed import observation
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import Answer, ToolSpec
+
+_LEAST = 3  # recorded answers that a form is read from
+_SURE_OF_KEYS = 5  # answers without another key, from which on one more is none of the tool's
+_MOST_KEYS = 40  # an object with more keys over all answers is a table, not a record
+_MOST_DECLARED = 60_000  # characters
+_DEEP = 12
+_LEFT_OUT = frozenset({"pattern", "patternProperties", "format", "$schema", "$id"})
+_INSIDE = ("properties", "$defs", "definitions", "dependentSchemas")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSchema:
+    """The form of a tool's successful answers.
+
+    Attributes:
+        schema: JSON schema of what `form` says.
+        form: "value" (the content), "structured" (an MCP tool's structured content), "text" (fields that
+            stand in a text as name=value) or "seen" (the observation that rules see).
+        source: who said so: "declared" or "recordings".
+        also: what recordings say beside a declaration, which may say little ("a dict").
+    """
+
+    schema: Mapping[str, JsonValue]
+    form: str
+    source: str
+    also: "AnswerSchema | None" = None
+
+    @property
+    def wants_object(self) -> bool:
+        """Whether the content itself is an object or a list, not a text."""
+        return (
+            self.form in ("value", "seen")
+            and self.schema.get("type") in ("object", "array")
+            and ("$json" not in (self.schema.get("properties") or {}))
+        )
+
+    def breaks(self, answer: Answer) -> str | None:
+        """What is wrong with an answer, with its place; None where nothing is, and for failures."""
+        if answer.error is not None or answer.update is not None:
+            return None
+        return self._wrong(answer) or (self.also.breaks(answer) if self.also is not None else None)
+
+    def _wrong(self, answer: Answer) -> str | None:
+        if self.form == "text":
+            return _missing_names(self.schema, answer.content)
+        if self.form == "structured":
+            artifact = answer.artifact
+            if not isinstance(artifact, dict) or "structured_content" not in artifact:
+                return None  # its text alone came: nothing to hold against the schema
+            return _first_wrong(self.schema, artifact["structured_content"])
+        return _first_wrong(self.schema, answer.content if self.form == "value" else observation(answer))
+
+
+def schema_for(tool: ToolSpec, recorded: Sequence[Answer]) -> AnswerSchema | None:
+    """The form of a tool's answers: declared where no recording breaks it, else as recorded, else None."""
+    declared = _declared(tool)
+    if declared is not None and any(declared.breaks(answer) for answer in recorded):
+        declared = None
+    good = [answer for answer in recorded if answer.error is None and answer.update is None]
+    if len(good) < _LEAST:
+        return declared
+    inferred = infer([observation(answer) for answer in good], closed=declared is None)
+    as_recorded = AnswerSchema(inferred, "seen", "recordings")
+    return as_recorded if declared is None else replace(declared, also=as_recorded)
+
+
+def infer(values: Sequence[JsonValue], *, closed: bool = True) -> dict[str, JsonValue]:
+    """A JSON schema that all these values fit; `closed`: records that never had another key have none."""
+    return _inferred(list(values), _DEEP, closed=closed)
+
+
+def _declared(tool: ToolSpec) -> AnswerSchema | None:
+    if not tool.answer_schema or len(json.dumps(tool.answer_schema, default=str)) > _MOST_DECLARED:
+        return None
+    schema = _harmless(tool.answer_schema)
+    try:
+        Draft202012Validator.check_schema(schema)
+    except (SchemaError, RecursionError):
+        return None
+    return AnswerSchema(schema, tool.answer_form, "declared")
+
+
+def _harmless(schema: Any, depth: int = 40) -> Any:
+    """A schema without regular expressions; names of properties are no keywords."""
+    if depth == 0 or not isinstance(schema, (Mapping, list)):
+        return schema
+    if isinstance(schema, list):
+        return [_harmless(item, depth - 1) for item in schema]
+    return {
+        name: {key: _harmless(item, depth - 1) for key, item in value.items()}
+        if name in _INSIDE and isinstance(value, Mapping)
+        else value
+        if name in ("enum", "const", "default", "examples")
+        else _harmless(value, depth - 1)
+        for name, value in schema.items()
+        if name not in _LEFT_OUT
+    }
+
+
+def _first_wrong(schema: Mapping[str, JsonValue], value: JsonValue) -> str | None:
+    registry: Registry[Any] = Registry()  # one that fetches nothing
+    validator = Draft202012Validator(dict(schema), registry=registry)
+    try:
+        wrong = next(iter(validator.iter_errors(value)), None)
+    except (Unresolvable, RecursionError):
+        return None  # a schema that cannot be read says nothing
+    return None if wrong is None else _said(wrong)
+
+
+def _said(wrong: ValidationError) -> str:
+    parts = [str(part) for part in wrong.absolute_path if part not in ("$json", "$answer")]
+    return f"{'.'.join(parts) or 'the whole'}: {' '.join(wrong.message.split())[:200]}"
+
+
+def _missing_names(schema: Mapping[str, JsonValue], content: JsonValue) -> str | None:
+    if not isinstance(content, str):
+        return f"the whole: a text was expected, not a {type(content).__name__}"
+    if schema.get("type") != "object":
+        return None
+    for name in schema.get("required") or ():
+        if not re.search(rf"(?<!\w){re.escape(str(name))}=", content):
+            return f"the whole: '{name}=' is missing from the text"
+    return None
+
+
+def _inferred(values: list[JsonValue], depth: int, *, closed: bool) -> dict[str, JsonValue]:
+    kinds = sorted({_kind(value) for value in values})
+    if depth == 0 or not kinds:
+        return {}
+    if "number" in kinds and "integer" in kinds:
+        kinds.remove("integer")
+    schema: dict[str, JsonValue] = {"type": kinds[0] if len(kinds) == 1 else kinds}
+    if "object" in kinds:
+        schema |= _of_objects([value for value in values if isinstance(value, dict)], depth, closed=closed)
+    if "array" in kinds:
+        items = [item for value in values if isinstance(value, list) for item in value]
+        if items:
+            schema["items"] = _inferred(items, depth - 1, closed=closed)
+    return schema
+
+
+def _of_objects(values: list[dict[str, JsonValue]], depth: int, *, closed: bool) -> dict[str, JsonValue]:
+    names = list(dict.fromkeys(name for value in values for name in value))
+    in_all = [name for name in names if all(name in value for value in values)]
+    if len(names) > _MOST_KEYS or (len(values) >= _LEAST and len(names) > 1 and not in_all):
+        every = [item for value in values for item in value.values()]
+        return {"additionalProperties": _inferred(every, depth - 1, closed=closed)}
+    properties = {
+        name: _inferred([value[name] for value in values if name in value], depth - 1, closed=closed)
+        for name in names
+    }
+    found: dict[str, JsonValue] = {"properties": properties, "required": in_all}
+    if closed and len(values) >= _SURE_OF_KEYS:
+        found["additionalProperties"] = False
+    return found
+
+
+def _kind(value: JsonValue) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"

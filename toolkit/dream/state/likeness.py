@@ -1,0 +1,107 @@
+"""How arguments of calls that went well look: a call unlike all of them is not presumed to go well.
+
+Kinds of values, the range of numbers, and whether the value had been heard of in its world. Recordings of
+calls that went well say little about one with an amount a thousand times as high, a word where numbers
+were, or an id that nothing in a well-known world names.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dreamgym_kit.dream.state.history import Recording, Step
+from dreamgym_kit.dream.state.values import as_number, is_key
+from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.plain import JsonValue
+
+_LEAST = 8  # calls that went well
+_LEAST_WORLDS = 3
+_KNOWN_WORLD = 5  # answers of a world, from which on it says something that a value is not among them
+_ONCE = 0.03  # share of unheard values that a reference may have had
+
+
+@dataclass(slots=True)
+class Usual:
+    """One argument over the calls that went well."""
+
+    calls: int = 0
+    worlds: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+    low: float = float("inf")
+    high: float = float("-inf")
+    heard: int = 0  # of values in well-known worlds, those that something there named
+    unheard: int = 0
+
+    def see(self, value: JsonValue, world: str) -> None:
+        """Take one value."""
+        self.calls += 1
+        self.worlds.add(world)
+        self.kinds.add(type(value).__name__)
+        number = as_number(value)
+        if number is not None:
+            self.low, self.high = min(self.low, number), max(self.high, number)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether its values name things of the world."""
+        return self.heard >= _LEAST and self.unheard <= _ONCE * (self.heard + self.unheard)
+
+    def like(self, value: JsonValue) -> bool:
+        """Whether a value is of a kind and size that went well; True where too little is known."""
+        if self.calls < _LEAST or len(self.worlds) < _LEAST_WORLDS:
+            return True
+        if type(value).__name__ not in self.kinds:
+            return False
+        number = as_number(value)
+        return number is None or self.low > self.high or self.low <= number <= self.high
+
+
+Usuals = Mapping[tuple[str, str], Usual]
+"""By (tool, argument)."""
+
+
+def usual_values(episodes: Iterable[Recording]) -> dict[tuple[str, str], Usual]:
+    """Look at all calls that went well."""
+    found: dict[tuple[str, str], Usual] = defaultdict(Usual)
+    for episode in episodes:
+        for step in episode.steps:
+            if not step.failed:
+                for name, value in step.args.items():
+                    found[step.tool, name].see(value, episode.world)
+    return dict(found)
+
+
+Heard = Counter[tuple[str, str, bool]]
+"""(tool, argument, whether something in a well-known world had named the value): calls that went well."""
+
+
+def hear(heard: Heard, step: Step, state: State) -> None:
+    """Count whether the values of a call that went well had been heard of in a world that is known."""
+    if step.failed or not well_known(state):
+        return
+    for name, value in step.args.items():
+        if is_key(value):
+            heard[step.tool, name, state.has_seen(str(value))] += 1
+
+
+def count_heard(usuals: Usuals, heard: Heard) -> None:
+    """Put the counts to the arguments."""
+    for (tool, name, known), count in heard.items():
+        usual = usuals[tool, name]
+        usual.heard, usual.unheard = usual.heard + count * known, usual.unheard + count * (not known)
+
+
+def well_known(state: State) -> bool:
+    """Whether enough was recorded of a world that silence about a value says something."""
+    return sum(state.breadth.values()) >= _KNOWN_WORLD
+
+
+def unlike(usuals: Usuals, tool: str, args: Mapping[str, JsonValue], state: State) -> Iterator[str]:
+    """The arguments for which no call that went well speaks."""
+    known_world = well_known(state)
+    for name, value in args.items():
+        usual = usuals.get((tool, name))
+        if usual is None or (is_key(value) and state.has_seen(str(value))):
+            continue
+        if not usual.like(value) or (known_world and is_key(value) and usual.is_reference):
+            yield name

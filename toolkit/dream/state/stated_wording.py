@@ -1,0 +1,72 @@
+"""Stated tool models in words, each part with what the recordings say of it."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from dreamgym_kit.dream.state.evidence import Evidence, Found
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.stated import StatedModel
+from dreamgym_kit.dream.state.wording import RuleLine
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.settings.tool_models import ChangeSettings, FailSettings
+
+_WORDS = {"is_not": "is not", "one_of": "is one of", "at_least": "at least", "at_most": "at most"}
+
+
+def stated_lines(models: ToolModels, found: Found) -> list[RuleLine]:
+    """Every stated part with its evidence, tool by tool."""
+    return [
+        line for tool, said in sorted(models.stated.items()) for line in _lines(said, found.get(tool, {}))
+    ]
+
+
+def _lines(said: StatedModel, parts: Mapping[str, Evidence]) -> Iterator[RuleLine]:
+    def line(kind: str, part: str, says: str) -> RuleLine:
+        known = parts.get(part, Evidence())
+        return RuleLine(
+            said.tool,
+            kind,
+            says,
+            known.right,
+            known.wrong,
+            0,
+            source=f"{said.source} by {said.said.said_by}" if said.said.said_by else said.source,
+            contradiction=known.contradiction,
+        )
+
+    for number, fail in enumerate(said.said.fails, start=1):
+        yield line("fails", f"fails.{number}", _fail(fail))
+    if said.said.fails_only:
+        yield line("fails", "fails_only", "in no other case")
+    if said.said.answer is not None:
+        yield line("answers", "answer", _json(said.said.answer))
+    for number, change in enumerate(said.said.changes, start=1):
+        yield line("changes", f"changes.{number}", _change(change))
+    named = [part.removeprefix("keeps.") for part in parts if part.startswith("keeps.")]
+    patterns = [one for one in said.said.keeps if one not in named]
+    for read in [*named, *(one for one in patterns if not any(sign in one for sign in "*?["))]:
+        yield line("keeps", f"keeps.{read}", read)
+    if not named and patterns != [one for one in patterns if not any(sign in one for sign in "*?[")]:
+        yield line("keeps", "", ", ".join(patterns))
+
+
+def _fail(fail: FailSettings) -> str:
+    tests = " and ".join(f"{one.of} {_WORDS.get(one.test, one.test)} {_json(one.value)}" for one in fail.when)
+    told = _json(fail.answer) if fail.error is None else f'error "{fail.error}"'
+    return f"{told} if {tests}" if tests else f"{told} always"
+
+
+def _change(change: ChangeSettings) -> str:
+    bound = " and ".join(f"{of} = {name}" for of, name in change.bind.items())
+    where = f"{change.read}({bound})" if bound else change.read
+    if change.whole is not None:
+        return f"{where}: whole answer {_json(change.whole)}"
+    done = (
+        f"{kind} {path or 'it'}" + ("" if kind == "delete" else f" {_json(value)}")
+        for kind, path, value in change.operations
+    )
+    return f"{where}: {'; '.join(done)}"
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)

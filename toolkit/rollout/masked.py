@@ -1,0 +1,36 @@
+"""Episodes and events without secrets: what is journaled, reported and shown."""
+
+from dataclasses import replace
+
+from dreamgym_kit.plain import JsonValue, to_plain
+from dreamgym_kit.ports import EventSink
+from dreamgym_kit.replay.masking import Masker
+from dreamgym_kit.vocabulary import Episode, Finding
+
+
+def masked_episode(episode: Episode, masker: Masker) -> Episode:
+    """The episode as it may be kept; its transitions were masked when they were."""
+    return replace(
+        episode,
+        reason=masker.text(episode.reason),
+        messages=tuple(masker.plain(list(episode.messages))),
+        violations=tuple(masker.text(text) for text in episode.violations),
+        findings=tuple(_finding(found, masker) for found in episode.findings),
+        final=masker.plain(episode.final),
+    )
+
+
+def _finding(found: Finding, masker: Masker) -> Finding:
+    return replace(found, text=masker.text(found.text))
+
+
+class MaskedEvents:
+    """Implements `ports.EventSink`: another sink, which hears no secrets."""
+
+    def __init__(self, sink: EventSink, masker: Masker) -> None:
+        self._sink, self._masker = sink, masker
+
+    def emit(self, kind: str, /, **facts: JsonValue) -> None:
+        """See `EventSink.emit`."""
+        told = {name: self._masker.plain(to_plain(fact)) for name, fact in facts.items()}
+        self._sink.emit(kind, **told)
