@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import gate_options, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
+    from dreamgym_kit.plain import JsonValue
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.vocabulary import Episode
@@ -22,6 +23,7 @@ EXAMPLES = (
     "dreamgym-kit report --episode refund-03.2",
     "dreamgym-kit report --html --open",
     "dreamgym-kit report --json > report.json",
+    "dreamgym-kit report --junit junit.xml --markdown summary.md",
 )
 _LISTED = 20
 
@@ -79,6 +81,8 @@ def command(
     html: Html = False,
     to: To = None,
     open_it: Open = False,
+    junit: gate_options.Junit = None,
+    markdown: gate_options.Markdown = None,
     runs: options.Runs = None,
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
@@ -97,7 +101,8 @@ def command(
     if episode is not None:
         _show_episode(directory, episode, as_json=as_json)
         return
-    summary = _summary(directory)
+    summary = summary_of(directory)
+    gate_options.write_reports(summary, directory.path, junit, markdown)
     if as_json:
         say_json(summary.to_json())
     elif only is not None or list_all:
@@ -118,17 +123,28 @@ def _open(run: Path | None, last: bool, runs: Path | None, settings_file: Path |
     return RunDirectory.open(latest_run(settings.resolve(settings.runs)))
 
 
-def _summary(directory: "RunDirectory") -> "Summary":
+def summary_of(directory: "RunDirectory") -> "Summary":
+    """Count a run's episodes; what was torn is said on stderr."""
     from dreamgym_kit.report.jsonform import curve_from_json
     from dreamgym_kit.report.summary import summarise
-    from dreamgym_kit.rollout.manifest import manifest_to_record
 
     episodes = directory.episodes()
     curve = curve_from_json(directory.read_report() or {})  # it was measured when the run was made
-    summary = summarise(episodes, manifest_to_record(directory.manifest), curve)
+    summary = summarise(episodes, _facts(directory), curve)
     if episodes.torn is not None:
         tell(f"warning: {directory.path}: {episodes.torn}")
     return summary
+
+
+def _facts(directory: "RunDirectory") -> "dict[str, JsonValue]":
+    """The manifest, with what only the end of the run knew: the gate that held then, what was not run."""
+    from dreamgym_kit.rollout.manifest import manifest_to_record
+
+    facts = manifest_to_record(directory.manifest)
+    ended = (directory.read_report() or {}).get("manifest")
+    if isinstance(ended, dict):
+        facts |= {name: ended[name] for name in ("gate", "not_run", "stopped") if name in ended}
+    return facts
 
 
 def _show_run(summary: "Summary", directory: "RunDirectory", *, tools: bool) -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import gate_options, options
 from dreamgym_kit.cli.output import say, say_json
 
 if TYPE_CHECKING:
@@ -14,11 +14,12 @@ EXAMPLES = (
     "dreamgym-kit simulate my_agent:graph --tasks tasks.jsonl",
     "dreamgym-kit simulate --n 4 --concurrency 16",
     "dreamgym-kit simulate --json --fail-on-findings > report.json",
+    "dreamgym-kit simulate --gate-success 0.9 --forbid 'delete_*' --junit out.xml",
     "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
 )
 CODES = (
-    "Exit codes: 0 done; 1 the gate failed (something real ran or was about to, or, with "
-    "--fail-on-findings, a critical finding); 2 cannot run; 130 or 143 stopped, can be resumed."
+    "Exit codes: 0 done; 1 the gate failed (something real ran or was about to, or a rule of [gate] or "
+    "of the flags broke); 2 cannot run; 130 or 143 stopped, can be resumed."
 )
 
 FailOnFindings = Annotated[
@@ -53,6 +54,17 @@ def command(
     settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
     fail_on_findings: FailOnFindings = False,
+    gate_success: gate_options.Share = None,
+    gate_success_low: gate_options.ShareLow = None,
+    gate_undetermined: gate_options.Undetermined = None,
+    gate_contradictions: gate_options.Contradictions = None,
+    forbid: gate_options.Forbid = None,
+    most: gate_options.Most = None,
+    gate_findings: gate_options.Kinds = None,
+    gate_usd: gate_options.GateUsd = None,
+    gate_seconds: gate_options.GateSeconds = None,
+    junit: gate_options.Junit = None,
+    markdown: gate_options.Markdown = None,
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -75,7 +87,18 @@ def command(
         "budget.calls": calls,
         "budget.usd": usd,
     }
-    settings = options.settings_for(graph, settings_file, overrides)
+    gate = {
+        "success": gate_success,
+        "success_low": gate_success_low,
+        "undetermined": gate_undetermined,
+        "contradictions": gate_contradictions,
+        "forbid": forbid,
+        "max": gate_options.most_calls(most),
+        "findings": [*(gate_findings or ()), *(["critical"] if fail_on_findings else ())],
+        "usd": gate_usd,
+        "seconds": gate_seconds,
+    }
+    settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
     from dreamgym_kit.adapters.langgraph.runs import RunRequest
     from dreamgym_kit.cli.running import carry_out, end, exit_code, open_recordings
 
@@ -88,6 +111,9 @@ def command(
         resume=resume is not None,
     )
     result = carry_out(request, plain=plain)
+    gate_options.write_reports(
+        result.summary, result.directory, junit, markdown, fail_on_findings=fail_on_findings
+    )
     _show(result, as_json=as_json, fail_on_findings=fail_on_findings)
     end(exit_code(result, fail_on_findings=fail_on_findings), dreamt=True)
 

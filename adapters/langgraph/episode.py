@@ -17,6 +17,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 
 from dreamgym_kit.adapters.langgraph.driving import streamed
+from dreamgym_kit.adapters.langgraph.heard import PolicyHeard
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
@@ -28,7 +29,8 @@ from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
 from dreamgym_kit.dream.user import SimulatedUser, UserFailed, user_of
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
-from dreamgym_kit.findings.repeated_write import repeated_writes
+from dreamgym_kit.findings.case import Asked, Case
+from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.reconcile import reconcile
 from dreamgym_kit.gate.registry import CONFIG_KEY, current, entered
@@ -63,6 +65,9 @@ class _Course:
     stop: str = "finished"
     reason: str = ""
     waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
+    heard: PolicyHeard = field(default_factory=PolicyHeard)
+    asked: list[Asked] = field(default_factory=list)  # interrupts and their answers
+    calls: Callable[[], int] = field(default=lambda: 0)  # made so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,7 @@ class LangGraphRunner:
         chat: plays the users that tasks describe as personas.
         masker: takes secrets out of what is kept of an episode.
         in_thread: run the graph synchronously (see `driving`).
+        detectors: look at each ended episode; what they find stands in it.
     """
 
     graph: Pregel[Any]
@@ -94,6 +100,7 @@ class LangGraphRunner:
     chat: ChatEndpoint | None = None
     masker: Masker = field(default_factory=process_masker)
     in_thread: bool = False
+    detectors: Detectors = DEFAULT
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
@@ -110,6 +117,7 @@ class LangGraphRunner:
                 await world.reset(task.world, place)
             course = await self._drive(task, session, usage, configurable)
             self._reconcile(session, course)
+            found = self._look(task, session, course)
             judgement, alarms = await self._judge(task, session, course, configurable)
         finally:
             session.close()
@@ -117,7 +125,7 @@ class LangGraphRunner:
                 await world.close(place)
         transitions = session.ledger.transitions()
         judgement = _under_faults(judgement, transitions, session)
-        findings = (*repeated_writes(transitions), *alarms)
+        findings = (*found, *alarms)
         self._tell(episode, session, findings)
         return masked_episode(
             Episode(
@@ -155,6 +163,28 @@ class LangGraphRunner:
                 "finding", episode=episode, finding=found.kind, text=found.text, steps=list(found.steps)
             )
 
+    def _look(self, task: Task, session: Session, course: _Course) -> tuple[Finding, ...]:
+        """What the detectors find; a call that one of them makes is refused, and this episode's."""
+        case = Case(
+            task=task,
+            steps=session.ledger.transitions(),
+            messages=tuple(course.transcript.records),
+            specs=self.policy.specs,
+            policy=course.heard.text,
+            asked=tuple(course.asked),
+            approval=self.settings.findings.approval,
+            stop=course.stop,
+        )
+        token = current.set(session)
+        try:
+            return self.detectors.look(case)
+        except EpisodeStop as stop:
+            session.latch(str(stop))
+            course.stop, course.reason = "violation", str(stop)
+            return ()
+        finally:
+            current.reset(token)
+
     def _session(self, task: Task, episode: str) -> Session:
         def kept(entry: Transition) -> None:
             if self.keep is not None:
@@ -187,14 +217,14 @@ class LangGraphRunner:
     async def _drive(
         self, task: Task, session: Session, usage: UsageCounter, configurable: dict[str, Any]
     ) -> _Course:
-        course = _Course(Transcript())
+        course = _Course(Transcript(), calls=lambda: len(session.ledger))
         course.transcript.start(task)
         needs_saver = bool(task.replies or task.meta.get("user"))
         graph = own_graph(session, self.graph, needs_saver=needs_saver)
         config: RunnableConfig = {
             "configurable": {**configurable, CONFIG_KEY: session.id, "thread_id": uuid.uuid4().hex},
             "recursion_limit": self.settings.limits.recursion,
-            "callbacks": [usage],
+            "callbacks": [usage, course.heard],
         }
         try:
             with entered(session):
@@ -307,17 +337,19 @@ async def _follow(
             course.transcript.records.append({"role": "user", "content": said})
             given = {"messages": [{"role": "user", "content": said}]}
             continue
+        asked = to_plain(getattr(course.waiting[0], "value", None))
         if not replies and user is not None:
-            value = to_plain(getattr(course.waiting[0], "value", None))
-            given = Command(resume=await user.resume(value, course.transcript.records))
+            reply = await user.resume(asked, course.transcript.records)
+            course.asked.append(Asked(course.calls(), asked, reply))
+            given = Command(resume=reply)
             continue
         if not replies:
-            asked = to_plain(getattr(course.waiting[0], "value", None))
             course.stop, course.reason = (
                 "interrupted",
                 f"waits for an answer that the task does not give: {asked}",
             )
             return
+        course.asked.append(Asked(course.calls(), asked, replies[0]))
         given = Command(resume=replies.pop(0))
 
 

@@ -8,9 +8,19 @@ from langgraph.pregel import Pregel
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
 from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.findings.detectors import Detectors, detectors_of
 from dreamgym_kit.ports import Checker, RealWorld
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
+
+
+def detectors_named(settings: Settings) -> Detectors:
+    """The detectors that hold for a run, those of the settings loaded."""
+
+    def load(reference: str, where: str) -> Any:
+        return load_named(reference, kind="detector", where=where, folder=settings.folder)
+
+    return detectors_of(settings, load)
 
 
 def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWorld]:

@@ -30,6 +30,7 @@ from dreamgym_kit.adapters.langgraph.naming import (
     check_expectations,
     check_inputs,
     checkers_of,
+    detectors_named,
     real_worlds,
 )
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
@@ -38,12 +39,14 @@ from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import ShapeRefused, UserError
+from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.report.figures import TrustPoint
+from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
@@ -112,6 +115,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         facts = _ready(graph, request)
         check_expectations(tasks, facts)
         check_inputs(tasks, graph)
+        detectors = detectors_named(settings)
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
@@ -127,7 +131,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         support = learn_support(trials)
         first = _experience(request) if dreams else None
         answers = with_model(first, chat, settings, request.store, support) if dreams else None
-        runner = _runner(graph, request, facts, tasks, heard, directory, budget, chat, answers, masker)
+        runner = _runner(
+            graph, request, facts, tasks, heard, directory, budget, chat, answers, masker, detectors
+        )
         heard.emit(
             "run_started",
             run=directory.manifest.run,
@@ -235,6 +241,7 @@ def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "tasks": len(tasks),
         "concurrency": request.settings.simulate.concurrency,
         "recordings": request.store.count() if request.store is not None else 0,
+        "gate": gate_to_record(request.settings.gate),
         "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
     }
 
@@ -274,6 +281,7 @@ def _runner(
     chat: ChatEndpoint | None,
     answers: ExperienceModel | None,
     masker: Masker,
+    detectors: Detectors,
 ) -> LangGraphRunner:
     settings = request.settings
     recording = request.mode is Mode.RECORD
@@ -293,6 +301,7 @@ def _runner(
         keep=keeper(request.store) if recording else None,
         prefix=f"{label}:" if recording else "",
         in_thread=only_sync(graph),
+        detectors=detectors,
     )
 
 
@@ -359,6 +368,7 @@ def _finish(
         "not_run": totals.not_run,
         "stopped": totals.stopped,
         "strays": list(PROCESS.strays),
+        "gate": gate_to_record(request.settings.gate),
     }
     if support.rows:
         manifest["reasoned_support"] = support.table()

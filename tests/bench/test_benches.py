@@ -37,8 +37,8 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     assert named == [
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
-        *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "endpoint_faults"),
-        *("crawl", "page"),
+        *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "findings"),
+        *("endpoint_faults", "crawl", "page"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 

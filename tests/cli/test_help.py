@@ -8,10 +8,11 @@ import sys
 import pytest
 from typer.main import get_command
 
-from dreamgym_kit.cli import demo, doctor, init, record, report, simulate
+from dreamgym_kit.cli import compare, demo, doctor, init, record, report, simulate
 from dreamgym_kit.cli.main import app
 
 COMMANDS = {
+    "compare": compare,
     "demo": demo,
     "doctor": doctor,
     "init": init,

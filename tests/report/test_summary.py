@@ -205,7 +205,8 @@ def test_the_json_form_says_what_it_promises() -> None:
         *("schema", "manifest", "headline", "gate", "episodes", "success", "calls", "would_have", "tools"),
         *("trust", "findings", "violations", "counts", "judges", "cost", "list"),
     ]
-    assert said["gate"] == {"passed": False, "fail_on_findings": True}
+    assert (said["gate"]["passed"], said["gate"]["fail_on_findings"]) == (False, True)
+    assert [rule["rule"] for rule in said["gate"]["rules"]] == ["nothing real", "findings critical"]
     assert said["would_have"] == ["refund_payment"]
     assert said["findings"] == [
         {

@@ -346,8 +346,15 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "worlds": '{"w": {"ref": "a:b"}}',
             "faults": '{"t": {"rate": 0.5}}',
         }
-        words = {"abstain": "error", "judge": "false", "dreamt_share": "0.25"}
-        text = kinds.get(key[0], words.get(key[-1], "17"))
+        odd = {
+            "abstain": "error",
+            "judge": "false",
+            "dreamt_share": "0.25",
+            "detectors": "a:b",
+            "max": '{"reset_password": 1}',
+        }
+        text = kinds.get(key[0], odd.get(key[-1], "0.5" if key[0] == "gate" else "17"))
+        text = "17" if key[-1] == "contradictions" else text
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable
 
 
@@ -378,3 +385,15 @@ def test_flags_are_laid_over_and_none_leaves_a_key_as_it_is() -> None:
 def test_no_data_ends_in_anything_but_a_named_refusal(data: dict[str, object]) -> None:
     with suppress(UserError):
         Settings(**read_settings(data, lambda *key: ".".join(key)))
+
+
+def test_a_share_of_the_gate_above_one_is_refused_with_its_line() -> None:
+    with pytest.raises(UserError, match=r"dreamgym.toml:2: gate.success must be at most 1; found 90"):
+        parse_settings("[gate]\nsuccess = 90\n", path=Path("dreamgym.toml"))
+    with pytest.raises(UserError, match=r"dreamgym.toml:2: gate.max.refund_payment wants a whole number"):
+        parse_settings("[gate]\nmax = {refund_payment = true}\n", path=Path("dreamgym.toml"))
+
+
+def test_a_tool_of_the_gate_may_have_a_name_that_asks_for_a_secret() -> None:
+    read = parse_settings("[gate]\nmax = {reset_password = 1}\nforbid = ['delete_*']\n")
+    assert (read.gate.max, read.gate.forbid) == ({"reset_password": 1}, ("delete_*",))

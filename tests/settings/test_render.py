@@ -16,7 +16,9 @@ from dreamgym_kit.settings.model import (
     BudgetSettings,
     EndpointSettings,
     FaultSettings,
+    FindingsSettings,
     FunctionSettings,
+    GateSettings,
     GuardSettings,
     Limits,
     ModelSettings,
@@ -107,6 +109,18 @@ any_settings = st.builds(
         temperature=amount,
         timeout_s=amount,
         attempts=whole,
+    ),
+    findings=st.builds(
+        FindingsSettings, detectors=st.lists(reference, max_size=2).map(tuple), off=texts, approval=texts
+    ),
+    gate=st.builds(
+        GateSettings,
+        success=st.none() | st.floats(0, 1),
+        contradictions=st.none() | whole,
+        forbid=texts,
+        max=named(st.integers(0, 2**62)),
+        findings=texts,
+        usd=st.none() | amount,
     ),
     tools=named(
         st.builds(ToolSettings, effect=effects, guessed=st.booleans(), model=st.none() | models),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.gating import Rule, rules_of
 from dreamgym_kit.report.interval import wilson
 from dreamgym_kit.vocabulary import Effect, Provenance, Spend, Verdict
 
@@ -72,6 +73,9 @@ class EpisodeLine:
     calls: int
     anomaly: str | None = None  # the worst finding's sentence, or the violation
     anomaly_step: int | None = None
+    elapsed_s: float = 0.0
+    cost_usd: float = 0.0
+    uses: tuple[tuple[str, int, int], ...] = ()  # (tool, calls, first step)
 
     @property
     def mark(self) -> str:
@@ -216,13 +220,13 @@ class Summary:
 
         return headline(self)
 
+    def rules(self, *, fail_on_findings: bool = False) -> tuple[Rule, ...]:
+        """The gate's rules and what became of them; see `report.gating`."""
+        return rules_of(self, fail_on_findings=fail_on_findings)
+
     def gate(self, *, fail_on_findings: bool = False) -> bool:
-        """Whether the gate holds: nothing real ran or tried to in a dream; no critical finding if asked."""
-        if fail_on_findings and self.critical:
-            return False
-        if self.violations or self.fact("strays"):  # strays: refused outside of any episode
-            return False
-        return self.recorded or self.real_calls == 0
+        """Whether the gate holds: nothing real ran or tried to in a dream, and every rule asked for."""
+        return all(rule.passed for rule in self.rules(fail_on_findings=fail_on_findings))
 
     def to_json(self, *, fail_on_findings: bool = False) -> dict[str, JsonValue]:
         """Give the run as one JSON object; see `report.jsonform` for its fields."""

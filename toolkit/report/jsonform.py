@@ -5,7 +5,8 @@ Fields (schema 1; a later version adds fields and keeps these):
     schema       1
     manifest     the run's manifest as it was written
     headline     one sentence
-    gate         {"passed": bool, "fail_on_findings": bool}
+    gate         {"passed": bool, "fail_on_findings": bool,
+                  "rules": [{"rule", "passed", "measured", "limit", "why", "at": [{"episode", "step"}]}]}
     episodes     {"total", "success", "failure", "undetermined", "decided": int}
     success      {"rate", "low", "high": 0..1, or null when nothing was decided}
     calls        {"total", "real", "abstained": int}; real = real runs of tools that must not run in a dream
@@ -43,6 +44,17 @@ def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict
         "gate": {
             "passed": summary.gate(fail_on_findings=fail_on_findings),
             "fail_on_findings": fail_on_findings,
+            "rules": [
+                {
+                    "rule": rule.rule,
+                    "passed": rule.passed,
+                    "measured": rule.measured,
+                    "limit": rule.limit,
+                    "why": rule.why,
+                    "at": [{"episode": episode, "step": step} for episode, step in rule.at],
+                }
+                for rule in summary.rules(fail_on_findings=fail_on_findings)
+            ],
         },
         "episodes": {
             "total": len(summary.episodes),

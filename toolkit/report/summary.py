@@ -193,7 +193,18 @@ def _line(episode: Episode) -> EpisodeLine:
         calls=len(episode.transitions),
         anomaly=worst[0],
         anomaly_step=worst[1],
+        elapsed_s=episode.elapsed_s,
+        cost_usd=episode.cost_usd,
+        uses=_uses(episode),
     )
+
+
+def _uses(episode: Episode) -> tuple[tuple[str, int, int], ...]:
+    """Each tool with its calls and the first of their steps."""
+    steps: dict[str, list[int]] = {}
+    for step in episode.transitions:
+        steps.setdefault(step.call.tool, []).append(step.step)
+    return tuple((tool, len(found), found[0]) for tool, found in steps.items())
 
 
 def _worst(episode: Episode) -> tuple[str | None, int | None]:

@@ -64,6 +64,9 @@ def _band(tasks: Sequence[Sequence[EpisodeLine]], paint: Paint) -> list[str]:
 def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = False) -> str:
     """Give the gate, the headline and the figures below it."""
     lines = [_stamp(summary, paint, fail_on_findings=fail_on_findings)]
+    for rule in summary.rules()[0 if summary.recorded else 1 :]:  # the first one is the headline's
+        if not rule.passed:
+            lines += [paint.red(row) for row in _row("gate", f"{one_line(rule.rule)}: {one_line(rule.why)}")]
     lines += _row("success", _success(summary))
     lines += _row("did" if summary.recorded else "would have", changes_told(summary))
     if not summary.recorded:

@@ -125,6 +125,30 @@ class FaultSettings:
     outage_calls: int = 3  # calls in a row that an outage lasts
 
 
+@dataclass(frozen=True, slots=True)
+class FindingsSettings:
+    """What is looked for in every episode, besides the built-in findings."""
+
+    detectors: tuple[str, ...] = ()  # functions of one's own, "my_agent.checks:big_refund"
+    off: tuple[str, ...] = ()  # detectors that are left out, by name
+    approval: tuple[str, ...] = ()  # tools that need a person's yes before they are called, as patterns
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """When a run fails; None and empty ask for nothing. That nothing real runs is always asked for."""
+
+    success: float | None = None  # least share of decided episodes that succeed, 0..1
+    success_low: float | None = None  # least lower bound of that share's 95 % interval, 0..1
+    undetermined: float | None = None  # most of all episodes, as a share, 0..1
+    contradictions: int | None = None  # most answers that contradict the ledger, and judges that disagree
+    forbid: tuple[str, ...] = ()  # tools that must not be called, as patterns
+    max: Mapping[str, int] = field(default_factory=dict)  # most calls of one episode, by tool pattern
+    findings: tuple[str, ...] = ()  # kinds of findings that must not be, as patterns; or "critical"
+    usd: float | None = None  # most model spend of the run
+    seconds: float | None = None  # most wall time of the run
+
+
 FAULT_KINDS = (
     *("error", "timeout", "timeout_applied", "rate_limit"),
     *("slow", "malformed", "stale_read", "outage"),
@@ -147,6 +171,8 @@ class Settings:
     guard: GuardSettings = GuardSettings()
     model: ModelSettings = ModelSettings()
     endpoint: EndpointSettings = EndpointSettings()
+    findings: FindingsSettings = FindingsSettings()
+    gate: GateSettings = GateSettings()
     replay: ReplaySettings = ReplaySettings()
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)
     functions: Mapping[str, FunctionSettings] = field(default_factory=dict)  # by "pkg.mod:function"

@@ -45,8 +45,20 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("replay", "rows"): 1,
     ("replay", "dreamt_share"): 0,
     ("replay", "dreamt_days"): 0,
+    ("gate", "success"): 0,
+    ("gate", "success_low"): 0,
+    ("gate", "undetermined"): 0,
+    ("gate", "contradictions"): 0,
+    ("gate", "max"): 0,
+    ("gate", "usd"): 0,
+    ("gate", "seconds"): 0,
 }
-_AT_MOST: Mapping[tuple[str, ...], float] = {("replay", "dreamt_share"): 1}
+_AT_MOST: Mapping[tuple[str, ...], float] = {
+    ("gate", "success"): 1,
+    ("gate", "success_low"): 1,
+    ("gate", "undetermined"): 1,
+    ("replay", "dreamt_share"): 1,
+}
 _FAULT_AT_LEAST = {"rate": 0, "wait_s": 0, "outage_calls": 1}
 _FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}
 _TOO_LARGE = 2**63
@@ -81,7 +93,8 @@ def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
 def refuse_secrets(data: Mapping[str, Any], where: Where) -> None:
     """Refuse a credential anywhere in `data`, without repeating it."""
     for key, value in _leaves(data, ()):
-        if names_secret(key[-1]) and (len(key) == 1 or key[0] in sections()):
+        ours = (len(key) == 1 or key[0] in sections()) and key[:2] != ("gate", "max")  # whose keys are tools
+        if ours and names_secret(key[-1]):
             raise UserError(
                 f"{where(*key)}: key '{key[-1]}' would hold a secret, and settings keep none; "
                 "set it as an environment variable that your graph reads."
@@ -178,7 +191,7 @@ class _Reader:
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is empty; give it a value or leave it out.")
         if "\0" in text:  # no path, host or name can hold one, and the system says so in a traceback
             raise UserError(f"{self.where(*key)}: {_dotted(key)} holds a NUL character; take it out.")
-        if key[0] in _REFERENCES:
+        if key[0] in _REFERENCES or key == ("findings", "detectors"):
             self._reference(text, key)
         if key == ("simulate", "abstain") and text not in _ABSTAIN:
             raise UnknownName(
@@ -214,7 +227,7 @@ class _Reader:
         allowed = (int,) if kind is int else (int, float)
         wanted = "a whole number" if kind is int else "a number"
         self._want(isinstance(value, allowed) and not isinstance(value, bool), key, wanted, value)
-        least = _FAULT_AT_LEAST[key[-1]] if key[0] == "faults" else _AT_LEAST[key]
+        least = _FAULT_AT_LEAST[key[-1]] if key[0] == "faults" else _AT_LEAST[key[:2]]
         if abs(value) >= _TOO_LARGE or not isfinite(value):
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is no number to work with; leave it out.")
         if value < least:

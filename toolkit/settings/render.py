@@ -68,6 +68,20 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("endpoint", "judge"): "also judges each episode, beside the checker; false: does not",
     ("endpoint", "usd_per_million_input"): "tokens read",
     ("endpoint", "usd_per_million_output"): "tokens written",
+    ("findings",): "What is looked for in every episode.",
+    ("findings", "detectors"): 'functions of your own: ["my_agent.checks:big_refund"]',
+    ("findings", "off"): 'detectors to leave out: ["loop"]',
+    ("findings", "approval"): 'tools that need a yes before they are called: ["delete_*"]',
+    ("gate",): "When a run fails (exit code 1); a real call always fails it.",
+    ("gate", "success"): "0..1: least share of decided episodes that succeed",
+    ("gate", "success_low"): "0..1: least lower bound of its 95 % interval; stricter with few episodes",
+    ("gate", "undetermined"): "0..1: most of all episodes",
+    ("gate", "contradictions"): "most answers that contradict the ledger, and judges that disagree",
+    ("gate", "forbid"): 'tools that must not be called: ["delete_*"]',
+    ("gate", "max"): "most calls in one episode, by tool pattern: {refund_payment = 1}",
+    ("gate", "findings"): 'kinds of findings that must not be: ["repeated_write", "critical"]',
+    ("gate", "usd"): "most model spend of the run",
+    ("gate", "seconds"): "most wall time of the run",
     ("replay",): "How the buffer is searched, and how much it may hold; real rows leave last.",
     ("replay", "embedder"): '"hashed", an endpoint\'s URL or a sentence-transformers folder',
     ("replay", "embedder_model"): "as the endpoint names it",
@@ -84,6 +98,12 @@ _EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
     ("budget", "usd"): 5.0,
     ("endpoint", "model"): "qwen3-8b",
     ("endpoint", "key_env"): "OPENAI_API_KEY",
+    ("gate", "success"): 0.9,
+    ("gate", "success_low"): 0.7,
+    ("gate", "undetermined"): 0.1,
+    ("gate", "contradictions"): 0,
+    ("gate", "usd"): 2.0,
+    ("gate", "seconds"): 600.0,
     ("replay", "embedder"): "hashed",
     ("replay", "embedder_model"): "bge-m3",
     ("replay", "embedder_dimension"): 1024,
@@ -246,6 +266,8 @@ def _value(value: Any) -> str:
         value = str(value)
     if isinstance(value, tuple):
         return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_name(name)} = {_value(item)}' for name, item in value.items())}}}"
     return str(tomlkit.item(value).as_string())
 
 

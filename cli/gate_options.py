@@ -1,0 +1,137 @@
+"""Options of the gate, and the files that CI systems read; `simulate` and `report` share them."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dreamgym_kit.report.figures import Summary
+    from dreamgym_kit.settings.model import Settings
+
+Share = Annotated[
+    float | None,
+    typer.Option("--gate-success", min=0, max=1, help="Gate: least success, 0..1.", show_default=False),
+]
+ShareLow = Annotated[
+    float | None,
+    typer.Option(
+        "--gate-success-low",
+        min=0,
+        max=1,
+        help="Gate: least lower bound of success, 0..1.",
+        show_default=False,
+    ),
+]
+Undetermined = Annotated[
+    float | None,
+    typer.Option(
+        "--gate-undetermined", min=0, max=1, help="Gate: most undetermined, 0..1.", show_default=False
+    ),
+]
+Contradictions = Annotated[
+    int | None,
+    typer.Option("--gate-contradictions", min=0, help="Gate: most contradictions.", show_default=False),
+]
+Forbid = Annotated[
+    list[str] | None,
+    typer.Option("--forbid", metavar="TOOL", help="Gate: never this tool (delete_*).", show_default=False),
+]
+Most = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--max", metavar="TOOL=N", help="Gate: most calls of a tool in an episode.", show_default=False
+    ),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--gate-finding", metavar="KIND", help="Gate: no finding like it.", show_default=False),
+]
+GateUsd = Annotated[
+    float | None, typer.Option("--gate-usd", min=0, help="Gate: most spend, USD.", show_default=False)
+]
+GateSeconds = Annotated[
+    float | None, typer.Option("--gate-seconds", min=0, help="Gate: most wall time.", show_default=False)
+]
+Junit = Annotated[
+    Path | None,
+    typer.Option("--junit", metavar="FILE", help="Write JUnit XML here.", show_default=False),
+]
+Markdown = Annotated[
+    Path | None,
+    typer.Option(
+        "--markdown", metavar="FILE", help="Add a Markdown summary to this file.", show_default=False
+    ),
+]
+
+
+def most_calls(given: list[str] | None) -> dict[str, int] | None:
+    """Read TOOL=N."""
+    from dreamgym_kit.errors import UserError
+
+    if not given:
+        return None
+    read = {}
+    for one in given:
+        tool, equals, number = one.rpartition("=")
+        if not (equals and tool and number.isdecimal()):
+            raise UserError(f"--max {one}: write TOOL=N, for example --max refund_payment=1.")
+        read[tool] = int(number)
+    return read
+
+
+def with_gate(settings: "Settings", flags: Mapping[str, object]) -> "Settings":
+    """Lay the gate's flags over the settings; lists and limits are added to what settings say."""
+    said = {name: value for name, value in flags.items() if value is not None and value != []}
+    gate = settings.gate
+    for name in ("forbid", "findings"):
+        more = said.get(name)
+        if isinstance(more, list):
+            said[name] = tuple(dict.fromkeys([*getattr(gate, name), *more]))
+    most = said.get("max")
+    if isinstance(most, dict):
+        said["max"] = {**gate.max, **most}
+    return settings.with_overrides({f"gate.{name}": value for name, value in said.items()})
+
+
+def write_reports(
+    summary: "Summary",
+    directory: Path,
+    junit_file: Path | None,
+    markdown_file: Path | None,
+    *,
+    fail_on_findings: bool = False,
+) -> None:
+    """Write the files that were asked for, both from the summary that the terminal shows."""
+    from dreamgym_kit.report.junit import junit
+    from dreamgym_kit.report.markdown import markdown
+
+    look = looker(directory)
+    if junit_file is not None:
+        _write(junit_file, junit(summary, look, fail_on_findings=fail_on_findings), append=False)
+    if markdown_file is not None:
+        _write(markdown_file, markdown(summary, look, fail_on_findings=fail_on_findings), append=True)
+
+
+def looker(directory: Path) -> Callable[[str], str]:
+    """The command that shows an episode of a run."""
+    from dreamgym_kit.cli.running import near, pasted
+
+    place = shlex.quote(near(directory))
+    return lambda episode: f"dreamgym-kit report {place} --episode {pasted(episode)}"
+
+
+def _write(file: Path, text: str, *, append: bool) -> None:
+    """A summary is added, since $GITHUB_STEP_SUMMARY holds other steps' too; a device or pipe is fine."""
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.gate import egress
+
+    try:
+        with egress.exempt():  # the file was named on our own command line
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a" if append else "w", encoding="utf-8", errors="backslashreplace") as out:
+                out.write(text)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; the run itself is kept.") from None

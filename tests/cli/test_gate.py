@@ -1,0 +1,149 @@
+"""The gate on the command line: codes 0, 1 and 2, the files for CI, and the same words everywhere."""
+
+import json
+import shlex
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from dreamgym_kit.cli.main import app
+
+ACTIONS = Path(__file__).parents[2] / "recipes" / "ci" / "github-actions.yml"
+BASE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--plain")
+
+
+def test_the_gate_holds_and_the_code_is_0(recorded: Path, run) -> None:
+    done = run(*BASE, "--max", "refund_payment=2", "--forbid", "delete_*", "--gate-seconds", "600")
+    assert done.returncode == 0, done.stderr
+    assert "GATE FAILED" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (
+            ("--max", "refund_payment=1"),
+            "refund_payment was called 2 times in one episode; more than 1",
+        ),
+        (("--forbid", "refund_*"), "forbid refund_*: refund_payment was called 4 times and is forbidden"),
+        (("--gate-success", "0.9"), "success: success is 0 %, the gate asks for 90 %"),
+        (("--gate-finding", "repeated_write"), "findings repeated_write: refund_payment A-1 called twice"),
+    ],
+)
+def test_a_broken_rule_is_named_and_the_code_is_1(
+    recorded: Path, run, flags: tuple[str, ...], why: str
+) -> None:
+    done = run(*BASE, *flags)
+    assert done.returncode == 1, done.stderr
+    assert why in " ".join(done.stdout.split())
+
+
+def test_settings_and_flags_add_up_and_a_report_says_the_same_again(recorded: Path, run) -> None:
+    (recorded / "dreamgym.toml").write_text('[gate]\nforbid = ["refund_*"]\nmax = {get_order = 1}\n')
+    done = run(*BASE, "--forbid", "delete_*", "--json", "--junit", "out/j.xml", "--markdown", "out/s.md")
+    assert done.returncode == 1, done.stderr
+    gate = json.loads(done.stdout)["gate"]
+    named = [rule["rule"] for rule in gate["rules"]]
+    assert named == ["nothing real", "forbid refund_*", "forbid delete_*", "max get_order"]
+    again = run("report", "--json", "--junit", "again.xml", "--markdown", "again.md")
+    assert json.loads(again.stdout)["gate"] == gate
+    assert (recorded / "again.xml").read_text() == (recorded / "out/j.xml").read_text()
+    assert (recorded / "again.md").read_text() == (recorded / "out/s.md").read_text()
+    root = ElementTree.fromstring((recorded / "again.xml").read_text())
+    assert (root.get("tests"), root.get("failures")) == ("6", "3")
+
+
+def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
+    (recorded / "summary.md").write_text("before\n")
+    run(*BASE, "--markdown", "summary.md")
+    told = (recorded / "summary.md").read_text()
+    assert told.startswith(
+        "before\n## Gate passed: It would have refunded a payment twice in 2 of 2 episodes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--max", "refund_payment"), "write TOOL=N, for example --max refund_payment=1"),
+        (("--gate-success", "90"), "less than or equal to 1"),
+    ],
+)
+def test_a_gate_that_cannot_be_meant_is_code_2(project: Path, run, flags: tuple[str, ...], why: str) -> None:
+    done = run(*BASE, *flags, COLUMNS="200")
+    assert (done.returncode, why in done.stderr) == (2, True), done.stderr
+
+
+def test_a_wrong_gate_in_settings_is_code_2_with_its_line(project: Path, run) -> None:
+    (project / "dreamgym.toml").write_text("[gate]\nsuccess = 90\n")
+    done = run(*BASE)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: dreamgym.toml:2: gate.success must be at most 1; found 90.\n",
+    )
+
+
+def test_a_detector_of_the_settings_looks_and_one_that_fails_is_named(recorded: Path, run) -> None:
+    (recorded / "checks.py").write_text(
+        "from dreamgym_kit.vocabulary import Finding\n\n\n"
+        "def slow_look(case):\n"
+        "    for step in case.steps:\n"
+        '        if step.call.tool == "get_order":\n'
+        '            yield Finding("slow_look", f"{step.call.args}", (step.step,), "critical")\n\n\n'
+        "def broken(case):\n"
+        "    return case.nothing\n"
+    )
+    (recorded / "dreamgym.toml").write_text(
+        '[findings]\ndetectors = ["checks:slow_look", "checks:broken"]\n[gate]\nfindings = ["slow_look"]\n'
+    )
+    done = run(*BASE, "--json")
+    said = json.loads(done.stdout)
+    assert done.returncode == 1, done.stderr
+    kinds = {found["kind"]: found["text"] for found in said["findings"]}
+    assert kinds["detector_failed"].startswith("the detector broken failed: AttributeError")
+    assert "slow_look" in kinds
+    assert said["episodes"]["total"] == 2
+
+
+def test_a_detector_that_is_not_there_is_code_2_and_nothing_runs(project: Path, run) -> None:
+    (project / "dreamgym.toml").write_text('[findings]\ndetectors = ["agent:nothing"]\n')
+    done = run(*BASE)
+    assert done.returncode == 2
+    assert "dreamgym.toml:2: detector 'agent:nothing'" in done.stderr
+    assert not (project / "runs").exists() or not any((project / "runs").iterdir())
+
+
+def test_two_runs_are_compared_in_text_and_json(recorded: Path, run) -> None:
+    for _ in range(2):
+        assert run(*BASE).returncode == 0
+    before, after = sorted(path.name for path in (recorded / "runs").iterdir())
+    done = run("compare", f"runs/{before}", f"runs/{after}")
+    assert done.returncode == 0, done.stderr
+    assert "NO CLEAR CHANGE  No clear change in success: 0% against 0% on 2 tasks" in done.stdout
+    said = json.loads(run("compare", f"runs/{before}", f"runs/{after}", "--json").stdout)
+    assert (said["kind"], said["success"]["change"], said["differs"]) == ("compare", 0.0, [])
+    wrong = run("compare", f"runs/{before}", "nowhere")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "error: nowhere: is not a run directory (it has no manifest.json).\n",
+    )
+
+
+def test_the_actions_example_is_what_the_command_line_takes() -> None:
+    """Every step's command parses, and every option in it is one of the command's."""
+    yaml = pytest.importorskip("yaml")
+    flow = yaml.safe_load(ACTIONS.read_text())
+    steps = flow["jobs"]["dry-run"]["steps"]
+    commands = [shlex.split(step["run"]) for step in steps if "dreamgym-kit" in step.get("run", "")]
+    ours = [words for words in commands if words[0] == "dreamgym-kit"]
+    assert [words[1] for words in ours] == ["buffer", "simulate"]
+    from typer.main import get_command
+
+    known = get_command(app)
+    simulate = known.commands["simulate"]
+    context = simulate.make_context("simulate", ours[1][2:])
+    assert context.params["forbid"] == ["delete_*"]
+    assert context.params["most"] == ["refund_payment=1"]
+    assert flow["permissions"] == {"contents": "read"}
+    assert any(step.get("if") == "always()" for step in steps)

@@ -1,0 +1,81 @@
+"""docs/ci.md and docs/findings.md say what the code does: settings parse, flags exist, examples run."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from dreamgym_kit.cli.main import app
+from dreamgym_kit.findings.case import Case
+from dreamgym_kit.findings.detectors import BUILT_IN, Detectors
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.settings.model import GateSettings
+from dreamgym_kit.settings.read import keys_of
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Task, Transition
+
+DOCS = Path(__file__).parents[2] / "docs"
+CI = (DOCS / "ci.md").read_text()
+FINDINGS = (DOCS / "findings.md").read_text()
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def test_the_settings_on_the_page_are_read_and_name_every_rule() -> None:
+    (block,) = blocks(CI, "toml")
+    gate = parse_settings(block).gate
+    assert set(tomllib.loads(block)["gate"]) == set(keys_of(GateSettings))
+    assert (gate.success, gate.max, gate.forbid) == (0.9, {"refund_payment": 1}, ("delete_*",))
+
+
+def test_every_rule_has_its_flag_and_every_flag_is_on_the_page() -> None:
+    known = {
+        flag
+        for option in get_command(app).commands["simulate"].params
+        for flag in option.opts
+        if flag.startswith("--")
+    }
+    named = set(re.findall(r"--[a-z][a-z-]+", CI))
+    assert {flag for flag in known if "gate" in flag or flag in ("--forbid", "--max", "--junit")} <= named
+    assert named <= known | {"--json"}
+    rows = re.findall(r"^\| `(\w+)` \| `--", CI, re.MULTILINE)
+    assert rows == list(keys_of(GateSettings))
+
+
+def test_every_detector_is_on_the_page() -> None:
+    assert re.findall(r"^\| `(\w+)` \|", FINDINGS, re.MULTILINE) == list(BUILT_IN)
+
+
+def test_the_detector_on_the_page_finds_what_it_says() -> None:
+    (block,) = blocks(FINDINGS, "python")
+    names: dict[str, object] = {}
+    exec(block, names)
+    steps = [
+        Transition(Call("refund_payment", {"amount": amount}), Answer("ok"), Effect.DESTRUCTIVE, "e", number)
+        for number, amount in enumerate(("20.00", "88.00"), start=1)
+    ]
+    (found,) = Detectors({"big_refund": names["big_refund"]}).look(Case(Task("t", {}), steps))
+    assert (found.kind, found.text, found.steps) == ("big_refund", "refunded 88.00", (2,))
+    (settings,) = blocks(FINDINGS, "toml")
+    assert parse_settings(settings).findings.detectors == ("my_agent.checks:big_refund",)
+
+
+def test_the_figures_on_the_page_are_those_of_the_bench() -> None:
+    table = (DOCS / "benchmarks.md").read_text()
+    rows = dict(re.findall(r"^\| findings \| (\w+) \| ([\d.]+) \|", table, re.MULTILINE))
+    if "found" not in rows:
+        pytest.skip("the bench has not been written down yet")
+    said = re.search(r"\| all \| ([\d.]+) % \| (\d+) \| ([\d.]+) % \| (\d+) \|", FINDINGS)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(100 * float(rows["found"]), abs=0.1)
+    assert float(said[3]) == pytest.approx(100 * float(rows["false_alarms"]), abs=0.1)
+    assert (said[2], said[4]) == (rows["planted"], rows["clean"])
+
+
+@pytest.mark.parametrize("page", [CI, FINDINGS])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page):
+        assert (DOCS / target).exists(), target

@@ -1,0 +1,158 @@
+"""Two runs side by side: paired over tasks, with intervals that hold, and one sentence."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamgym_kit.report.compare_text import render_comparison
+from dreamgym_kit.report.comparing import Comparison, compared
+from dreamgym_kit.report.paired import mean_change, share_change
+from dreamgym_kit.report.summary import Summary, summarise
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Episode,
+    Finding,
+    Provenance,
+    Transition,
+    Verdict,
+    World,
+)
+
+VERDICTS = {".": Verdict.SUCCESS, "x": Verdict.FAILURE, "-": Verdict.UNDETERMINED}
+LOOP = Finding("loop", "ran in circles", (1,))
+
+
+def pairs(both: int, only_after: int, only_before: int, neither: int) -> tuple[list[float], list[float]]:
+    before = [1.0] * both + [0.0] * only_after + [1.0] * only_before + [0.0] * neither
+    after = [1.0] * both + [1.0] * only_after + [0.0] * only_before + [0.0] * neither
+    return before, after
+
+
+def test_the_interval_is_newcombes_method_10() -> None:
+    """His example of 50 pairs, as other programs give it too: 0.2, from 0.0562 to 0.3292."""
+    assert share_change(*pairs(20, 12, 2, 16)) == pytest.approx((0.2, 0.0562, 0.3292), abs=5e-5)
+
+
+shares = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30)
+
+
+@given(shares)
+def test_an_interval_holds_its_change_and_turns_round_with_the_runs(found: list[tuple[float, float]]) -> None:
+    before, after = [one for one, _ in found], [other for _, other in found]
+    change, low, high = share_change(before, after)
+    assert -1 <= low <= change + 1e-9
+    assert change - 1e-9 <= high <= 1
+    assert share_change(after, before) == pytest.approx((-change, -high, -low), abs=1e-9)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    draw, hits = random.Random(3), 0
+    for _ in range(1_000):
+        found = []
+        for _ in range(24):
+            luck = draw.random()
+            found.append((float(luck < 0.5), float((luck if draw.random() < 0.5 else draw.random()) < 0.7)))
+        _, low, high = share_change([one for one, _ in found], [other for _, other in found])
+        hits += low <= 0.2 <= high
+    assert hits >= 935
+
+
+def test_a_mean_is_compared_by_the_same_draws_each_time() -> None:
+    before, after = [1.0, 2.0, 3.0, 2.0] * 4, [2.0, 3.0, 5.0, 2.0] * 4
+    found = mean_change(before, after)
+    assert found == mean_change(before, after)
+    assert found[0] == 1.0
+    assert 0.5 < found[1] < 1 < found[2] < 1.5
+
+
+@pytest.mark.parametrize("figure", [share_change, mean_change])
+def test_unequal_sides_are_refused(figure) -> None:
+    with pytest.raises(ValueError, match="same tasks"):
+        figure([1.0], [1.0, 0.0])
+    with pytest.raises(ValueError, match="same tasks"):
+        figure([], [])
+
+
+def run(marks: dict[str, str], calls: int = 1, findings: tuple[Finding, ...] = (), seed: int = 0) -> Summary:
+    episodes = []
+    for task, signs in marks.items():
+        for sibling, sign in enumerate(signs, start=1):
+            steps = tuple(
+                Transition(
+                    Call("refund", {"n": number}),
+                    Answer("x", Provenance.RECORDED),
+                    Effect.DESTRUCTIVE,
+                    "e",
+                    number,
+                )
+                for number in range(1, calls + 1)
+            )
+            more = {"transitions": steps, "findings": findings, "cost_usd": 0.5 * calls}
+            episodes.append(
+                Episode(f"{task}.{sibling}", task, sibling, World(), VERDICTS[sign], "because", **more)
+            )
+    return summarise(episodes, {"matters": {"mode": "dream", "seed": seed}})
+
+
+def found(before: Summary, after: Summary) -> Comparison:
+    return compared(before, after, names=("old", "new"))
+
+
+def test_what_changed_is_told_by_task_worse_first() -> None:
+    told = found(
+        run({"a": "..", "b": "xx", "c": "..", "d": "--"}), run({"a": ".x", "b": "..", "c": "..", "d": ".."})
+    )
+    assert [(one.task, one.word) for one in told.tasks] == [
+        *(("a", "worse"), ("d", "unknown"), ("b", "better"), ("c", "same")),
+    ]
+    assert told.sentence.startswith("No clear change in success: 83% against 67% on 3 tasks (+17 points, ")
+    assert told.sentence.endswith("; 1 better, 1 worse.")
+
+
+def test_a_clear_change_is_called_one_either_way() -> None:
+    bad = run({f"t{number}": "x" for number in range(20)})
+    good = run({f"t{number}": "." for number in range(20)})
+    assert found(bad, good).sentence.startswith("It succeeds more often: 100% against 0% on 20 tasks")
+    assert found(good, bad).sentence.startswith("It succeeds less often: 0% against 100% on 20 tasks")
+    assert "BETTER" in render_comparison(found(bad, good))
+    assert "WORSE" in render_comparison(found(good, bad))
+
+
+def test_tools_and_findings_are_compared_by_episode() -> None:
+    tasks = {f"t{number}": ".." for number in range(12)}
+    told = found(run(tasks), run(tasks, calls=2, findings=(LOOP,)))
+    refund, loop = told.tools["refund"], told.findings["loop"]
+    assert (refund.before, refund.after, refund.clear) == (1.0, 2.0, True)
+    assert (loop.before, loop.after, loop.clear) == (0.0, 1.0, True)
+    assert told.cost_usd is not None
+    assert told.cost_usd.change == 0.5
+
+
+def test_only_shared_tasks_are_compared_and_the_others_named() -> None:
+    told = found(run({"a": ".", "gone": "."}), run({"a": ".", "new": "x"}))
+    assert (told.only_before, told.only_after) == (("gone",), ("new",))
+    assert told.success is not None
+    assert told.success.after == 1.0
+    assert found(run({"a": "."}), run({"b": "."})).sentence == "The two runs have no task in common."
+    nothing = found(run({"a": "-"}), run({"a": "."}))
+    assert nothing.sentence == "Nothing is known: of 1 task none is decided in both runs."
+
+
+def test_other_settings_are_said() -> None:
+    assert found(run({"a": "."}), run({"a": "."}, seed=7)).differs == ("seed: 0 there, 7 here",)
+
+
+def test_text_and_json_say_the_same_figures() -> None:
+    told = found(run({"a": "..", "b": "xx"}), run({"a": ".x", "b": ".."}, calls=3))
+    said, text = told.to_json(), render_comparison(told)
+    assert said["sentence"] in " ".join(text.split())
+    success = said["success"]
+    assert f"{success['before']:>6.0%} -> {success['after']:>6.0%}" in text
+    refund = said["tools"]["refund"]
+    assert f"{refund['before']:.2f} ->   {refund['after']:.2f}" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert [one["task"] for one in said["tasks"]] == ["a", "b"]

@@ -1,0 +1,129 @@
+"""What a detector looks at: one ended episode, with all that was said, called, answered and allowed."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import Effect, Finding, Task, ToolSpec, Transition
+
+APPROVAL_WORDS = ("approv", "confirm", "authori", "permission", "consent")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An interrupt of the graph that somebody answered."""
+
+    after: int  # calls that were made before it
+    question: JsonValue
+    reply: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One episode as evidence. Steps are the 1-based numbers that reports and links use.
+
+    `cache` is for what several detectors work out alike.
+    """
+
+    task: Task
+    steps: Sequence[Transition]
+    messages: Sequence[Mapping[str, JsonValue]] = ()
+    specs: Mapping[str, ToolSpec] = field(default_factory=dict)
+    policy: str = ""  # the system prompts that the agent's models were given
+    asked: Sequence[Asked] = ()
+    approval: Sequence[str] = ()  # tools that settings allow only after an approval, as patterns
+    stop: str = "finished"
+    cache: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _places: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._places.update(_places(self.steps, self.messages))
+
+    @property
+    def changes(self) -> list[Transition]:
+        """The calls that change the world."""
+        return [step for step in self.steps if step.effect.changes_world]
+
+    def place(self, step: Transition) -> int | None:
+        """The index of the message that asked for a call; None where code made it, not a model."""
+        return self._places.get(step.step)
+
+    def seen_before(self, step: Transition) -> list[Transition]:
+        """The calls whose answers were there when this one was asked for: not those asked for with it."""
+        here = self.place(step)
+        return [other for other in self.steps if other.step < step.step and not _together(self, other, here)]
+
+    def said(self, role: str, *, before: Transition | None = None) -> Iterator[tuple[int, str]]:
+        """Messages of a role as (index, text), up to the one that asked for a call."""
+        end = self.place(before) if before is not None else None
+        for place, message in enumerate(self.messages):
+            if end is not None and place >= end:
+                return
+            if message.get("role") == role:
+                text = text_of(message.get("content"))
+                if text:
+                    yield place, text
+
+    @property
+    def last_word(self) -> str:
+        """What the user was told at the end; "" where the episode ended otherwise."""
+        last = self.messages[-1] if self.messages else {}
+        told = self.stop == "finished" and last.get("role") == "assistant" and not last.get("tool_calls")
+        return text_of(last.get("content")) if told else ""
+
+
+Detector = Callable[[Case], Iterable[Finding]]
+
+
+def took_effect(step: Transition) -> bool:
+    """Whether a call may have changed the world: it succeeded, or nobody knows since it timed out."""
+    return not step.answer.abstained and (step.answer.error is None or timed_out(step))
+
+
+def timed_out(step: Transition) -> bool:
+    """Whether the answer leaves open what happened."""
+    if step.answer.error is None:
+        return False
+    said = f"{step.answer.error_type} {step.answer.error}".lower()
+    return any(mark in said for mark in ("timeout", "time-out", "timed out", "no answer", "504"))
+
+
+def severity_of(effect: Effect) -> str:
+    """What cannot be undone is critical."""
+    return "critical" if effect is Effect.DESTRUCTIVE else "warning"
+
+
+def text_of(content: JsonValue) -> str:
+    """The text in a message's content, whatever its form."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Mapping):
+        return text_of(content.get("text"))
+    if isinstance(content, Sequence):
+        return " ".join(filter(None, (text_of(block) for block in content)))
+    return ""
+
+
+def called(step: Transition) -> str:
+    """A call in short: the tool and its values."""
+    return f"{step.call.tool} {' '.join(str(value) for value in step.call.args.values())[:60]}".rstrip()
+
+
+def _together(case: Case, other: Transition, here: int | None) -> bool:
+    there = case.place(other)
+    return here is not None and there is not None and there >= here
+
+
+def _places(steps: Sequence[Transition], messages: Sequence[Mapping[str, JsonValue]]) -> dict[int, int]:
+    """Where each call was asked for; ids that come twice are used up in their order."""
+    asked: dict[str, list[int]] = {}
+    for place, message in enumerate(messages):
+        for call in message.get("tool_calls") or ():
+            asked.setdefault(str(call.get("id")), []).append(place)
+    found = {}
+    for step in steps:
+        places = asked.get(str(step.call.call_id)) if step.call.call_id is not None else None
+        if places:
+            found[step.step] = places.pop(0) if len(places) > 1 else places[0]
+    return found

@@ -1,0 +1,127 @@
+"""Which detectors look at an episode, and what becomes of one that fails: it is named, nothing is lost.
+
+Built in, from installed packages (entry points of the group `dreamgym_kit.findings`) and from settings
+(`[findings] detectors`). `[findings] off` leaves some out, by name.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from itertools import islice
+
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.findings.case import Case, Detector
+from dreamgym_kit.findings.contradicting_answer import contradicting_answer
+from dreamgym_kit.findings.loop import loop
+from dreamgym_kit.findings.made_up_argument import made_up_argument
+from dreamgym_kit.findings.repeated_write import repeated_write
+from dreamgym_kit.findings.swallowed_error import swallowed_error
+from dreamgym_kit.findings.unasked_destructive import unasked_destructive
+from dreamgym_kit.findings.write_after_refusal import write_after_refusal
+from dreamgym_kit.findings.write_before_read import write_before_read
+from dreamgym_kit.replay.masking import masked_text
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Finding
+
+ENTRY_POINTS = "dreamgym_kit.findings"
+FAILED = "detector_failed"
+SEVERITIES = ("warning", "critical")
+_MOST = 100  # findings of one detector in one episode
+_LONGEST = 400  # characters of a sentence
+
+BUILT_IN: Mapping[str, Detector] = {
+    detector.__name__: detector
+    for detector in (
+        repeated_write,
+        made_up_argument,
+        write_before_read,
+        write_after_refusal,
+        unasked_destructive,
+        loop,
+        swallowed_error,
+        contradicting_answer,
+    )
+}
+
+Loader = Callable[[str, str], Detector]
+"""Loads what a reference of the settings names; the second argument is where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detectors:
+    """The detectors of a run, by name."""
+
+    known: Mapping[str, Detector]
+
+    def look(self, case: Case) -> tuple[Finding, ...]:
+        """Everything that they find in an episode, in its order; one that fails is a finding too."""
+        found = [finding for name, detector in self.known.items() for finding in _found(name, detector, case)]
+        return tuple(sorted(found, key=lambda finding: (finding.steps or (0,))[-1]))
+
+
+DEFAULT = Detectors(BUILT_IN)
+
+
+def detectors_of(settings: Settings, load: Loader) -> Detectors:
+    """Collect the detectors that hold for a run.
+
+    Raises:
+        UserError: a detector of the settings or of a package cannot be loaded, or `off` names none.
+    """
+    known = dict(BUILT_IN)
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            known[point.name] = _callable(point.load(), f"entry point {point.name}")
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"detector '{point.name}' of an installed package cannot be loaded: {type(error).__name__}: "
+                f"{error}; turn it off or mend the package."
+            ) from error
+    where = settings.where("findings", "detectors")
+    for reference in settings.findings.detectors:
+        detector = _callable(load(reference, where), f"{where}: detector '{reference}'")
+        known[reference.rpartition(":")[2]] = detector
+    for name in settings.findings.off:
+        if name not in known:
+            source = settings.where("findings", "off")
+            raise UnknownName("detector", name, known=known, source=source, where="the detectors")
+    return Detectors({name: one for name, one in known.items() if name not in settings.findings.off})
+
+
+def _callable(found: object, where: str) -> Detector:
+    if not callable(found):
+        raise UserError(f"{where} is of type {type(found).__name__}, not a function")
+    return found
+
+
+def _found(name: str, detector: Detector, case: Case) -> Iterator[Finding]:
+    """The boundary: a detector is anybody's code."""
+    found: list[Finding] = []
+    try:
+        for finding in islice(detector(case) or (), _MOST + 1):
+            found.append(_checked(finding, case))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  named below; the others still look
+        said = " ".join(str(error).split())[:200]
+        yield Finding(FAILED, f"the detector {name} failed: {type(error).__name__}: {masked_text(said)}")
+    if len(found) > _MOST:
+        found.pop()
+        yield Finding(FAILED, f"the detector {name} found more than {_MOST} things; the rest is left out")
+    yield from found
+
+
+def _checked(finding: object, case: Case) -> Finding:
+    if not isinstance(finding, Finding):
+        raise TypeError(f"it gave {type(finding).__name__} instead of a Finding")
+    if not str(finding.kind).strip() or not str(finding.text).strip() or finding.severity not in SEVERITIES:
+        raise ValueError(f"a finding wants a kind, a text and a severity of {' or '.join(SEVERITIES)}")
+    steps = tuple(finding.steps)
+    if not _are_steps(steps, case):
+        raise ValueError(f"the steps {list(steps)!a:.60} are none of this episode's")
+    return replace(finding, text=masked_text(str(finding.text))[:_LONGEST], steps=steps)
+
+
+def _are_steps(steps: Iterable[object], case: Case) -> bool:
+    known = {step.step for step in case.steps}
+    return all(type(step) is int and step in known for step in steps)

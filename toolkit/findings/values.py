@@ -1,0 +1,179 @@
+"""Which values an agent has been given, and whether it made one up.
+
+Looks at values that stand for something in the world: ids, addresses, amounts, names. Free text, dates,
+small counts, words of a fixed choice and keys for repeatable requests are nobody's to give, so they are
+never called made up.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from itertools import combinations, islice
+
+from dreamgym_kit.plain import JsonValue
+
+_TOKEN = re.compile(r"[^\s\"'`()\[\]{}<>,;!?=|*]+")
+_EDGES = ".:#/-_+@"
+_PART = re.compile(r"[^\W_]+")
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?")
+_AMOUNT = re.compile(r"[-+]?[$\u20ac\u00a3]?\s?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d.*|\d\d?[./]\d\d?[./]\d{2,4}|\d\d?:\d\d.*|P\d*[YMWDTH].*")
+_OF_SOMEBODY = re.compile(r"(^|_)(name|city|town|street|address|country|email|mail|phone|recipient|to|iban)$")
+_FREE = re.compile(r"body|text|message|subject|note|comment|reason|description|summary|content|title|prompt")
+_OWN = re.compile(r"idempot|nonce|correlation|trace|request_id|dedup")
+_SMALL = 10
+_MOST_TEXT = 200_000  # characters of one text that are read
+_MOST_LEAVES = 50_000  # values of one answer that are read
+_MOST_NUMBERS = 60  # of which sums and differences are tried
+
+
+@dataclass(slots=True)
+class Known:
+    """Everything that somebody told so far."""
+
+    tokens: set[str] = field(default_factory=set)
+    numbers: set[Decimal] = field(default_factory=set)
+
+    def hear(self, value: JsonValue) -> None:
+        """Take in a text, or all values of an answer."""
+        for leaf in islice(leaves(value, keys=True), _MOST_LEAVES):
+            tokens, figures = _read(str(leaf)[:_MOST_TEXT])
+            self.tokens |= tokens
+            self.numbers |= figures
+
+    def take(self, other: "Known") -> None:
+        """Take over what is known elsewhere."""
+        self.tokens |= other.tokens
+        self.numbers |= other.numbers
+
+    def gave(self, value: str) -> bool:
+        """Whether an id, address or name is one that was told, or is put together from such."""
+        plain = value.casefold().strip(_EDGES + " ")
+        if plain in self.tokens:
+            return True
+        parts = [part for part in _PART.findall(plain) if part.isdigit() or len(part) > 1]
+        return bool(parts) and all(part in self.tokens for part in parts)
+
+    def gave_number(self, value: Decimal) -> bool:
+        """Whether a number was told, in this unit or in hundredths, or follows from two that were."""
+        return any(one in self.numbers for one in _units(value)) or self._computed(value)
+
+    def _computed(self, value: Decimal) -> bool:
+        amounts = [number for number in self.numbers if -int(number.as_tuple().exponent) == 2]
+        if len(amounts) > _MOST_NUMBERS:
+            return False
+        sums = (one for pair in combinations(amounts, 2) for one in (sum(pair), abs(pair[0] - pair[1])))
+        halves = (number / 2 for number in amounts)
+        shares = (
+            number * share / 100
+            for number in amounts
+            for share in self.numbers
+            if share == int(share) and 0 < share < 100 and share % 5 == 0
+        )
+        return any(abs(one - value) < Decimal("0.006") for one in (*sums, *halves, *shares, sum(amounts)))
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> tuple[frozenset[str], frozenset[Decimal]]:
+    """The tokens and numbers of a text; prompts, descriptions and answers come again and again."""
+    tokens: set[str] = set()
+    for token in _TOKEN.findall(text.casefold()):
+        tokens.add(token.strip(_EDGES))
+        tokens.update(_PART.findall(token))
+    return frozenset(tokens), frozenset(numbers(text))
+
+
+def leaves(value: JsonValue, *, keys: bool = False) -> Iterator[str | int | float]:
+    """Every text and number in a value; also the names of fields, if asked."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if keys:
+                yield name
+            yield from leaves(inner, keys=keys)
+    elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for inner in value:
+            yield from leaves(inner, keys=keys)
+
+
+def numbers(text: str) -> Iterator[Decimal]:
+    """The numbers in a text."""
+    for found in _NUMBER.findall(text):
+        number = _decimal(found)
+        if number is not None:
+            yield number
+
+
+def ids(value: JsonValue) -> set[str]:
+    """The ids in a call's arguments or an answer: single words that hold a digit, and no amounts or dates."""
+    found = set()
+    for leaf in leaves(value):
+        text = str(leaf).strip()
+        if _id_like(text):
+            found.add(text.casefold())
+    return found
+
+
+def ids_in_text(text: str) -> set[str]:
+    """The ids that a sentence names."""
+    words = (word.strip(_EDGES) for word in _TOKEN.findall(text))
+    return {word.casefold() for word in words if _id_like(word) and not word[0].isdigit()}
+
+
+def made_up(args: Mapping[str, JsonValue], known: Known) -> Iterator[tuple[str, str]]:
+    """Name the arguments, with their values, that nobody gave."""
+    for name, value in args.items():
+        for leaf in leaves(value):
+            if not _given(name.casefold(), leaf, known):
+                yield name, str(leaf)
+
+
+def _given(name: str, value: str | int | float, known: Known) -> bool:
+    text = str(value).strip()
+    if not text or _DATE.fullmatch(text) or _OWN.search(name):
+        return True
+    if _AMOUNT.fullmatch(text):
+        return _number_given(name, text, known)
+    person = _OF_SOMEBODY.search(name) is not None
+    if any(character.isspace() for character in text):
+        return not person or all(known.gave(word) for word in _telling(text))
+    if _FREE.search(name) or "://" in text:
+        return True
+    if any(character.isdigit() for character in text) or "@" in text:
+        return known.gave(text)
+    return not (person and text[:1].isupper()) or known.gave(text)
+
+
+def _number_given(name: str, text: str, known: Known) -> bool:
+    number = _decimal(text.lstrip("$\u20ac\u00a3 "))
+    if number is None:
+        return True
+    count = number == int(number) and abs(number) <= _SMALL and "." not in text
+    if count and not name.endswith("id"):
+        return True
+    return known.gave_number(number) or known.gave(text)
+
+
+def _telling(text: str) -> Iterable[str]:
+    """The words of an address or a name that somebody has to have said: capitals and digits."""
+    return [word for word in text.split() if word[:1].isupper() or any(letter.isdigit() for letter in word)]
+
+
+def _id_like(text: str) -> bool:
+    single = len(text) > 1 and not any(character.isspace() for character in text)
+    digit = any(character.isdigit() for character in text)
+    return single and digit and not _DATE.fullmatch(text) and not ("." in text and _AMOUNT.fullmatch(text))
+
+
+def _units(value: Decimal) -> tuple[Decimal, ...]:
+    return value, -value, value * 100, value / 100
+
+
+def _decimal(text: str) -> Decimal | None:
+    try:
+        return Decimal(text.replace(",", ""))
+    except InvalidOperation:
+        return None

@@ -1,0 +1,84 @@
+"""A comparison on the terminal: one sentence, the figures, what changed by tool, then task by task."""
+
+from collections.abc import Mapping
+
+from dreamgym_kit.report.clean import one_line, shown
+from dreamgym_kit.report.comparing import Change, Comparison, TaskChange
+from dreamgym_kit.report.paint import PLAIN, Paint
+from dreamgym_kit.report.terminal import WIDTH, fold
+
+_TASKS, _ROWS = 20, 8
+
+
+def render_comparison(found: Comparison, *, paint: Paint = PLAIN, limit: int = _TASKS) -> str:
+    """Give the whole comparison; at most `limit` tasks."""
+    parts = [
+        _head(found, paint),
+        _block("calls an episode", found.tools, share=False, paint=paint),
+        _block("episodes with finding", found.findings, share=True, paint=paint),
+        _tasks(found, paint, limit),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(found: Comparison, paint: Paint) -> str:
+    word, colour = "NO CLEAR CHANGE", paint.yellow
+    if found.success is not None and found.success.clear:
+        better = found.success.change > 0
+        word, colour = ("BETTER", paint.green) if better else ("WORSE", paint.red)
+    lines = [
+        fold(f" {word}  {one_line(found.sentence)}", indent=len(word) + 3).replace(word, colour(word), 1)
+    ]
+    lines.append(f"  before       {one_line(found.before)}")
+    lines.append(f"  after        {one_line(found.after)}")
+    for name, change in (("success", found.success), ("undetermined", found.undetermined)):
+        if change is not None:
+            lines.append(f"  {name:<13}{_row(change, share=True)}")
+    if found.cost_usd is not None and (found.cost_usd.before or found.cost_usd.after):
+        lines.append(f"  {'USD':<13}{_row(found.cost_usd, share=False)}")
+    for names, side in ((found.only_before, "before"), (found.only_after, "after")):
+        if names:
+            lines.append(fold(f"  not compared {len(names)} tasks that only the run {side} has", indent=15))
+    lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
+    return "\n".join(lines)
+
+
+def _row(change: Change, *, share: bool) -> str:
+    if share:
+        points = f"{100 * change.change:+.0f} points ({100 * change.low:+.0f} to {100 * change.high:+.0f})"
+        return f"{change.before:>6.0%} -> {change.after:>6.0%}   {points}"
+    figures = f"{change.before:>6.2f} -> {change.after:>6.2f}"
+    return f"{figures}   {change.change:+.2f} ({change.low:+.2f} to {change.high:+.2f})"
+
+
+def _block(title: str, changes: Mapping[str, Change], *, share: bool, paint: Paint) -> str:
+    moved = {name: change for name, change in changes.items() if change.change}
+    if not moved:
+        return ""
+    width = min(28, max(len(one_line(name)) for name in moved))
+    lines = [f" {title}, before -> after (95 % interval of the change)"]
+    for name, change in list(moved.items())[:_ROWS]:
+        line = f"  {shown(name, width):<{width}} {_row(change, share=share)}"
+        lines.append(line if change.clear else paint.dim(line))
+    if len(moved) > _ROWS:
+        lines.append(f"  {len(moved) - _ROWS} more; all: --json")
+    return "\n".join(lines)
+
+
+def _tasks(found: Comparison, paint: Paint, limit: int) -> str:
+    moved = [task for task in found.tasks if task.word != "same"]
+    if not moved:
+        return ""
+    width = max(len(one_line(task.task)) for task in moved[:limit])
+    lines = [_task(task, width, paint) for task in moved[:limit]]
+    if len(moved) > limit:
+        lines.append(f" {len(moved) - limit} more; all: --limit {len(moved)}")
+    return "\n".join(lines)
+
+
+def _task(task: TaskChange, width: int, paint: Paint) -> str:
+    colour = {"worse": paint.red, "better": paint.green}.get(task.word, paint.yellow)
+    head = f" {one_line(task.task):<{width}}  "
+    marks = f"{shown(task.before_marks, 12)} -> {shown(task.after_marks, 12)}  "
+    room = max(20, WIDTH - len(head) - 9 - len(marks))
+    return f"{head}{colour(f'{task.word:<7}')}  {marks}{shown(task.note, room)}".rstrip()

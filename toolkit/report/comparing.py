@@ -1,0 +1,247 @@
+"""Two runs on the same tasks: what changed, task by task and tool by tool, and how sure that is.
+
+One computation for terminal and JSON. Only tasks that both runs have are compared. A task's success is the
+share of its decided episodes; a task that is undetermined on one side says nothing about success.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.figures import EFFECT_ORDER, EpisodeLine, Summary, natural
+from dreamgym_kit.report.paired import mean_change, share_change
+from dreamgym_kit.rollout.manifest import differences
+from dreamgym_kit.vocabulary import Verdict
+
+COMPARE_SCHEMA = 1
+_EXPECTED = frozenset({"agent", "graph"})  # a comparison is there to compare agents
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure in both runs, and its change (after - before) with a 95 % interval over tasks."""
+
+    before: float
+    after: float
+    change: float
+    low: float
+    high: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves no doubt which way it went."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """One task in both runs; a share is None where nothing was decided."""
+
+    task: str
+    before: float | None
+    after: float | None
+    before_marks: str  # one sign an episode, as in the matrix
+    after_marks: str
+    note: str  # why the worst episode after it is as it is
+
+    @property
+    def word(self) -> str:
+        """better, worse, same or unknown."""
+        if self.before is None or self.after is None:
+            return "unknown"
+        if self.before == self.after:
+            return "same"
+        return "better" if self.after > self.before else "worse"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What changed from one run to another."""
+
+    before: str  # names of the runs
+    after: str
+    tasks: tuple[TaskChange, ...]  # worse first
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    success: Change | None  # None where no task is decided in both
+    undetermined: Change | None
+    tools: Mapping[str, Change]  # calls of an episode
+    findings: Mapping[str, Change]  # share of episodes that such a finding stands in
+    cost_usd: Change | None  # of an episode
+    differs: tuple[str, ...]  # settings in which the runs differ, other than the agent
+
+    @property
+    def sentence(self) -> str:
+        """The one sentence about it."""
+        return _sentence(self)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Give it as one JSON object."""
+        return {
+            "schema": COMPARE_SCHEMA,
+            "kind": "compare",
+            "sentence": self.sentence,
+            "before": self.before,
+            "after": self.after,
+            "success": _change_json(self.success),
+            "undetermined": _change_json(self.undetermined),
+            "cost_usd": _change_json(self.cost_usd),
+            "tools": {name: _change_json(change) for name, change in self.tools.items()},
+            "findings": {name: _change_json(change) for name, change in self.findings.items()},
+            "tasks": [
+                {
+                    "task": one.task,
+                    "word": one.word,
+                    "before": one.before,
+                    "after": one.after,
+                    "before_marks": one.before_marks,
+                    "after_marks": one.after_marks,
+                    "note": one.note,
+                }
+                for one in self.tasks
+            ],
+            "only_before": list(self.only_before),
+            "only_after": list(self.only_after),
+            "differs": list(self.differs),
+        }
+
+
+def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comparison:
+    """Compare two runs over the tasks that both have."""
+    old, new = before.tasks, after.tasks
+    shared = sorted(old.keys() & new.keys(), key=natural)
+    pairs = [(old[task], new[task]) for task in shared]
+    decided = [pair for pair in pairs if all(_success(lines) is not None for lines in pair)]
+    order = {name: place for place, name in enumerate(("worse", "unknown", "better", "same"))}
+    tasks = [_task(task, old[task], new[task]) for task in shared]
+    return Comparison(
+        before=names[0],
+        after=names[1],
+        tasks=tuple(sorted(tasks, key=lambda one: (order[one.word], natural(one.task)))),
+        only_before=tuple(sorted(old.keys() - new.keys(), key=natural)),
+        only_after=tuple(sorted(new.keys() - old.keys(), key=natural)),
+        success=_shares(decided, lambda lines: _success(lines) or 0.0),
+        undetermined=_shares(pairs, lambda lines: _share(lines, Verdict.UNDETERMINED)),
+        tools=_tools(before, after, pairs),
+        findings=_kinds(before, after, pairs),
+        cost_usd=_means(pairs, lambda lines: sum(line.cost_usd for line in lines) / len(lines)),
+        differs=tuple(_differs(before, after)),
+    )
+
+
+Pairs = Sequence[tuple[list[EpisodeLine], list[EpisodeLine]]]
+Figure = Callable[[list[EpisodeLine]], float]
+
+
+def _task(task: str, old: list[EpisodeLine], new: list[EpisodeLine]) -> TaskChange:
+    worst = min(new, key=lambda line: "!x-.".index(line.mark))
+    note = "" if worst.mark == "." else (worst.anomaly or worst.reason)
+    marks = ["".join(line.mark for line in lines) for lines in (old, new)]
+    return TaskChange(task, _success(old), _success(new), marks[0], marks[1], note)
+
+
+def _success(lines: list[EpisodeLine]) -> float | None:
+    decided = [line for line in lines if line.verdict is not Verdict.UNDETERMINED]
+    return _share(decided, Verdict.SUCCESS) if decided else None
+
+
+def _share(lines: list[EpisodeLine], verdict: Verdict) -> float:
+    return sum(line.verdict is verdict for line in lines) / len(lines)
+
+
+def _shares(pairs: Pairs, figure: Figure) -> Change | None:
+    old, new = [figure(one) for one, _ in pairs], [figure(other) for _, other in pairs]
+    if not pairs:
+        return None
+    return Change(sum(old) / len(old), sum(new) / len(new), *share_change(old, new))
+
+
+def _means(pairs: Pairs, figure: Figure) -> Change | None:
+    old, new = [figure(one) for one, _ in pairs], [figure(other) for _, other in pairs]
+    if not pairs:
+        return None
+    return Change(sum(old) / len(old), sum(new) / len(new), *mean_change(old, new))
+
+
+def _tools(before: Summary, after: Summary, pairs: Pairs) -> dict[str, Change]:
+    """Calls of an episode by tool, destructive first, then by how much changed."""
+    effects = {tool.name: tool.effect for summary in (before, after) for tool in summary.tools}
+    found: dict[str, Change] = {}
+    for name in effects:
+        change = _means(pairs, lambda lines, name=name: _calls(lines, name))  # type: ignore[misc]
+        if change is not None and (change.before or change.after):
+            found[name] = change
+    ranked = sorted(
+        found.items(),
+        key=lambda item: (EFFECT_ORDER.index(effects[item[0]]), -abs(item[1].change), item[0]),
+    )
+    return dict(ranked)
+
+
+def _calls(lines: list[EpisodeLine], name: str) -> float:
+    return sum(calls for line in lines for tool, calls, _ in line.uses if tool == name) / len(lines)
+
+
+def _kinds(before: Summary, after: Summary, pairs: Pairs) -> dict[str, Change]:
+    places: dict[str, list[set[str]]] = {}
+    for side, summary in enumerate((before, after)):
+        for group in summary.findings:
+            episodes = places.setdefault(group.kind, [set(), set()])
+            episodes[side] |= {episode for episode, _ in group.at}
+    found = {}
+    for kind, (old, new) in places.items():
+        shares = [
+            (
+                sum(line.id in old for line in one) / len(one),
+                sum(line.id in new for line in other) / len(other),
+            )
+            for one, other in pairs
+        ]
+        if shares:
+            olds, news = [one for one, _ in shares], [other for _, other in shares]
+            change = share_change(olds, news)
+            found[kind] = Change(sum(olds) / len(olds), sum(news) / len(news), *change)
+    return dict(sorted(found.items(), key=lambda item: (-item[1].change, item[0])))
+
+
+def _differs(before: Summary, after: Summary) -> list[str]:
+    old, new = before.manifest.get("matters"), after.manifest.get("matters")
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return []
+    sides = [{name: value for name, value in one.items() if name not in _EXPECTED} for one in (old, new)]
+    return differences(sides[0], sides[1])
+
+
+def _sentence(found: Comparison) -> str:
+    count, change = len(found.tasks), found.success
+    if not count:
+        return "The two runs have no task in common."
+    if change is None:
+        return f"Nothing is known: of {count} task{'s' if count != 1 else ''} none is decided in both runs."
+    words = [one.word for one in found.tasks if one.word != "unknown"]
+    on = f"on {len(words)} task{'s' if len(words) != 1 else ''}"
+    better, worse = words.count("better"), words.count("worse")
+    figures = f"{change.after:.0%} against {change.before:.0%} {on} ({_points(change)})"
+    moved = f"{better} better, {worse} worse"
+    if change.clear:
+        way = "more" if change.change > 0 else "less"
+        return f"It succeeds {way} often: {figures}; {moved}."
+    return f"No clear change in success: {figures}; {moved}."
+
+
+def _points(change: Change) -> str:
+    low, middle, high = (round(100 * one) for one in (change.low, change.change, change.high))
+    return f"{middle:+d} points, {low:+d} to {high:+d}"
+
+
+def _change_json(change: Change | None) -> JsonValue:
+    if change is None:
+        return None
+    return {
+        "before": change.before,
+        "after": change.after,
+        "change": change.change,
+        "low": change.low,
+        "high": change.high,
+        "clear": change.clear,
+    }

@@ -1,0 +1,112 @@
+"""A run as JUnit XML, the form that CI systems show: a task a test case, a rule of the gate a test case.
+
+Red exactly when the command ends with 1: a task that failed under a gate that holds (it asks for 90 %, say)
+is shown as skipped, with the reason. Undetermined tasks are skipped too.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from dreamgym_kit.report.clean import clean
+from dreamgym_kit.report.figures import EpisodeLine, Summary
+from dreamgym_kit.vocabulary import Verdict
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LONGEST = 2_000  # characters of one text
+
+
+def junit(summary: Summary, look: Callable[[str], str], *, fail_on_findings: bool = False) -> str:
+    """Give the XML.
+
+    Args:
+        summary: the run.
+        look: the command that shows an episode.
+        fail_on_findings: as for the gate.
+    """
+    holds = summary.gate(fail_on_findings=fail_on_findings)
+    name = str(summary.fact("graph") or "dreamgym-kit")
+    root = Element("testsuites", name=_xml(f"dreamgym-kit {name}"))
+    rules = _suite(root, "gate")
+    for rule in summary.rules(fail_on_findings=fail_on_findings):
+        case = SubElement(rules, "testcase", classname="gate", name=_xml(rule.rule), time="0.000")
+        if not rule.passed:
+            where = "\n".join(look(episode) for episode, _ in dict.fromkeys(rule.at[:20]))
+            text = f"measured {rule.measured}, limit {rule.limit}\n{where}"
+            SubElement(case, "failure", message=_xml(rule.why), type="gate").text = _xml(text)
+    tasks = _suite(root, name)
+    for task, lines in summary.tasks.items():
+        _task(tasks, name, task, lines, look, holds=holds)
+    properties = Element("properties")
+    SubElement(properties, "property", name="headline", value=_xml(summary.headline))
+    tasks.insert(0, properties)
+    _count(root)
+    indent(root)
+    return tostring(root, encoding="unicode", xml_declaration=False).join(
+        ('<?xml version="1.0" encoding="UTF-8"?>\n', "\n")
+    )
+
+
+def _suite(root: Element, name: str) -> Element:
+    return SubElement(root, "testsuite", name=_xml(name))
+
+
+def _task(
+    suite: Element,
+    graph: str,
+    task: str,
+    lines: Sequence[EpisodeLine],
+    look: Callable[[str], str],
+    *,
+    holds: bool,
+) -> None:
+    seconds = sum(line.elapsed_s for line in lines)
+    case = SubElement(suite, "testcase", classname=_xml(graph), name=_xml(task), time=f"{seconds:.3f}")
+    worst = min(lines, key=lambda line: "!x-.".index(line.mark))
+    if worst.mark == ".":
+        return
+    wrong = [line for line in lines if line.mark != "."]
+    told = "\n".join(f"{_told(line)}\n  {look(line.id)}" for line in wrong[:20])
+    if worst.mark == "-":
+        SubElement(case, "skipped", message=_xml(f"undetermined: {worst.reason}")).text = _xml(told)
+    elif holds:
+        SubElement(case, "skipped", message=_xml(f"the gate allows it: {_told(worst)}")).text = _xml(told)
+    else:
+        kind = "finding" if worst.mark == "!" else "failure"
+        SubElement(case, "failure", message=_xml(_told(worst)), type=kind).text = _xml(told)
+
+
+def _told(line: EpisodeLine) -> str:
+    step = f" step {line.anomaly_step}" if line.anomaly_step is not None else ""
+    mark = "! " if line.anomaly is not None else ""
+    verdict = "" if line.verdict is Verdict.SUCCESS and line.anomaly else f"{line.verdict}: "
+    return f"{line.id}{step}: {mark}{verdict if line.anomaly is None else ''}{line.anomaly or line.reason}"
+
+
+def _count(root: Element) -> None:
+    """Write the totals where readers expect them: on each suite and on the whole."""
+    totals = [0, 0, 0, 0.0]
+    for suite in root:
+        cases = suite.findall("testcase")
+        counts = [
+            len(cases),
+            sum(case.find("failure") is not None for case in cases),
+            sum(case.find("skipped") is not None for case in cases),
+            sum(float(case.get("time", "0")) for case in cases),
+        ]
+        _set(suite, counts)
+        totals = [one + other for one, other in zip(totals, counts, strict=True)]
+    _set(root, totals)
+
+
+def _set(element: Element, counts: Sequence[float]) -> None:
+    for name, count in zip(("tests", "failures", "skipped"), counts[:3], strict=True):
+        element.set(name, str(int(count)))
+    element.set("errors", "0")
+    element.set("time", f"{counts[3]:.3f}")
+
+
+def _xml(text: str) -> str:
+    """What XML can hold and a log can show; the writer escapes the rest."""
+    plain = clean(_NOT_XML.sub("\ufffd", text))
+    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}..."
