@@ -11,7 +11,6 @@ from dreamgym_kit.cli import gate_options, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.plain import JsonValue
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.vocabulary import Episode
@@ -125,26 +124,14 @@ def _open(run: Path | None, last: bool, runs: Path | None, settings_file: Path |
 
 def summary_of(directory: "RunDirectory") -> "Summary":
     """Count a run's episodes; what was torn is said on stderr."""
-    from dreamgym_kit.report.jsonform import curve_from_json
+    from dreamgym_kit.report.kept import curve_of, facts_of
     from dreamgym_kit.report.summary import summarise
 
     episodes = directory.episodes()
-    curve = curve_from_json(directory.read_report() or {})  # it was measured when the run was made
-    summary = summarise(episodes, _facts(directory), curve)
+    summary = summarise(episodes, facts_of(directory), curve_of(directory))
     if episodes.torn is not None:
         tell(f"warning: {directory.path}: {episodes.torn}")
     return summary
-
-
-def _facts(directory: "RunDirectory") -> "dict[str, JsonValue]":
-    """The manifest, with what only the end of the run knew: the gate that held then, what was not run."""
-    from dreamgym_kit.rollout.manifest import manifest_to_record
-
-    facts = manifest_to_record(directory.manifest)
-    ended = (directory.read_report() or {}).get("manifest")
-    if isinstance(ended, dict):
-        facts |= {name: ended[name] for name in ("gate", "not_run", "stopped") if name in ended}
-    return facts
 
 
 def _show_run(summary: "Summary", directory: "RunDirectory", *, tools: bool) -> None:

@@ -10,7 +10,7 @@ from pages.runs import CURVE, episode, judged_run, many, run_directory, small_ru
 from pages.schema import Report, blocks, unpacked
 
 from dreamgym_kit.report.jsonform import curve_from_json
-from dreamgym_kit.report.page.rules import rules_of
+from dreamgym_kit.report.page.rules import rules_told
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.report.terminal import episode_list, render_run
@@ -75,8 +75,10 @@ def test_the_rules_say_together_what_the_gate_says(
     manifest = {"matters": {"mode": mode}}
     for episodes in (small_run(), [episode("a", violations=violations)], []):
         summary = summarise(episodes, manifest)
-        rules = rules_of(summary, fail_on_findings=asked)
-        assert all(rule.passed is not False for rule in rules) == summary.gate(fail_on_findings=asked)
+        rules = rules_told(summary, fail_on_findings=asked)
+        assert all(rule["passed"] is not False for rule in rules) == summary.gate(fail_on_findings=asked)
+        refused = any(line.violations for line in episodes)
+        assert summary.gate() is not refused
 
 
 def test_steps_have_the_numbers_that_the_terminal_gives_them(directory: Path) -> None:

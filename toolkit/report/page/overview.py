@@ -37,7 +37,7 @@ from dreamgym_kit.report.page.costs import costs
 from dreamgym_kit.report.page.facts import manifest_rows, run_title
 from dreamgym_kit.report.page.faulted import faults
 from dreamgym_kit.report.page.gathering import CODES, Gathered, Line
-from dreamgym_kit.report.page.rules import rules_of
+from dreamgym_kit.report.page.rules import rules_told
 from dreamgym_kit.report.page.support import support_of
 from dreamgym_kit.report.terminal import (
     also_told,
@@ -126,7 +126,7 @@ def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[st
             "undetermined": summary.undetermined,
         },
         "facts": facts,
-        "rules": [rule.to_json() for rule in rules_of(summary, fail_on_findings=fail_on_findings)],
+        "rules": rules_told(summary, fail_on_findings=fail_on_findings),
         "next": _next(summary, place),
     }
 

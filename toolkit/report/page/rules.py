@@ -1,67 +1,37 @@
-"""The gate's rules one by one: what each asks for, what was measured, and whether it holds.
-
-Together they say what `Summary.gate` says; a rule that is told but not asked for passes neither nor fails.
-"""
-
-from dataclasses import dataclass
+"""The gate's rules as the page lists them: those that passed too, and what nobody asked it to look at."""
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import Summary
+from dreamgym_kit.report.gating import Rule
+
+_HOLDS = {
+    "nothing real": "A dream answers each call that reads or changes the world; nothing else tried to run.",
+    "findings critical": "No finding that a person should look at first.",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule of the gate."""
-
-    rule: str
-    passed: bool | None  # None: measured, but nobody asked the gate to look at it
-    measured: str
-    limit: str
-    why: str
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Give it as the page holds it."""
-        return {
-            "rule": self.rule,
-            "passed": self.passed,
-            "measured": self.measured,
-            "limit": self.limit,
-            "why": self.why,
-        }
+def rules_told(summary: Summary, *, fail_on_findings: bool = False) -> list[JsonValue]:
+    """Give every rule of `Summary.rules` as the page holds it; one not asked for passes neither nor fails."""
+    rules = summary.rules(fail_on_findings=fail_on_findings)
+    told: list[JsonValue] = [_told(rule) for rule in rules]
+    if summary.recorded:
+        ran = f"{summary.real_calls} of {summary.calls} calls"
+        told.insert(0, _noted("real tools ran", ran, "none", "This run recorded, so its tools were real."))
+    if not any(rule.rule.startswith("findings ") for rule in rules):
+        why = "Only --fail-on-findings, or findings under [gate], makes the gate look at these."
+        told.append(_noted("findings critical", f"{summary.critical:,} critical", "not set", why))
+    return told
 
 
-def rules_of(summary: Summary, *, fail_on_findings: bool = False) -> list[Rule]:
-    """Give every rule, those that passed too: trust needs them."""
-    strays = summary.fact("strays")
-    refused = len(summary.violations) + (len(strays) if isinstance(strays, list) else bool(strays))
-    real = Rule(
-        "No real tool ran",
-        summary.real_calls == 0,
-        f"{summary.real_calls} of {summary.calls} calls",
-        "0",
-        "A dream answers each call that reads or changes the world.",
-    )
-    recorded = Rule(
-        "Real tools ran",
-        None,
-        f"{summary.real_calls} of {summary.calls} calls",
-        "none",
-        "This run was asked to record, so its tools were real.",
-    )
-    return [
-        recorded if summary.recorded else real,
-        Rule(
-            "Nothing tried to get past the gate",
-            refused == 0,
-            f"{refused:,} refused",
-            "0",
-            "Tools, connections and programs that nobody allowed are refused, and fail the gate.",
-        ),
-        Rule(
-            "No critical finding",
-            summary.critical == 0 if fail_on_findings else (True if summary.critical == 0 else None),
-            f"{summary.critical:,} critical",
-            "0" if fail_on_findings else "not set",
-            "Asked for." if fail_on_findings else "Only --fail-on-findings makes the gate look at these.",
-        ),
-    ]
+def _told(rule: Rule) -> dict[str, JsonValue]:
+    return {
+        "rule": rule.rule,
+        "passed": rule.passed,
+        "measured": rule.measured,
+        "limit": rule.limit,
+        "why": rule.why or _HOLDS.get(rule.rule, ""),
+    }
+
+
+def _noted(name: str, measured: str, limit: str, why: str) -> dict[str, JsonValue]:
+    return {"rule": name, "passed": None, "measured": measured, "limit": limit, "why": why}

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamgym_kit.report.figures import Summary
-from dreamgym_kit.report.jsonform import curve_from_json
+from dreamgym_kit.report.kept import curve_of, facts_of
 from dreamgym_kit.report.page.document import document
 from dreamgym_kit.report.page.gathering import gather
 from dreamgym_kit.report.page.overview import overview, worst_line
 from dreamgym_kit.report.page.packing import packed
 from dreamgym_kit.rollout.files import write_atomically
-from dreamgym_kit.rollout.manifest import manifest_to_record
 from dreamgym_kit.rollout.rundir import RunDirectory
 
 PAGE = "report.html"
@@ -47,8 +46,7 @@ def page_of(directory: RunDirectory, *, place: str, fail_on_findings: bool = Fal
     """
     episodes = directory.episodes()
     gathered = gather(episodes)
-    curve = curve_from_json(directory.read_report() or {})  # it was measured when the run was made
-    summary = gathered.tally.summary(manifest_to_record(directory.manifest), curve)
+    summary = gathered.tally.summary(facts_of(directory), curve_of(directory))
     warnings = [] if episodes.torn is None else [f"{directory.path}: {episodes.torn}"]
     steps = packed([gathered.steps[line.id] for line in summary.episodes])
     notes = []

@@ -1,0 +1,23 @@
+"""What a run directory keeps beside its episodes, for whoever counts them again."""
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.figures import TrustPoint
+from dreamgym_kit.report.jsonform import curve_from_json
+from dreamgym_kit.rollout.manifest import manifest_to_record
+from dreamgym_kit.rollout.rundir import RunDirectory
+
+_AT_THE_END = ("gate", "not_run", "stopped", "strays", "reasoned_support")
+
+
+def facts_of(directory: RunDirectory) -> dict[str, JsonValue]:
+    """The manifest, with what only the end of the run knew: its gate, what was not run, what was refused."""
+    facts = manifest_to_record(directory.manifest)
+    ended = (directory.read_report() or {}).get("manifest")
+    if isinstance(ended, dict):
+        facts |= {name: ended[name] for name in _AT_THE_END if name in ended}
+    return facts
+
+
+def curve_of(directory: RunDirectory) -> list[TrustPoint]:
+    """What support was worth on held-out recordings, as measured when the run was made."""
+    return list(curve_from_json(directory.read_report() or {}))
