@@ -16,8 +16,8 @@ from langgraph.errors import GraphRecursionError
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
+from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.adapters.langgraph.driving import streamed
-from dreamgym_kit.adapters.langgraph.heard import PolicyHeard
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
@@ -54,20 +54,6 @@ from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
 _ENDPOINT_LIBRARIES = frozenset(
     {"anthropic", "botocore", "google", "httpcore", "httpx", "httpx2", "openai", "requests", "urllib3"}
 )
-
-
-@dataclass(slots=True)
-class _Course:
-    """What became of one drive through the graph."""
-
-    transcript: Transcript
-    values: Any = None
-    stop: str = "finished"
-    reason: str = ""
-    waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
-    heard: PolicyHeard = field(default_factory=PolicyHeard)
-    asked: list[Asked] = field(default_factory=list)  # interrupts and their answers
-    calls: Callable[[], int] = field(default=lambda: 0)  # made so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +149,7 @@ class LangGraphRunner:
                 "finding", episode=episode, finding=found.kind, text=found.text, steps=list(found.steps)
             )
 
-    def _look(self, task: Task, session: Session, course: _Course) -> tuple[Finding, ...]:
+    def _look(self, task: Task, session: Session, course: Course) -> tuple[Finding, ...]:
         """What the detectors find; a call that one of them makes is refused, and this episode's."""
         case = Case(
             task=task,
@@ -216,8 +202,8 @@ class LangGraphRunner:
 
     async def _drive(
         self, task: Task, session: Session, usage: UsageCounter, configurable: dict[str, Any]
-    ) -> _Course:
-        course = _Course(Transcript(), calls=lambda: len(session.ledger))
+    ) -> Course:
+        course = Course(Transcript(), calls=lambda: len(session.ledger))
         course.transcript.start(task)
         needs_saver = bool(task.replies or task.meta.get("user"))
         graph = own_graph(session, self.graph, needs_saver=needs_saver)
@@ -246,7 +232,7 @@ class LangGraphRunner:
         chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
         return user_of(task, chat)
 
-    def _reconcile(self, session: Session, course: _Course) -> None:
+    def _reconcile(self, session: Session, course: Course) -> None:
         found = reconcile(
             course.transcript.records,
             held_call_ids=session.held_call_ids,
@@ -267,7 +253,7 @@ class LangGraphRunner:
             course.stop, course.reason = "violation", session.violations[0]
 
     async def _judge(
-        self, task: Task, session: Session, course: _Course, configurable: Mapping[str, Any]
+        self, task: Task, session: Session, course: Course, configurable: Mapping[str, Any]
     ) -> tuple[Judgement, Sequence[Finding]]:
         if course.stop == "crashed":
             course.stop = "error"
@@ -291,7 +277,7 @@ class LangGraphRunner:
         return both.settled, () if both.alarm is None else (both.alarm,)
 
     async def _ask_checker(
-        self, outcome: Outcome, checker: Checker | None, session: Session, course: _Course
+        self, outcome: Outcome, checker: Checker | None, session: Session, course: Course
     ) -> TwoJudgements | None:
         """Both judges' words; None where the checker did what it must not in a dream."""
         if outcome.real:
@@ -311,7 +297,7 @@ async def _follow(
     graph: Pregel[Any],
     task: Task,
     config: RunnableConfig,
-    course: _Course,
+    course: Course,
     user: SimulatedUser | None,
     *,
     in_thread: bool,
@@ -364,7 +350,7 @@ def _under_faults(judgement: Judgement, transitions: Sequence[Transition], sessi
     return replace(judgement, reason=f"{judgement.reason} (with {count} injected fault{'s'[: count > 1]})")
 
 
-def _say_error(course: _Course, error: BaseException) -> None:
+def _say_error(course: Course, error: BaseException) -> None:
     """What an exception that came out of the graph says about the episode."""
     first = _first_leaf(error)
     text = " ".join(str(first).split())[:300]

@@ -1,0 +1,23 @@
+"""What becomes of one drive through a graph: what was said and asked, and how it ended."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.heard import PolicyHeard
+from dreamgym_kit.adapters.langgraph.transcript import Transcript
+from dreamgym_kit.findings.case import Asked
+
+
+@dataclass(slots=True)
+class Course:
+    """What became of one drive through the graph."""
+
+    transcript: Transcript
+    values: Any = None
+    stop: str = "finished"
+    reason: str = ""
+    waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
+    heard: PolicyHeard = field(default_factory=PolicyHeard)
+    asked: list[Asked] = field(default_factory=list)  # interrupts and their answers
+    calls: Callable[[], int] = field(default=lambda: 0)  # made so far
