@@ -24,9 +24,12 @@ def test_the_gate_holds_and_the_code_is_0(recorded: Path, run) -> None:
     [
         (
             ("--max", "refund_payment=1"),
-            "refund_payment was called 2 times in one episode; more than 1",
+            "the agent called refund_payment 2 times in one episode; more than 1",
         ),
-        (("--forbid", "refund_*"), "forbid refund_*: refund_payment was called 4 times and is forbidden"),
+        (
+            ("--forbid", "refund_*"),
+            "forbid refund_*: the agent called refund_payment 4 times, which is forbidden",
+        ),
         (("--gate-success", "0.9"), "success: success is 0 %, the gate asks for 90 %"),
         (("--gate-finding", "repeated_write"), "findings repeated_write: refund_payment A-1 called twice"),
     ],

@@ -61,11 +61,11 @@ def run(gate: GateSettings | None = None, *more: Episode, **facts: object) -> Su
         ({"undetermined": 0.3}, "1 of 3 episodes are undetermined (33.3 %)"),
         ({"contradictions": 0}, None),
         ({"forbid": ("delete_*",)}, None),
-        ({"forbid": ("send_*",)}, "send_mail was called once and is forbidden"),
+        ({"forbid": ("send_*",)}, "the agent called send_mail once, which is forbidden"),
         ({"max": {"refund_payment": 2}}, None),
         (
             {"max": {"refund_payment": 1}},
-            "refund_payment was called twice in one episode; more than 1 in 1 episodes",
+            "the agent called refund_payment twice in one episode; more than 1 in 1 episodes",
         ),
         ({"findings": ("loop",)}, None),
         ({"usd": 0.75}, None),

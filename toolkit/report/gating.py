@@ -124,7 +124,7 @@ def _forbidden(summary: "Summary", pattern: str) -> Rule:
     used = [(line, tool) for line in summary.episodes for tool in line.uses if fnmatchcase(tool[0], pattern)]
     calls = sum(tool[1] for _, tool in used)
     names = ", ".join(sorted({tool[0] for _, tool in used}))
-    why = f"{names} was called {_times(calls)} and is forbidden" if calls else ""
+    why = f"the agent called {names} {_times(calls)}, which is forbidden" if calls else ""
     places = tuple((line.id, tool[2]) for line, tool in used)
     return Rule(f"forbid {pattern}", not calls, f"{calls} calls", "0 calls", why, places)
 
@@ -133,7 +133,8 @@ def _most_calls(summary: "Summary", pattern: str, most: int) -> Rule:
     counts = {line: _calls(line, pattern) for line in summary.episodes}
     over = tuple((line.id, _first(line, pattern)) for line, calls in counts.items() if calls > most)
     highest = max(counts.values(), default=0)
-    told = f"{pattern} was called {_times(highest)} in one episode; more than {most} in {len(over)} episodes"
+    times = f"{_times(highest)} in one episode; more than {most} in {len(over)} episodes"
+    told = f"the agent called {pattern} {times}"
     measured, limit = f"{highest} in an episode", f"at most {most}"
     return Rule(f"max {pattern}", not over, measured, limit, told if over else "", over)
 

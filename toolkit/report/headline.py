@@ -37,7 +37,8 @@ def headline(summary: Summary) -> str:
         return _finding(worst, summary)
     broken = next((rule for rule in summary.rules() if not rule.passed), None)
     if broken is not None:
-        return f"{broken.why[:1].upper()}{broken.why[1:]}."
+        named = "_" in broken.why.partition(" ")[0]  # a tool's name is spelled as it is
+        return f"{broken.why}." if named else f"{broken.why[:1].upper()}{broken.why[1:]}."
     if summary.undetermined * 2 > total:
         return f"Too little is known to say: {_of(summary.undetermined, total)} undetermined."
     return _tasks(summary)
