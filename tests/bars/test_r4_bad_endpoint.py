@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from bench.endpoint_faults import DECISION, measure
+from bench.endpoint_faults import DECISION, counted
 from bench.faulty_endpoint_double import WAYS, FaultyEndpointDouble, serving
 
 from dreamgym_kit.adapters.models.addresses import read_address
@@ -40,8 +40,9 @@ async def test_each_way_of_failing_is_undetermined_with_its_reason(way: str, syn
     assert kept.answer.provenance is Provenance.ABSTAINED
 
 
+@pytest.mark.slow
 def test_episodes_at_a_fifth_of_faults_all_end() -> None:
-    told = measure(seed=1, episodes=100)
+    told = counted(seed=1, episodes=100)
     print(told)
     assert (told["hung"], told["lost"]) == (0, 0)
     assert told["finished"] + told["undetermined"] == 100
@@ -51,4 +52,4 @@ def test_episodes_at_a_fifth_of_faults_all_end() -> None:
 @pytest.mark.slow
 def test_without_another_try_many_more_are_undetermined() -> None:
     """The mutant of this bar: the figure moves when retries are taken out."""
-    assert measure(1, episodes=60, attempts=1)["undetermined"] > measure(1, episodes=60)["undetermined"]
+    assert counted(1, episodes=60, attempts=1)["undetermined"] > counted(1, episodes=60)["undetermined"]

@@ -74,6 +74,7 @@ def test_exact_and_hybrid_answers_are_quick_and_writing_grows_linearly(
     assert found["rss_mb"] < 2048
 
 
+@pytest.mark.slow
 def test_a_store_that_looks_at_every_row_is_found_out(bench: ModuleType, tmp_path: Path) -> None:
     with closing(ScansForExactDouble(tmp_path / "b.db")) as store:
         assert held(bench, store)["exact_p99_ms"] > 5

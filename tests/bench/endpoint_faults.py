@@ -1,6 +1,6 @@
 """What becomes of 1,000 episodes when a fifth of the model's requests fails in every way of bar R4.
 
-`measure(seed)` gives `hung` (episodes that outlived their limit) and `lost` (episodes that are neither
+`counted` gives `hung` (episodes that outlived their limit) and `lost` (episodes that are neither
 finished nor undetermined). Episodes are driven as the engine drives them: a session, five calls, a limit.
 """
 
@@ -29,7 +29,13 @@ DECISION = json.dumps(
 )
 
 
-def measure(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: int = 3) -> dict[str, float]:
+def measure(seed: int) -> list[tuple[str, float, str]]:
+    """Figures for the bench runner."""
+    units = {"requests": "requests", "failed_requests": "requests", "timeouts": "requests", "seconds": "s"}
+    return [(name, value, units.get(name, "episodes")) for name, value in counted(seed).items()]
+
+
+def counted(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: int = 3) -> dict[str, float]:
     """Run the episodes; see the module."""
     double = FaultyEndpointDouble(content=lambda body: DECISION, way=failing_share(share, seed, WAYS))
     with serving(double):
@@ -85,7 +91,3 @@ async def _episode(dream: ReasonedExperience, number: int) -> str:
     finally:
         session.close()
     return "finished"
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(0)))

@@ -287,9 +287,16 @@ def _letters(number: int) -> str:
     return chr(ord("A") + number % 26) * (1 + number // 26)
 
 
-if __name__ == "__main__":
-    # The benches lie beside this file and import each other, in processes of their own too; whoever starts
-    # us may have told Python not to look there.
+def find_neighbours() -> None:
+    """Let benches import each other, by name and from `bench`, in processes of their own too.
+
+    Whoever starts us may have told Python not to look beside a script.
+    """
     os.environ.pop("PYTHONSAFEPATH", None)
-    sys.path.insert(0, str(Path(__file__).parent))
+    folder = Path(__file__).resolve().parent
+    sys.path[:0] = [str(folder), str(folder.parent)]
+
+
+if __name__ == "__main__":
+    find_neighbours()
     sys.exit(main())

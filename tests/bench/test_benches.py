@@ -43,6 +43,17 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
 
+def test_every_bench_can_be_imported_as_the_runner_does_it() -> None:
+    code = (
+        "import importlib, runpy, sys; runner = runpy.run_path(sys.argv[1]); runner['find_neighbours']();"
+        "[importlib.import_module(name) for name in runner['BENCHES']]"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, RUN], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_unknown_bench_is_named() -> None:
     done = started("leeks")
     assert (done.returncode, done.stdout) == (2, "")

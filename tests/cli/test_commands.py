@@ -150,6 +150,7 @@ def test_init_leaves_an_existing_file_alone_unless_asked_to_update_it(run, proje
     assert '[tools.get_order]\neffect = "read"  # guessed' in written
 
 
+@pytest.mark.slow
 def test_init_offers_what_the_recordings_show_as_comments(run, recorded: Path) -> None:
     done = run("init", "agent:graph", "--tasks", "tasks.jsonl")
     assert "as comments: what the recordings show of " in done.stdout
@@ -174,6 +175,7 @@ def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
     assert [check["name"] for check in said["checks"] if check["level"] == "stop"] == ["graph"]
 
 
+@pytest.mark.slow
 def test_doctor_tells_an_effect_that_init_guessed_from_one_that_a_person_confirmed(
     run, project: Path
 ) -> None:

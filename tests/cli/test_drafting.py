@@ -34,6 +34,7 @@ def settle(project, server):
     )
 
 
+@pytest.mark.slow
 def test_drafts_are_held_against_the_recordings_and_kept_with_who_said_them(run, recorded, server) -> None:
     settle(recorded, server)
     done = run("buffer", "rules", "--draft")
@@ -51,6 +52,7 @@ def test_drafts_are_held_against_the_recordings_and_kept_with_who_said_them(run,
     assert all("source" not in json.dumps(sent["messages"][1]) for sent in server.requests[1:])
 
 
+@pytest.mark.slow
 def test_without_an_endpoint_it_says_how_to_name_one(run, project) -> None:
     done = run("buffer", "rules", "--draft")
     assert done.returncode == 2

@@ -117,6 +117,7 @@ def test_a_detector_that_is_not_there_is_code_2_and_nothing_runs(project: Path, 
     assert not (project / "runs").exists() or not any((project / "runs").iterdir())
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_in_text_and_json(recorded: Path, run) -> None:
     for _ in range(2):
         assert run(*BASE).returncode == 0

@@ -69,6 +69,7 @@ def run(command: str, folder: Path, **more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_way_for_ones_own_graph_works_as_written(tmp_path: Path) -> None:
     (tmp_path / "my_agent.py").write_text(AGENT)
     (tmp_path / "tasks.jsonl").write_text("".join(blocks("json")))
