@@ -7,6 +7,7 @@ from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow, repla
 from dreamgym_kit.dream.state.history import Recording, Step, recordings
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.observed import answer_of, failed, observation
+from dreamgym_kit.dream.state.stating import as_stated
 from dreamgym_kit.dream.state.support import Trial, calibrate
 from dreamgym_kit.dream.state.values import add, spell
 from dreamgym_kit.dream.state.views import State
@@ -14,7 +15,7 @@ from dreamgym_kit.dream.state.volatile import mint, symbol_of
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Transition
 
-WRITES = ("sell", "add_note", "close_shop", "new_guest")
+WRITES = ("sell", "add_note", "close_shop", "new_guest", "let")
 
 
 def work(world, calls, *, stock=5, notes=()):
@@ -229,3 +230,38 @@ def test_a_presumed_absence_is_never_raised_above_its_own_support(known) -> None
     absent = [one for one in options if failed(one.seen)]
     assert absent
     assert max(one.support for one in absent) < 0.5
+
+
+def fence(world, number, asked):
+    """A pen for animals: `let` opens the gate of one animal, which only its own read shows."""
+    opened, steps = {"a": False, "b": False, "c": True}, []
+    for tool, args in asked:
+        name, seen = f"{args['animal']}{world}", {"done": True}
+        if tool == "let":
+            opened[args["animal"]] = args["opened"]
+        else:
+            seen = {"animal": name, "opened": opened[args["animal"]]}
+        given = {**args, "animal": name}
+        steps.append(Step(tool, given, spell(given), seen, tool == "let", False))
+    return Recording(f"f{world}-{number}", f"w{world}", tuple(steps))
+
+
+@pytest.mark.parametrize("redundant", [False, True])
+def test_that_others_were_left_alone_says_nothing_of_the_thing_a_write_names(redundant) -> None:
+    look, shown = ("look", {"animal": "a"}), ("look", {"animal": "c"})
+    let = ("let", {"animal": "c", "opened": True}) if redundant else ("let", {"animal": "b", "opened": True})
+    asked = [look, shown, let, look, *([shown] if redundant else [])]
+    episodes = [fence(world, number, asked) for world in range(6) for number in range(2)]
+    models = mine(episodes)
+    ask = after(
+        Knowledge(models, pooled([renamed(one, models) for one in episodes], models)),
+        [
+            ("look", {"animal": "a9"}, {"animal": "a9", "opened": False}),
+            ("look", {"animal": "b9"}, {"animal": "b9", "opened": False}),
+            ("let", {"animal": "a9", "opened": True}, {"done": True}),
+        ],
+    )
+    assert ask("look", animal="b9").seen == {"animal": "b9", "opened": False}
+    assert ask("look", animal="b9").support >= 0.5
+    assert ask("look", animal="a9").support < 0.5, "nothing is known of it after the write"
+    assert as_stated(models, "let") is None or "look" not in as_stated(models, "let").keeps

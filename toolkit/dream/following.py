@@ -140,8 +140,8 @@ class Followed:
     def _done_unseen(self, knowledge: Knowledge, entry: Transition, claims: tuple[Claim, ...]) -> None:
         """A write was done whose answer nobody saw."""
         before = self.state
-        self.state = forget(knowledge.models, before, entry.call.tool)
         step: Step = self.renaming.step(step_of(entry))._replace(seen=None, failed=False)
+        self.state = forget(knowledge.models, before, step)
         if claims:
             self.state = claimed(knowledge.models, before, self.state, step, claims, entry.answer.support)
         self._take_known(knowledge, before, step, claims)

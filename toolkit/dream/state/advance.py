@@ -7,7 +7,7 @@ nobody can tell of is forgotten. Confidence goes down only by the rules that a v
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dreamgym_kit.dream.state.effects import Rule
+from dreamgym_kit.dream.state.effects import Rule, shared_things
 from dreamgym_kit.dream.state.history import OFF_RECORD, Step
 from dreamgym_kit.dream.state.models import LAST, ToolModels
 from dreamgym_kit.dream.state.names import Names
@@ -66,14 +66,14 @@ def advance(
     return through_statements(models, state, after, step, names)
 
 
-def forget(models: ToolModels, state: State, tool: str) -> State:
+def forget(models: ToolModels, state: State, step: Step) -> State:
     """The state after a write that nobody could answer: what it never touches is still known."""
-    forms = [rules for (write, _), rules in models.rules.items() if write == tool]
+    forms = [rules for (write, _), rules in models.rules.items() if write == step.tool]
     kept = {
         key: view
         for key, view in state.views.items()
-        if said_to_keep(models, tool, key[0])
-        or (forms and all(key[0] in rules and rules[key[0]].keeps for rules in forms))
+        if said_to_keep(models, step.tool, key[0])
+        or (forms and all(_leaves(rules.get(key[0]), step, view) for rules in forms))
     }
     gone = tuple(view for key, view in state.views.items() if key not in kept)
     return replace(
@@ -101,7 +101,7 @@ def _through_rules(
     after = names_after(names, step.seen)
     views: dict[ViewKey, View] = {}
     for key, view in before.items():
-        kept = view if key[0].startswith(LAST) else _after(models, step.tool, rules.get(key[0]), view, after)
+        kept = view if key[0].startswith(LAST) else _after(models, step, rules.get(key[0]), view, after)
         if kept is not None:
             views[key] = kept
     for read, rule in rules.items():
@@ -112,9 +112,12 @@ def _through_rules(
     return views
 
 
-def _after(models: ToolModels, write: str, rule: Rule | None, view: View, names: Names) -> View | None:
+def _after(models: ToolModels, step: Step, rule: Rule | None, view: View, names: Names) -> View | None:
     """One view after a write; None when nobody can tell any more."""
-    prior = models.keeps(write, view.tool)
+    write, prior = step.tool, models.keeps(step.tool, view.tool)
+    changed = rule is not None and not rule.keeps and rule.selects(view.args, view.observation, names)
+    if not changed and not _witnessed(rule, step, view):
+        return None
     if rule is None or not rule.tells(prior):
         return view.believed(prior, f"{write} -> ?") if prior > _DOUBTFUL else None
     if not rule.selects(view.args, view.observation, names):
@@ -138,6 +141,19 @@ def _after(models: ToolModels, write: str, rule: Rule | None, view: View, names:
         step=view.step,
         through=held.through,
     )
+
+
+def _leaves(rule: Rule | None, step: Step, view: View) -> bool:
+    return rule is not None and rule.keeps and _witnessed(rule, step, view)
+
+
+def _witnessed(rule: Rule | None, step: Step, view: View) -> bool:
+    """Whether it was ever seen that this write leaves such a view alone, of the very thing that it names.
+
+    That it left the reads of other things alone says nothing of the one it was called for.
+    """
+    shared = tuple(shared_things(step.args, view.args))
+    return not shared or (rule is not None and rule.witnessed(shared))
 
 
 def _whole(models: ToolModels, write: str, read: str, rule: Rule, names: Names, writes: int) -> View | None:

@@ -97,7 +97,7 @@ def replay(
             dreamt = step._replace(seen=best.seen, failed=failed(best.seen))
             state = follow(knowledge, state, dreamt, names, best.support)
         elif step.writes:
-            state = forget(knowledge.models, state, step.tool)
+            state = forget(knowledge.models, state, step)
     return told
 
 

@@ -6,14 +6,14 @@ answer. It counts how often it was right on worlds that it was not made from.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.operations import Step, apply, difference, general_paths, locate
 from dreamgym_kit.dream.state.templates import Template
-from dreamgym_kit.dream.state.values import MISSING, copy_json, is_scalar, spell
+from dreamgym_kit.dream.state.values import MISSING, copy_json, is_key, is_scalar, spell
 from dreamgym_kit.plain import JsonValue
 
 Operation = tuple[tuple[Step, ...], str]
@@ -21,6 +21,7 @@ Operation = tuple[tuple[Step, ...], str]
 _MOST_OPERATIONS = 4
 _CANDIDATES = 12
 _FITTED = 120  # examples that a rule is made from
+_WITNESSES = 2  # reads of the very thing that a write names, before it may be said to leave that alone
 
 
 class Example(NamedTuple):
@@ -32,6 +33,7 @@ class Example(NamedTuple):
     after: JsonValue
     known: bool  # whether `before` was known
     world: str
+    args: Mapping[str, JsonValue]  # of the write
 
     @property
     def same(self) -> bool:
@@ -54,6 +56,8 @@ class Rule:
     other_same: int = 0  # pairs that the binding does not select
     other: int = 0
     worlds: int = 0
+    about: Counter[tuple[str, str]] = field(default_factory=Counter)  # known pairs about the thing written to
+    alike: frozenset[str] = frozenset()  # arguments that write and read have both
 
     @property
     def keeps(self) -> bool:
@@ -76,6 +80,10 @@ class Rule:
         """0..1, that a view which the binding does not select stays as it is."""
         return (self.other_same + 4 * prior) / (self.other + 4)
 
+    def witnessed(self, shared: Iterable[tuple[str, str]]) -> bool:
+        """Whether reads of the very thing that the write names were seen around it, not only of others."""
+        return all(self.about[pair] >= _WITNESSES for pair in shared)
+
     def selects(self, read_args: Mapping[str, JsonValue], before: JsonValue, names: Names) -> bool:
         """Whether the binding holds for a view."""
         for of, name in self.bind:
@@ -92,6 +100,26 @@ class Rule:
             made = self.whole.fill(names)
             return MISSING if made is None else made.value
         return run(self.program, self.operations, before, names)
+
+
+def shared_things(
+    args: Mapping[str, JsonValue], read_args: Mapping[str, JsonValue]
+) -> Iterator[tuple[str, str]]:
+    """(argument of a write, argument of a read) that name one thing; of numbers only those of one name."""
+    for of, value in read_args.items():
+        for name, said in args.items():
+            if is_key(said) and said == value and (isinstance(said, str) or name == of):
+                yield name, of
+
+
+def _witnesses(example: Example) -> list[tuple[str, str]]:
+    """What the pair shows a write doing to the thing it names; nothing where it says what was so already."""
+    shared = list(shared_things(example.args, example.read_args))
+    before, keys = example.before, {name for name, _ in shared}
+    said = {name: value for name, value in example.args.items() if name not in keys}
+    if isinstance(before, dict) and any(before.get(name, MISSING) == value for name, value in said.items()):
+        return []
+    return shared
 
 
 def run(
@@ -129,10 +157,13 @@ def mine_rule(examples: Sequence[Example]) -> Rule:
         elif example.known:
             rule.other += 1
             rule.other_same += example.same
+        if example.known:
+            rule.about.update(_witnesses(example))
     _fit(rule, bound[:_FITTED])
     rule.same = sum(example.known and example.same for example in bound)
     rule.changed = sum(example.known and not example.same for example in bound)
     rule.worlds = len({example.world for example in bound})
+    rule.alike = frozenset(name for one in examples for name in one.args if name in one.read_args)
     if not rule.keeps:
         _hold_out(rule, bound)
     return rule

@@ -198,5 +198,5 @@ def _pair(
         args = {} if key[1] == "{}" else dict(View(*key, None, confidence=1, source="").args)
         before = view.observation if view is not None and known else MISSING
         found.pairs[step.tool, form, key[0]].append(
-            Example(with_keys(told, args), args, before, seen, known, world)
+            Example(with_keys(told, args), args, before, seen, known, world, step.args)
         )

@@ -160,7 +160,7 @@ def _step(step: Step) -> str:
 
 
 def _kept(models: ToolModels, tool: str) -> Iterator[str]:
-    """The reads that every recorded success left alone."""
+    """The reads that every recorded success left alone, those of the very thing that it named too."""
     forms = [
         rules
         for (name, form), rules in models.rules.items()
@@ -169,7 +169,8 @@ def _kept(models: ToolModels, tool: str) -> Iterator[str]:
     for read in {read for rules in forms for read in rules if ":" not in read}:
         found = [rules[read] for rules in forms if read in rules]
         alone = all(rule.keeps and not rule.changed and rule.other == rule.other_same for rule in found)
-        if alone and sum(rule.same + rule.other for rule in found) >= _LEAST:
+        seen = all(rule.witnessed((name, name) for name in rule.alike) for rule in found)
+        if alone and seen and sum(rule.same + rule.other for rule in found) >= _LEAST:
             yield read
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from dreamgym_kit.dream.state.effects import shared_things
 from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
@@ -43,15 +44,17 @@ def start(pool: Pool, models: ToolModels, world: str, without: str | None = None
 
 def _carry_back(views: dict[ViewKey, View], models: ToolModels, steps: tuple[Step, ...]) -> None:
     """Reads after writes that do not touch them were true before those writes as well."""
-    written: list[tuple[str, str]] = []
+    written: list[tuple[Step, str]] = []
     for step in steps:
         if models.advances(step):
-            written.append((step.tool, models.form(step)))
-        elif not step.writes and written and all(_leaves(models, write, step.tool) for write in written):
+            written.append((step, models.form(step)))
+        elif not step.writes and written and all(_leaves(models, *write, step) for write in written):
             key = (step.tool, step.spelled)
             views.setdefault(key, View(*key, step.seen, confidence=_UNTOUCHED, source="recorded"))
 
 
-def _leaves(models: ToolModels, write: tuple[str, str], read: str) -> bool:
-    rule = models.rules.get(write, {}).get(read)
-    return rule is not None and rule.keeps and rule.same >= 2 and rule.other == rule.other_same
+def _leaves(models: ToolModels, write: Step, form: str, read: Step) -> bool:
+    rule = models.rules.get((write.tool, form), {}).get(read.tool)
+    if rule is None or not rule.keeps or rule.same < 2 or rule.other != rule.other_same:
+        return False
+    return rule.witnessed(shared_things(write.args, read.args))
