@@ -5,12 +5,13 @@ import pytest
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow, replay
 from dreamgym_kit.dream.state.history import Recording, Step, recordings
+from dreamgym_kit.dream.state.likeness import Usual, unlike
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.observed import answer_of, failed, observation
 from dreamgym_kit.dream.state.stating import as_stated
 from dreamgym_kit.dream.state.support import Trial, calibrate
 from dreamgym_kit.dream.state.values import add, spell
-from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.dream.state.volatile import mint, symbol_of
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Transition
@@ -85,10 +86,15 @@ def known():
 
 def after(known, calls, world="new"):
     """A state that was told these (tool, args, seen), and the best answer to a question."""
+    return lambda tool, **args: all_after(known, calls, tool, world, **args)[0]
+
+
+def all_after(known, calls, tool, world="new", **args):
+    """All answers to a question in a state that was told these (tool, args, seen), best first."""
     state = State({})
-    for tool, args, seen in calls:
-        state = follow(known, state, Step(tool, args, spell(args), seen, tool in WRITES, failed(seen)))
-    return lambda tool, **args: consider(known, state, world, tool, args)[0][0]
+    for name, given, seen in calls:
+        state = follow(known, state, Step(name, given, spell(given), seen, name in WRITES, failed(seen)))
+    return consider(known, state, world, tool, args)[0]
 
 
 def test_a_sale_takes_from_the_stock_of_its_item_and_of_no_other(known) -> None:
@@ -265,3 +271,42 @@ def test_that_others_were_left_alone_says_nothing_of_the_thing_a_write_names(red
     assert ask("look", animal="b9").support >= 0.5
     assert ask("look", animal="a9").support < 0.5, "nothing is known of it after the write"
     assert as_stated(models, "let") is None or "look" not in as_stated(models, "let").keeps
+
+
+def test_a_thing_found_by_another_name_is_not_kept_through_a_write_that_names_its_id() -> None:
+    def step(tool, args, seen):
+        return Step(tool, args, spell(args), seen, tool == "let", False)
+
+    def by_name(world, other):
+        return step("find", {"name": f"{other}{world}"}, {"animal_id": f"{other}-{world}", "opened": False})
+
+    def opened(world, other):
+        return step("let", {"animal_id": f"{other}-{world}"}, {"done": True})
+
+    episodes = [
+        Recording(
+            f"f{world}-{number}",
+            f"w{world}",
+            (by_name(world, "ann"), opened(world, "bob"), by_name(world, "ann")),
+        )
+        for world in range(6)
+        for number in range(2)
+    ]
+    models = mine(episodes)
+    known = Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
+    told = [(one.tool, one.args, one.seen) for one in (by_name(9, "ann"), opened(9, "ann"))]
+    assert all(one.support < 0.5 for one in all_after(known, told, "find", name="ann9"))
+    told = [(one.tool, one.args, one.seen) for one in (by_name(9, "ann"), opened(9, "bob"))]
+    assert all_after(known, told, "find", name="ann9")[0].support >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("heard", "denied", "strange"),
+    [(2, "zz", ["item"]), (2, "zy", []), (0, "zz", [])],
+    ids=["denied", "another was denied", "a name that need not be known, as where things are made"],
+)
+def test_what_a_read_has_denied_is_not_presumed_to_be_there(heard, denied, strange) -> None:
+    args = {"item": denied}
+    view = View("get_item", spell(args), {"error": f"no item called {denied}"}, confidence=0.9, source="told")
+    usual = {("sell", "item"): Usual(calls=2, heard=heard)}
+    assert list(unlike(usual, "sell", {"item": "zz"}, State({}).told(view))) == strange

@@ -152,7 +152,7 @@ def _witnessed(rule: Rule | None, step: Step, view: View) -> bool:
 
     That it left the reads of other things alone says nothing of the one it was called for.
     """
-    shared = tuple(shared_things(step.args, view.args))
+    shared = shared_things(step.args, view)
     return not shared or (rule is not None and rule.witnessed(shared))
 
 

@@ -6,14 +6,16 @@ answer. It counts how often it was right on worlds that it was not made from.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dreamgym_kit.dream.state.entities import is_id_name
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.operations import Step, apply, difference, general_paths, locate
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.values import MISSING, copy_json, is_key, is_scalar, spell
+from dreamgym_kit.dream.state.views import View
 from dreamgym_kit.plain import JsonValue
 
 Operation = tuple[tuple[Step, ...], str]
@@ -34,6 +36,7 @@ class Example(NamedTuple):
     known: bool  # whether `before` was known
     world: str
     args: Mapping[str, JsonValue]  # of the write
+    shared: frozenset[tuple[str, str]]  # see `shared_things`
 
     @property
     def same(self) -> bool:
@@ -102,24 +105,27 @@ class Rule:
         return run(self.program, self.operations, before, names)
 
 
-def shared_things(
-    args: Mapping[str, JsonValue], read_args: Mapping[str, JsonValue]
-) -> Iterator[tuple[str, str]]:
-    """(argument of a write, argument of a read) that name one thing; of numbers only those of one name."""
-    for of, value in read_args.items():
-        for name, said in args.items():
-            if is_key(said) and said == value and (isinstance(said, str) or name == of):
-                yield name, of
+def shared_things(args: Mapping[str, JsonValue], view: View) -> frozenset[tuple[str, str]]:
+    """(argument of a write, argument or field of a read) that name one thing; numbers only by one name.
+
+    Fields count where a name says that they hold an id: an order may be read by its customer's address.
+    """
+    found = set()
+    for name, said in args.items():
+        for pattern, of, _ in view.index.get(str(said), ()) if is_key(said) else ():
+            alike = isinstance(said, str) or name == (of or pattern)
+            if alike and (of is None or is_id_name(name) or is_id_name(of)):
+                found.add((name, pattern if of is None else f"{pattern}.{of}"))
+    return frozenset(found)
 
 
-def _witnesses(example: Example) -> list[tuple[str, str]]:
+def _witnesses(example: Example) -> frozenset[tuple[str, str]]:
     """What the pair shows a write doing to the thing it names; nothing where it says what was so already."""
-    shared = list(shared_things(example.args, example.read_args))
-    before, keys = example.before, {name for name, _ in shared}
+    before, keys = example.before, {name for name, _ in example.shared}
     said = {name: value for name, value in example.args.items() if name not in keys}
     if isinstance(before, dict) and any(before.get(name, MISSING) == value for name, value in said.items()):
-        return []
-    return shared
+        return frozenset()
+    return example.shared
 
 
 def run(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from dreamgym_kit.dream.state.absences import GivenValues
 from dreamgym_kit.dream.state.advance import advance, names_after, with_keys
 from dreamgym_kit.dream.state.answering import Told
-from dreamgym_kit.dream.state.effects import Example
+from dreamgym_kit.dream.state.effects import Example, shared_things
 from dreamgym_kit.dream.state.facts import Common, facts_around, texts_around
 from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Recording, Step
 from dreamgym_kit.dream.state.likeness import Heard, hear
@@ -195,8 +195,18 @@ def _pair(
         if not found.wants(step.tool, form, key[0], f"{known}{same}"):
             continue
         told = told or names_after(names, step.seen)
-        args = {} if key[1] == "{}" else dict(View(*key, None, confidence=1, source="").args)
+        held = view if view is not None and known else View(*key, None, confidence=1, source="")
+        args = dict(held.args)
         before = view.observation if view is not None and known else MISSING
         found.pairs[step.tool, form, key[0]].append(
-            Example(with_keys(told, args), args, before, seen, known, world, step.args)
+            Example(
+                with_keys(told, args),
+                args,
+                before,
+                seen,
+                known,
+                world,
+                step.args,
+                shared_things(step.args, held),
+            )
         )

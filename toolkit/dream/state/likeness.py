@@ -16,6 +16,7 @@ from dreamgym_kit.plain import JsonValue
 
 _LEAST = 8  # calls that went well
 _LEAST_WORLDS = 3
+_LEAST_HEARD = 2  # calls that went well, of values that their world had named
 _KNOWN_WORLD = 5  # answers of a world, from which on it says something that a value is not among them
 _ONCE = 0.03  # share of unheard values that a reference may have had
 
@@ -44,7 +45,16 @@ class Usual:
     @property
     def is_reference(self) -> bool:
         """Whether its values name things of the world."""
-        return self.heard >= _LEAST and self.unheard <= _ONCE * (self.heard + self.unheard)
+        return self.heard >= _LEAST and self._seldom_unheard
+
+    @property
+    def needs_its_thing(self) -> bool:
+        """Whether it looks like a reference, by fewer calls: enough for what a read has denied."""
+        return self.heard >= _LEAST_HEARD and self._seldom_unheard
+
+    @property
+    def _seldom_unheard(self) -> bool:
+        return self.unheard <= _ONCE * (self.heard + self.unheard)
 
     def like(self, value: JsonValue) -> bool:
         """Whether a value is of a kind and size that went well; True where too little is known."""
@@ -103,5 +113,8 @@ def unlike(usuals: Usuals, tool: str, args: Mapping[str, JsonValue], state: Stat
         usual = usuals.get((tool, name))
         if usual is None or (is_key(value) and state.has_seen(str(value))):
             continue
-        if not usual.like(value) or (known_world and is_key(value) and usual.is_reference):
+        absent = is_key(value) and (
+            (known_world and usual.is_reference) or (usual.needs_its_thing and state.denies(str(value)))
+        )
+        if absent or not usual.like(value):
             yield name

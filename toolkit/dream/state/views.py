@@ -184,6 +184,12 @@ class State:
         """Whether a value occurs in anything that was ever known of this world; failed reads tell nothing."""
         return any(text in view.index for view in (*self.views.values(), *self.forgotten) if not view.failed)
 
+    def denies(self, text: str) -> bool:
+        """Whether a read of this value, which nothing else here knows, is known to fail."""
+        return not self.has_seen(text) and any(
+            view.failed and text in view.index for view in self.views.values()
+        )
+
     def shown_by(self, text: str) -> frozenset[str]:
         """The reads whose answers have a value, not just their arguments."""
         return frozenset(

@@ -48,13 +48,14 @@ def _carry_back(views: dict[ViewKey, View], models: ToolModels, steps: tuple[Ste
     for step in steps:
         if models.advances(step):
             written.append((step, models.form(step)))
-        elif not step.writes and written and all(_leaves(models, *write, step) for write in written):
-            key = (step.tool, step.spelled)
-            views.setdefault(key, View(*key, step.seen, confidence=_UNTOUCHED, source="recorded"))
+        elif not step.writes and written and (step.tool, step.spelled) not in views:
+            view = View(step.tool, step.spelled, step.seen, confidence=_UNTOUCHED, source="recorded")
+            if all(_leaves(models, *write, view) for write in written):
+                views[step.tool, step.spelled] = view
 
 
-def _leaves(models: ToolModels, write: Step, form: str, read: Step) -> bool:
+def _leaves(models: ToolModels, write: Step, form: str, read: View) -> bool:
     rule = models.rules.get((write.tool, form), {}).get(read.tool)
     if rule is None or not rule.keeps or rule.same < 2 or rule.other != rule.other_same:
         return False
-    return rule.witnessed(shared_things(write.args, read.args))
+    return rule.witnessed(shared_things(write.args, read))
