@@ -11,9 +11,12 @@ import typer
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dreamgym_kit.adapters.langgraph.crawling import Crawled, CrawlPlan, CrawlResult
     from dreamgym_kit.rollout.stop import StopSwitch
     from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.vocabulary import World
 
 _MOST = 1_000  # calls, where settings say nothing
 _MAX_IDS = 2**20  # bytes of --ids
@@ -109,10 +112,21 @@ def _worlds(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
     if wanted.worlds:
         named = [world for text in wanted.worlds if (world := world_of(text)) is not None]
         known = {one.world: one for one in worlds_of(tasks)}
+        _refuse_unknown(named, {*settings.worlds, *(world.name for world in known)}, settings)
         found = [known.get(world, Crawled(world)) for world in named]
     else:
         found = worlds_of(tasks) or [Crawled(World())]
     return [Crawled(one.world, (*ids, *one.words), one.split) for one in found]
+
+
+def _refuse_unknown(named: "Sequence[World]", known: set[str], settings: "Settings") -> None:
+    """Where settings say which worlds there are, another name is a slip: its answers would stand under it."""
+    from dreamgym_kit.errors import UnknownName
+
+    for world in named:
+        if settings.worlds and world.name not in known:
+            where = "[worlds] and the tasks"
+            raise UnknownName("world", world.name, known=sorted(known), source="--world", where=where)
 
 
 def _ids(file: Path | None) -> tuple[str, ...]:

@@ -126,6 +126,11 @@ def test_a_crawl_says_what_it_will_call_and_calls_only_what_is_known_to_read(run
     rest = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--per-second", "0")
     assert " 0 of them the tools refused, 1 were there from before; " in rest.stdout
     assert not (project / "REAL").exists()
+    with (project / "dreamgym.toml").open("a") as file:
+        file.write('[worlds.shop]\nref = "agent:Shop"\n')
+    slip = run("record", "--crawl", "--world", "shp", "--yes")
+    assert slip.returncode == 2
+    assert "--world: world 'shp' is not in [worlds] and the tasks; did you mean 'shop'?" in slip.stderr
 
 
 def test_init_writes_settings_that_the_other_commands_use(run, project: Path) -> None:

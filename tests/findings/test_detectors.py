@@ -1,12 +1,14 @@
 """Each detector names what it is made for, with its steps, and keeps quiet beside it."""
 
+from dataclasses import replace
+
 import pytest
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import BUILT_IN, DEFAULT, FAILED, Detectors, detectors_of
 from dreamgym_kit.settings.model import FindingsSettings, Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Finding, Task, ToolSpec, Transition
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Finding, Provenance, Task, ToolSpec, Transition
 
 EFFECTS = {
     "get_order": Effect.READ,
@@ -202,6 +204,13 @@ def test_a_failure_that_is_passed_over_is_found_and_one_that_is_told_is_not() ->
     assert looked().call(failed).say("I am sorry, the gateway is down.").found() == {}
     handed = looked().call(failed).call(("create_ticket", {"order_id": "O12"}, "ok"))
     assert handed.say("A colleague will see to it.").found() == {}
+
+
+def test_what_the_dream_could_not_tell_is_no_failure_that_the_agent_passed_over() -> None:
+    talk = looked().call((*REFUND, ValueError("refund_payment is not available right now"))).say("All done!")
+    unknown = replace(talk.steps[-1].answer, provenance=Provenance.ABSTAINED)
+    talk.steps[-1] = replace(talk.steps[-1], answer=unknown)
+    assert talk.found() == {}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ def swallowed_error(case: Case) -> Iterator[Finding]:
     if not case.last_word or _tells_of_trouble(case.last_word):
         return
     for step in case.changes:
-        if step.answer.error is None or _done_before(case, step) or _mended(case, step):
+        if step.answer.error is None or step.answer.abstained:  # "not available" is the dream's own word
+            continue
+        if _done_before(case, step) or _mended(case, step):
             continue
         said = " ".join(str(step.answer.error).split())[:80]
         text = f"{called(step)} failed ({said}), and nothing was done or said about it"
