@@ -54,7 +54,8 @@ def asked(spoil: Spoil) -> Counter[str]:
     found: Counter[str] = Counter()
     for steps in episodes.values():
         for place, row in enumerate(steps):
-            said = spoil(row, {json.dumps(one.answer.content) for one in steps[:place]})
+            since = max((at for at, one in enumerate(steps[:place], 1) if one.effect.changes_world), default=0)
+            said = spoil(row, {json.dumps(one.answer.content) for one in steps[since:place]})
             if said is None:
                 continue
             model.answer = said
@@ -76,7 +77,7 @@ def test_the_truth_is_never_refused() -> None:
 
 
 def test_a_read_told_before_cannot_say_another_status() -> None:
-    """Reads that said exactly this before in their episode, with one field of it changed."""
+    """Reads that said exactly this before, with no write since, and with one field of it changed."""
 
     def lie(row: Transition, told: set[str]) -> Answer | None:
         content = row.answer.content

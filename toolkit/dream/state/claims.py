@@ -21,7 +21,7 @@ from dreamgym_kit.plain import JsonValue
 
 ENOUGH = 5
 """Pairs of a read around a write, from which on a rule is believed before the model."""
-_NEVER_CHANGED = 20  # pairs of all reads around a write that show which fields it changes
+_NEVER_CHANGED = 20  # pairs of reads of the very thing around a write that show which fields it changes
 _DOUBTED = 0.5
 _UNKNOWN = " -> ?"
 _MODEL = "the model"
@@ -85,7 +85,7 @@ def changing_fields(models: ToolModels, tool: str) -> frozenset[str] | None:
         for read, rule in by_read.items()
         if ":" not in read
     ]
-    if sum(rule.same + rule.changed for rule in rules) < _NEVER_CHANGED:
+    if sum(rule.about.total() for rule in rules) < _NEVER_CHANGED:  # of other things it says nothing
         return None
     found = set()
     for rule in rules:
