@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import drafting, options
+from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def command(
 
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
     if draft:
+        from dreamgym_kit.cli import drafting  # needs asyncio, which --help does without
+
         drafting.draft_tools(settings, explain, with_source=with_source, as_json=as_json)
         return
     path = settings.resolve(settings.buffer)

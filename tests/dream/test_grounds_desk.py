@@ -54,7 +54,8 @@ def asked(spoil: Spoil) -> Counter[str]:
     found: Counter[str] = Counter()
     for steps in episodes.values():
         for place, row in enumerate(steps):
-            since = max((at for at, one in enumerate(steps[:place], 1) if one.effect.changes_world), default=0)
+            writes = [at for at, one in enumerate(steps[:place], 1) if one.effect.changes_world]
+            since = max(writes, default=0)
             said = spoil(row, {json.dumps(one.answer.content) for one in steps[since:place]})
             if said is None:
                 continue
