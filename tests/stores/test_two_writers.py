@@ -15,11 +15,16 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
 
 WRITER = """
 import sys, time
+from pathlib import Path
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
 
 store = SqliteStore(sys.argv[1])
+seen = Path(sys.argv[1] + "-seen-" + sys.argv[2])
 for first in range(1, int(sys.argv[3]) + 1, 4):
+    deadline = time.monotonic() + 30
+    while first % 40 == 1 and int(seen.read_text()) < first - 1 and time.monotonic() < deadline:
+        time.sleep(0.001)  # a reader that gets no turn on a busy machine would see only the ends
     store.put([
         Transition(
             Call("get", {"id": f"{sys.argv[2]}-{step}"}),
@@ -37,6 +42,7 @@ Look = Callable[[SqliteStore], list[Transition]]
 def followed(path: Path, rows: int, look: Look) -> tuple[list[list[Transition]], int]:
     """What a reader saw, look after look, while two processes wrote `rows` rows each; and its last look."""
     SqliteStore(path).close()
+    tell(path, [])
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(path), name, str(rows)], stderr=subprocess.PIPE)
         for name in ("a", "b")
@@ -46,11 +52,20 @@ def followed(path: Path, rows: int, look: Look) -> tuple[list[list[Transition]],
         deadline = time.monotonic() + 60
         while any(writer.poll() is None for writer in writers) and time.monotonic() < deadline:
             looks.append(look(reader))
+            tell(path, looks[-1])
         looks.append(look(reader))
         count = reader.count()
     errors = [writer.communicate()[1] for writer in writers]
     assert errors == [b"", b""]
     return looks, count
+
+
+def tell(path: Path, seen: list[Transition]) -> None:
+    """Let each writer know how many of its rows the reader has seen."""
+    for writer in ("a", "b"):
+        file = Path(f"{path}-seen-{writer}")
+        file.with_suffix(".new").write_text(str(sum(one.episode.startswith(writer) for one in seen)))
+        file.with_suffix(".new").replace(file)
 
 
 def by_scan(store: SqliteStore) -> list[Transition]:
