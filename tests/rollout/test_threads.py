@@ -4,6 +4,8 @@ import asyncio
 import threading
 import time
 
+import pytest
+
 from dreamgym_kit.rollout.threads import busy_threads, lane_threads
 
 
@@ -11,6 +13,36 @@ async def test_every_lane_has_four_threads() -> None:
     together = threading.Barrier(8, timeout=5)
     with lane_threads(2):
         await asyncio.wait_for(asyncio.gather(*[asyncio.to_thread(together.wait) for _ in range(8)]), 5)
+
+
+def threads_of_tools() -> int:
+    return sum(thread.name.startswith("dreamgym-tool") for thread in threading.enumerate())
+
+
+async def test_all_threads_are_there_from_the_start_and_no_burst_adds_one() -> None:
+    assert busy_threads(5) == 0
+    with lane_threads(3):
+        assert threads_of_tools() == 12
+        for _ in range(50):
+            await asyncio.gather(*[asyncio.to_thread(time.sleep, 0) for _ in range(20)])
+        assert threads_of_tools() == 12
+
+
+async def test_a_system_with_few_threads_gives_a_smaller_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert busy_threads(5) == 0
+    start = threading.Thread.start
+
+    def start_if_few(self: threading.Thread) -> None:
+        if threads_of_tools() >= 3:  # while the pool is made
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_few)
+    with lane_threads(5):
+        monkeypatch.undo()  # the loop's end starts a thread of its own
+        naps = asyncio.gather(*[asyncio.to_thread(time.sleep, 0.001) for _ in range(20)])
+        await asyncio.wait_for(naps, 5)
+        assert threads_of_tools() == 3
 
 
 async def test_idle_threads_end_with_the_run() -> None:

@@ -2,7 +2,8 @@
 
 An event loop's own pool has about as many threads as the machine has cores plus four: sixteen episodes
 whose tools sleep in threads would wait for each other. And it is waited for at the end of the loop: one
-tool that hangs would keep a finished run from ending.
+tool that hangs would keep a finished run from ending. All threads are there from the start: a pool that
+starts one whenever none happens to be idle goes on growing for thousands of episodes.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 
 PER_LANE = 4  # parallel tool calls of one model answer
 MOST = 256
-PREFIX = "dreamgym-tool"  # of the threads' names
+_PREFIX = "dreamgym-tool"  # of the threads' names
 
 
 @contextmanager
@@ -23,7 +24,7 @@ def lane_threads(lanes: int) -> Iterator[None]:
     Threads that are busy at the end are not waited for: they end with their tool.
     """
     loop = asyncio.get_running_loop()
-    threads = ThreadPoolExecutor(min(MOST, PER_LANE * lanes), thread_name_prefix=PREFIX)
+    threads = _pool(min(MOST, PER_LANE * lanes))
     loop.set_default_executor(threads)
     try:
         yield
@@ -32,9 +33,30 @@ def lane_threads(lanes: int) -> Iterator[None]:
         threads.shutdown(wait=False, cancel_futures=True)
 
 
+def _pool(size: int) -> ThreadPoolExecutor:
+    """A pool with all its threads started, or as many of them as the system gives.
+
+    Raises:
+        RuntimeError: the system gives none.
+    """
+    pool = ThreadPoolExecutor(size, thread_name_prefix=_PREFIX)
+    all_there, started = threading.Barrier(size), 0  # an idle thread would take the next one's work
+    try:
+        while started < size:
+            pool.submit(all_there.wait)
+            started += 1
+    except RuntimeError:
+        all_there.abort()
+        pool.shutdown()
+        if not started:
+            raise
+        return _pool(started)
+    return pool
+
+
 def busy_threads(settle_s: float = 0.2) -> int:
     """How many tool threads of ended runs still hold the process, after idle ones had time to end."""
-    held = [thread for thread in threading.enumerate() if thread.name.startswith(PREFIX)]
+    held = [thread for thread in threading.enumerate() if thread.name.startswith(_PREFIX)]
     for thread in held:
         thread.join(settle_s / len(held))
     return sum(thread.is_alive() for thread in held)
