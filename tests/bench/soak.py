@@ -2,9 +2,7 @@
 
 Files, threads and tasks are counted as each episode ends. A leak raises the least that is ever there; what
 only comes and goes does not. Tasks are counted after the run too, when none of it may be left: while it
-goes on, their number wavers by some for each lane. The threads of the bounded pool that sync tools run in
-are told on their own: each burst of calls larger than any before starts some, up to the pool's size.
-Memory is the resident set, by medians.
+goes on, their number wavers by some for each lane. Memory is the resident set, by medians.
 Run as a program this file measures in its own process and prints JSON.
 """
 
@@ -32,8 +30,7 @@ class Sample:
 
     rss_mb: float
     files: int
-    threads: int  # outside the pool
-    pool: int  # threads of the pool
+    threads: int
     tasks: int
 
 
@@ -68,7 +65,6 @@ def growth(samples: Sequence[Sample], settled: int, *, left: int) -> list[tuple[
         ("growth_mb", memory, "MB"),
         ("growth_files", least["files"], "files"),
         ("growth_threads", least["threads"] + tasks, "threads and tasks"),
-        ("pool_threads", max(one.pool for one in after), "threads"),
     ]
 
 
@@ -80,7 +76,6 @@ async def _soak(episodes: int, folder: Path) -> tuple[list[Sample], int]:
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.gate.policy import Mode
     from dreamgym_kit.rollout.events import NoEvents
-    from dreamgym_kit.rollout.threads import MOST, PREFIX
     from dreamgym_kit.settings.model import Settings
     from dreamgym_kit.vocabulary import Task
 
@@ -90,9 +85,7 @@ async def _soak(episodes: int, folder: Path) -> tuple[list[Sample], int]:
     class Samples:
         def emit(self, kind: str, /, **facts: object) -> None:
             if kind == "episode_finished":
-                names = [thread.name for thread in threading.enumerate()]
-                pool = sum(name.startswith(PREFIX) for name in names)
-                counts = (process.num_fds(), len(names) - pool, pool, len(asyncio.all_tasks()))
+                counts = (process.num_fds(), threading.active_count(), len(asyncio.all_tasks()))
                 samples.append(Sample(process.memory_info().rss / 2**20, *counts))
 
     graph = agent(ModelDouble(tools=("look", "weigh")), look, weigh)
@@ -104,8 +97,6 @@ async def _soak(episodes: int, folder: Path) -> tuple[list[Sample], int]:
     before = len(asyncio.all_tasks())
     result = await run(RunRequest(graph=graph, tasks=tasks, settings=settings, store=store), events=Samples())
     store.close()
-    if max(sample.pool for sample in samples) > MOST:
-        raise RuntimeError("the pool of tool threads is not bounded")
     if (result.totals.success, len(samples)) != (episodes, episodes):
         raise RuntimeError(f"these are not the episodes to be measured: {result.totals}")
     return samples, len(asyncio.all_tasks()) - before
