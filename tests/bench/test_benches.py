@@ -114,12 +114,11 @@ def test_a_package_that_help_imports_is_seen(bench: ModuleType, tmp_path: Path) 
 
 @pytest.mark.parametrize("bench", ["soak"], indirect=True)
 def test_growth_is_seen(bench: ModuleType) -> None:
-    grown = [bench.Sample(100 + number / 50, 5 + number // 1000, 70, 40, 300) for number in range(5000)]
+    grown = [bench.Sample(100 + number / 50, 5 + number // 1000, 70, 300) for number in range(5000)]
     assert bench.growth(grown, 1000, left=2) == [
         ("growth_mb", pytest.approx(79.4, abs=2), "MB"),
         ("growth_files", 4, "files"),
         ("growth_threads", 2, "threads and tasks"),
-        ("pool_threads", 40, "threads"),
     ]
 
 
@@ -146,12 +145,13 @@ def test_the_page_bench_in_small_meets_its_goals() -> None:
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bench", ["orchestration"], indirect=True)
-def test_orchestration_in_small_gives_every_share(bench: ModuleType) -> None:
-    """The figures come about; shares of a loaded machine waver, so the goals are the runner's, in full."""
-    figures = {name: value for name, value, _ in bench.figures(episodes=64, rounds=1, waves=1)}
+def test_orchestration_in_small_costs_little(bench: ModuleType) -> None:
+    """Shares of a loaded machine waver: the goal itself is measured by the runner, at full size."""
+    figures = {name: value for name, value, _ in bench.figures(episodes=128, rounds=3, waves=2)}
     print(figures)
-    for name in ("share", "share_sync", "ideal_share_1s"):
-        assert 0.2 < figures[name] < 3, figures
+    assert figures["share"] > 0.8
+    assert figures["share_sync"] > 0.8
+    assert figures["ideal_share_1s"] > 0.85
 
 
 @pytest.mark.bench
