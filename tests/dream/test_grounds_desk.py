@@ -12,6 +12,7 @@ from dreamgym_kit.dream.answer_schema import schema_for
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
 from dreamgym_kit.vocabulary import Answer, ToolSpec, Transition
 
@@ -54,9 +55,7 @@ def asked(spoil: Spoil) -> Counter[str]:
     found: Counter[str] = Counter()
     for steps in episodes.values():
         for place, row in enumerate(steps):
-            writes = [at for at, one in enumerate(steps[:place], 1) if one.effect.changes_world]
-            since = max(writes, default=0)
-            said = spoil(row, {json.dumps(one.answer.content) for one in steps[since:place]})
+            said = spoil(row, {json.dumps(one.answer.content) for one in steps[:place]})
             if said is None:
                 continue
             model.answer = said
@@ -67,18 +66,25 @@ def asked(spoil: Spoil) -> Counter[str]:
                 found["refused"] += 1
             else:
                 same = (decided.answer.content, decided.answer.error) == (said.content, said.error)
-                found["stood" if same else "put right"] += 1
+                held = (row.call.tool, spell(dict(row.call.args))) in chain.following.follow(
+                    where
+                ).state.views
+                found[("stood" if held else "stood unheld") if same else "put right"] += 1
     return found
 
 
 def test_the_truth_is_never_refused() -> None:
     found = asked(lambda row, told: row.answer)
-    assert found["stood"] > 200
+    assert found["stood"] + found["stood unheld"] > 200
     assert (found["refused"], found["put right"]) == (0, 0)
 
 
 def test_a_read_told_before_cannot_say_another_status() -> None:
-    """Reads that said exactly this before, with no write since, and with one field of it changed."""
+    """Reads that said exactly this before in their episode, with one field of it changed.
+
+    A lie stands only where a write came between of which nobody knows whether it leaves the read alone: the
+    state holds the read no longer.
+    """
 
     def lie(row: Transition, told: set[str]) -> Answer | None:
         content = row.answer.content
@@ -93,4 +99,5 @@ def test_a_read_told_before_cannot_say_another_status() -> None:
     found = asked(lie)
     print(found)
     assert found["stood"] == found["put right"] == 0
-    assert sum(found.values()) > 5
+    assert found["refused"] > 5 * found["stood unheld"]
+    assert found["refused"] > 5
