@@ -159,7 +159,8 @@ def test_what_could_not_be_read_again_is_not_written(bad: Transition) -> None:
         dump_transition(bad)
 
 
-@settings(max_examples=60)
+@pytest.mark.slow
+@settings(max_examples=200)
 @given(
     st.recursive(
         st.just({}) | scalars, lambda inner: st.dictionaries(texts | st.sampled_from(list(ROW)), inner)
