@@ -14,46 +14,18 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from bars.nth_write import NEW, OLD, AcknowledgesAnywayDouble, evict, put, row
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.ports import HybridQuery, Room
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.ports import HybridQuery
 
 STEP = 1500  # bytes; a page has 4096
-
-
-def row(step: int) -> Transition:
-    call = Call("get", {"id": f"ORD-{step}"})
-    return Transition(call, Answer(f"lamp {step} " * 60), Effect.READ, f"t.{step}", step)
-
-
-OLD, NEW = [row(step) for step in range(1, 6)], [row(step) for step in range(6, 12)]
-
-
-class AcknowledgesAnywayDouble(SqliteStore):
-    """A planted bug: a failed put is called stored."""
-
-    def put(self, transitions: Sequence[Transition]) -> int:
-        try:
-            return super().put(transitions)
-        except StoreError:
-            return len(transitions)
-
-
-def put_new(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
-        store.put(NEW)
-
-
-def evict_old(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
-        store.evict(Room(rows=2))
 
 
 def lie(path: Path) -> None:
@@ -117,14 +89,14 @@ def judged(path: Path, said: str, before: list[int], after: list[int]) -> str:
 
 
 def test_a_put_is_all_there_or_not_at_all(tmp_path: Path) -> None:
-    counted = outcomes(tmp_path, put_new, list(range(1, 6)), list(range(1, 12)))
+    counted = outcomes(tmp_path, put, list(range(1, 6)), list(range(1, 12)))
     print(f"S2 put {dict(counted)}")
     assert set(counted) == {"refused", "done"}
     assert counted["refused"] > 10
 
 
 def test_an_eviction_is_all_done_or_not_at_all(tmp_path: Path) -> None:
-    counted = outcomes(tmp_path, evict_old, list(range(1, 6)), [4, 5])
+    counted = outcomes(tmp_path, evict, list(range(1, 6)), [4, 5])
     print(f"S2 evict {dict(counted)}")
     assert set(counted) == {"refused", "done"}
     assert counted["refused"] > 10

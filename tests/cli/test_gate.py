@@ -6,6 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from dreamgym_kit.cli.main import app
 
@@ -136,7 +137,6 @@ def test_two_runs_are_compared_in_text_and_json(recorded: Path, run) -> None:
 
 def test_the_actions_example_is_what_the_command_line_takes() -> None:
     """Every step's command parses, and every option in it is one of the command's."""
-    yaml = pytest.importorskip("yaml")
     flow = yaml.safe_load(ACTIONS.read_text())
     steps = flow["jobs"]["dry-run"]["steps"]
     commands = [shlex.split(step["run"]) for step in steps if "dreamgym-kit" in step.get("run", "")]
