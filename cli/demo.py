@@ -14,7 +14,8 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult
+    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+    from dreamgym_kit.adapters.langgraph.runs import RunResult
     from dreamgym_kit.vocabulary import Episode, Task
 
 EXAMPLES = ("dreamgym-kit demo", "dreamgym-kit demo --fixed", "dreamgym-kit demo --keep demo")
@@ -65,7 +66,7 @@ def _folder(keep: Path | None) -> Path:
 
 
 def _request(folder: Path, *, fixed: bool) -> "RunRequest":
-    from dreamgym_kit.adapters.langgraph.runs import RunRequest
+    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes.desk.graph import require_extra
     from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE

@@ -83,7 +83,7 @@ def command(
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
-    from dreamgym_kit.adapters.langgraph.runs import RunRequest
+    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.stores.opening import opened_to_add
     from dreamgym_kit.cli.running import carry_out, end, exit_code
     from dreamgym_kit.gate.policy import Mode

@@ -14,7 +14,8 @@ from dreamgym_kit.cli.output import coloured, say, tell
 from dreamgym_kit.cli.progress import progress
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.runs import RunRequest, RunResult
+    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+    from dreamgym_kit.adapters.langgraph.runs import RunResult
     from dreamgym_kit.ports import TransitionStore
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.report.paint import Paint

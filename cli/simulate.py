@@ -99,7 +99,7 @@ def command(
         "seconds": gate_seconds,
     }
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
-    from dreamgym_kit.adapters.langgraph.runs import RunRequest
+    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.cli.running import carry_out, end, exit_code, open_recordings
 
     request = RunRequest(

@@ -5,13 +5,10 @@ armed before the user's module is imported, the graph is read before the first e
 be simulated is refused by name while nothing has run.
 """
 
-import importlib.metadata
-import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +31,12 @@ from dreamgym_kit.adapters.langgraph.naming import (
     real_worlds,
 )
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
+from dreamgym_kit.adapters.langgraph.run_directories import count_earlier, run_directory
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
-from dreamgym_kit.dream.state.stated import stated_models
-from dreamgym_kit.errors import ShapeRefused, UserError
+from dreamgym_kit.errors import ShapeRefused
 from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
@@ -51,39 +49,12 @@ from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut
-from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import MaskedEvents
-from dreamgym_kit.rollout.rundir import RunDirectory, new_run
+from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
+from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.settings.tool_models import as_data
 from dreamgym_kit.vocabulary import Task, Transition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """What to run.
-
-    Attributes:
-        graph: a spec ("module:attr", ...) or a live graph, StateGraph or factory.
-        tasks: a JSON-lines file, or tasks.
-        store: dreams answer from it, recording writes to it; None: nothing is known, all calls abstain.
-        directory: where the run directory is (to resume) or is to be made (else under `settings.runs`).
-        experience: instead of the recordings, an experience model of one's own.
-        label: put before recorded episodes' ids instead of the run's id, for recordings that must
-            come out the same each time.
-    """
-
-    graph: object
-    tasks: Path | Sequence[Task]
-    settings: Settings
-    mode: Mode = Mode.DREAM
-    store: TransitionStore | None = None
-    directory: Path | None = None
-    resume: bool = False
-    experience: ExperienceModel | None = None
-    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +80,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
     tasks = _tasks(request)
     settings = request.settings
     async with AsyncExitStack() as stack:
-        directory = stack.enter_context(_run_directory(request, tasks))
+        directory = stack.enter_context(run_directory(request, tasks))
         warnings = stack.enter_context(_process(request, directory))
         graph = await stack.enter_async_context(open_graph(request.graph, folder=settings.folder))
         facts = _ready(graph, request)
@@ -123,21 +94,13 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         masker = process_masker(settings.endpoint.key_env)  # the graph's import may have read a .env file
         heard = MaskedEvents(FanOut([log, events]), masker)
         budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
-        _count_earlier(directory, budget, tally)
-        dreams = request.mode is Mode.DREAM
-        chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
-        trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
-        tally.charge("calibration", spend)
-        support = learn_support(trials)
-        first = _experience(request) if dreams else None
-        answers = with_model(first, chat, settings, request.store, support) if dreams else None
-        runner = _runner(
-            graph, request, facts, tasks, heard, directory, budget, chat, answers, masker, detectors
-        )
+        count_earlier(directory, budget, tally)
+        answering = await _answering(stack, request, facts, directory, budget, tally)
+        runner = _runner(graph, request, facts, tasks, heard, directory, budget, answering, masker, detectors)
         heard.emit(
             "run_started",
             run=directory.manifest.run,
-            graph=_name(request.graph),
+            graph=name_of(request.graph),
             tasks=len(tasks),
             episodes=len(tasks) * settings.simulate.n,
             n=settings.simulate.n,
@@ -154,7 +117,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        summary = _finish(directory, request, totals, tally, _curve(first, settings), support, masker)
+        summary = _finish(directory, request, totals, tally, answering, masker)
         heard.emit("run_finished", directory=str(directory.path))
         return RunResult(
             directory=directory.path,
@@ -173,77 +136,6 @@ def _tasks(request: RunRequest) -> list[Task]:
     if isinstance(request.tasks, Path):
         return read_tasks(request.tasks)
     return checked_tasks(request.tasks)
-
-
-@contextmanager
-def _run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDirectory]:
-    settings = request.settings
-    root = settings.resolve(settings.runs)
-    started = datetime.now(UTC)
-    name = _name(request.graph)
-    matters: dict[str, Any] = {
-        "mode": request.mode.value,
-        "graph": name,
-        "tasks": tasks_digest(tasks),
-        "n": settings.simulate.n,
-        "seed": settings.simulate.seed,
-        "abstain": settings.simulate.abstain,
-        "threshold": settings.simulate.threshold,
-        "steps": settings.limits.steps,
-        "recursion": settings.limits.recursion,
-        "tenant": settings.tenant,
-        "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
-    }
-    if request.mode is Mode.DREAM and (stated := stated_models(settings)):
-        matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
-    if settings.endpoint.urls and request.mode is Mode.DREAM:
-        matters["endpoint_model"] = settings.endpoint.model
-        matters["endpoint_judge"] = settings.endpoint.judge
-        matters["endpoint_calibrate"] = settings.endpoint.calibrate
-    if settings.faults and request.mode is Mode.DREAM:
-        matters["faults"] = {
-            pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
-        }
-    matters = process_masker().plain(matters)
-    if request.resume:
-        if request.directory is None:
-            raise UserError("to resume, name the run directory")
-        manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
-        directory = RunDirectory.resume(request.directory, manifest)
-    else:
-        label = name.rpartition(":")[0].rpartition(".")[2] if ":" in name else name
-        run, folder = new_run(root, label, started.date())
-        if request.directory is not None:
-            root, folder = request.directory.parent, request.directory.name
-        manifest = Manifest(
-            run=run, created_at=started.timestamp(), matters=matters, about=_about(request, tasks)
-        )
-        directory = RunDirectory.create(root, folder, manifest)
-    with directory:
-        try:
-            yield directory
-        except BaseException:
-            if not request.resume:
-                directory.discard_unused()
-            raise
-
-
-def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
-    versions = {}
-    for package in ("dreamgym-kit", "langgraph", "langchain-core", "langchain"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {
-        "versions": versions,
-        "python": platform.python_version(),
-        "tasks": len(tasks),
-        "concurrency": request.settings.simulate.concurrency,
-        "recordings": request.store.count() if request.store is not None else 0,
-        "gate": gate_to_record(request.settings.gate),
-        "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
-    }
 
 
 @contextmanager
@@ -270,6 +162,36 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
     return facts
 
 
+@dataclass(frozen=True, slots=True)
+class _Answering:
+    """Who answers a run's calls."""
+
+    model: ExperienceModel | None  # None: the real tools
+    recorded: ExperienceModel | None  # the part of it that needs no endpoint
+    chat: ChatEndpoint | None
+    support: ReasonedSupport
+
+
+async def _answering(
+    stack: AsyncExitStack,
+    request: RunRequest,
+    facts: GraphFacts,
+    directory: RunDirectory,
+    budget: RunBudget,
+    tally: Tally,
+) -> _Answering:
+    """Open the endpoint, try it on held-out recordings, and put the chain together."""
+    settings, dreams = request.settings, request.mode is Mode.DREAM
+    chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
+    trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
+    tally.charge("calibration", spend)
+    support = learn_support(trials)
+    if not dreams:
+        return _Answering(None, None, chat, support)
+    recorded = request.experience or chained_experience(request.store, settings)
+    return _Answering(with_model(recorded, chat, settings, request.store, support), recorded, chat, support)
+
+
 def _runner(
     graph: Pregel[Any],
     request: RunRequest,
@@ -278,12 +200,11 @@ def _runner(
     events: EventSink,
     directory: RunDirectory,
     budget: RunBudget,
-    chat: ChatEndpoint | None,
-    answers: ExperienceModel | None,
+    answering: _Answering,
     masker: Masker,
     detectors: Detectors,
 ) -> LangGraphRunner:
-    settings = request.settings
+    settings, chat = request.settings, answering.chat
     recording = request.mode is Mode.RECORD
     label = request.label if request.label is not None else directory.manifest.run
     return LangGraphRunner(
@@ -292,7 +213,7 @@ def _runner(
         settings=settings,
         budget=budget,
         events=events,
-        experience=answers,
+        experience=answering.model,
         chat=chat,
         second=ModelJudge(chat) if chat is not None and settings.endpoint.judge else None,
         masker=masker,
@@ -303,20 +224,6 @@ def _runner(
         in_thread=only_sync(graph),
         detectors=detectors,
     )
-
-
-def _count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> None:
-    """A resumed run goes on with the counts and the budget that its earlier legs left."""
-    calls, usd = 0, 0.0
-    for episode in directory.episodes():
-        tally.add(episode)
-        calls += len(episode.transitions)
-        usd += episode.cost_usd
-    budget.count_earlier(calls=calls, usd=usd)
-
-
-def _experience(request: RunRequest) -> ExperienceModel | None:
-    return request.experience or chained_experience(request.store, request.settings)
 
 
 def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:
@@ -356,27 +263,22 @@ def _finish(
     request: RunRequest,
     totals: RunTotals,
     tally: Tally,
-    curve: Sequence[TrustPoint],
-    support: ReasonedSupport,
+    answering: _Answering,
     masker: Masker,
 ) -> Summary:
     manifest: dict[str, Any] = {
         "mode": request.mode.value,
         "run": directory.manifest.run,
-        "graph": _name(request.graph),
+        "graph": name_of(request.graph),
         "directory": str(directory.path),
         "not_run": totals.not_run,
         "stopped": totals.stopped,
         "strays": list(PROCESS.strays),
         "gate": gate_to_record(request.settings.gate),
     }
-    if support.rows:
-        manifest["reasoned_support"] = support.table()
-    summary = tally.summary(masker.plain(manifest), curve)
+    if answering.support.rows:
+        manifest["reasoned_support"] = answering.support.table()
+    summary = tally.summary(masker.plain(manifest), _curve(answering.recorded, request.settings))
     with egress.exempt():
         directory.write_report(summary.to_json())
     return summary
-
-
-def _name(graph: object) -> str:
-    return graph if isinstance(graph, str) else str(getattr(graph, "name", None) or type(graph).__name__)

@@ -156,7 +156,8 @@ class Kit:
     async def _run(self, episodes: int, mode: Any) -> None:
         from agent_double import question
 
-        from dreamgym_kit.adapters.langgraph.runs import RunRequest, run
+        from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+        from dreamgym_kit.adapters.langgraph.runs import run
         from dreamgym_kit.rollout.events import NoEvents
         from dreamgym_kit.vocabulary import Task
 

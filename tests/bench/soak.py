@@ -72,7 +72,8 @@ async def _soak(episodes: int, folder: Path) -> tuple[list[Sample], int]:
     import psutil
     from agent_double import ModelDouble, agent, look, question, weigh
 
-    from dreamgym_kit.adapters.langgraph.runs import RunRequest, run
+    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+    from dreamgym_kit.adapters.langgraph.runs import run
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.gate.policy import Mode
     from dreamgym_kit.rollout.events import NoEvents

@@ -1,6 +1,7 @@
 """A dry run under a fault plan: the agent meets failures, and the report says whose they were."""
 
-from dreamgym_kit.adapters.langgraph.runs import RunRequest, run
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.runs import run
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.settings.model import FaultSettings, Settings, SimulateSettings, ToolSettings

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 
-from dreamgym_kit.adapters.langgraph.runs import RunRequest, run
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.runs import run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.terminal import render_run

@@ -494,7 +494,8 @@ def test_a_module_that_acts_while_it_is_imported_is_stopped_by_the_guard(project
 
 
 def test_resuming_runs_only_what_is_missing_and_refuses_other_settings(project: Any, tmp_path: Path) -> None:
-    from dreamgym_kit.adapters.langgraph.runs import RunRequest, run
+    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+    from dreamgym_kit.adapters.langgraph.runs import run
     from dreamgym_kit.rollout.events import NoEvents
 
     graph, store = project.write(), MemoryStore()

@@ -1,0 +1,115 @@
+"""Which directory a run writes to, and what must be the same for it to be resumed."""
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
+from dreamgym_kit.dream.state.stated import stated_models
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.replay.masking import process_masker
+from dreamgym_kit.report.gating import gate_to_record
+from dreamgym_kit.report.summary import Tally
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.rundir import RunDirectory, new_run
+from dreamgym_kit.rollout.tasks import tasks_digest
+from dreamgym_kit.settings.tool_models import as_data
+from dreamgym_kit.vocabulary import Task
+
+
+@contextmanager
+def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDirectory]:
+    """Make the run's directory, or take it up again; one that nothing was written to is not left behind.
+
+    Raises:
+        UserError: it is in use, is there already, or is of a run that was asked for otherwise.
+    """
+    root = request.settings.resolve(request.settings.runs)
+    started = datetime.now(UTC)
+    name = name_of(request.graph)
+    matters = _matters(request, tasks)
+    if request.resume:
+        if request.directory is None:
+            raise UserError("to resume, name the run directory")
+        manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
+        directory = RunDirectory.resume(request.directory, manifest)
+    else:
+        label = name.rpartition(":")[0].rpartition(".")[2] if ":" in name else name
+        run, folder = new_run(root, label, started.date())
+        if request.directory is not None:
+            root, folder = request.directory.parent, request.directory.name
+        manifest = Manifest(
+            run=run, created_at=started.timestamp(), matters=matters, about=_about(request, tasks)
+        )
+        directory = RunDirectory.create(root, folder, manifest)
+    with directory:
+        try:
+            yield directory
+        except BaseException:
+            if not request.resume:
+                directory.discard_unused()
+            raise
+
+
+def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
+    """What a resumed run must have in common with its first leg."""
+    settings = request.settings
+    matters: dict[str, Any] = {
+        "mode": request.mode.value,
+        "graph": name_of(request.graph),
+        "tasks": tasks_digest(tasks),
+        "n": settings.simulate.n,
+        "seed": settings.simulate.seed,
+        "abstain": settings.simulate.abstain,
+        "threshold": settings.simulate.threshold,
+        "steps": settings.limits.steps,
+        "recursion": settings.limits.recursion,
+        "tenant": settings.tenant,
+        "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
+    }
+    if request.mode is Mode.DREAM and (stated := stated_models(settings)):
+        matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
+    if settings.endpoint.urls and request.mode is Mode.DREAM:
+        matters["endpoint_model"] = settings.endpoint.model
+        matters["endpoint_judge"] = settings.endpoint.judge
+        matters["endpoint_calibrate"] = settings.endpoint.calibrate
+    if settings.faults and request.mode is Mode.DREAM:
+        matters["faults"] = {
+            pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
+        }
+    masked: dict[str, Any] = process_masker().plain(matters)
+    return masked
+
+
+def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
+    versions = {}
+    for package in ("dreamgym-kit", "langgraph", "langchain-core", "langchain"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "versions": versions,
+        "python": platform.python_version(),
+        "tasks": len(tasks),
+        "concurrency": request.settings.simulate.concurrency,
+        "recordings": request.store.count() if request.store is not None else 0,
+        "gate": gate_to_record(request.settings.gate),
+        "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
+    }
+
+
+def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> None:
+    """A resumed run goes on with the counts and the budget that its earlier legs left."""
+    calls, usd = 0, 0.0
+    for episode in directory.episodes():
+        tally.add(episode)
+        calls += len(episode.transitions)
+        usd += episode.cost_usd
+    budget.count_earlier(calls=calls, usd=usd)

@@ -1,0 +1,40 @@
+"""What a run is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.ports import ExperienceModel, TransitionStore
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What to run.
+
+    Attributes:
+        graph: a spec ("module:attr", ...) or a live graph, StateGraph or factory.
+        tasks: a JSON-lines file, or tasks.
+        store: dreams answer from it, recording writes to it; None: nothing is known, all calls abstain.
+        directory: where the run directory is (to resume) or is to be made (else under `settings.runs`).
+        experience: instead of the recordings, an experience model of one's own.
+        label: put before recorded episodes' ids instead of the run's id, for recordings that must
+            come out the same each time.
+    """
+
+    graph: object
+    tasks: Path | Sequence[Task]
+    settings: Settings
+    mode: Mode = Mode.DREAM
+    store: TransitionStore | None = None
+    directory: Path | None = None
+    resume: bool = False
+    experience: ExperienceModel | None = None
+    label: str | None = None
+
+
+def name_of(graph: object) -> str:
+    """What reports call a graph: its spec, its name, or its class."""
+    return graph if isinstance(graph, str) else str(getattr(graph, "name", None) or type(graph).__name__)
