@@ -70,6 +70,7 @@ class LangGraphRunner:
         masker: takes secrets out of what is kept of an episode.
         in_thread: run the graph synchronously (see `driving`).
         detectors: look at each ended episode; what they find stands in it.
+        lore: what detectors worked out of the tools, for all episodes alike.
     """
 
     graph: Pregel[Any]
@@ -87,6 +88,7 @@ class LangGraphRunner:
     masker: Masker = field(default_factory=process_masker)
     in_thread: bool = False
     detectors: Detectors = DEFAULT
+    lore: dict[object, Any] = field(default_factory=dict)
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
@@ -160,6 +162,7 @@ class LangGraphRunner:
             asked=tuple(course.asked),
             approval=self.settings.findings.approval,
             stop=course.stop,
+            shared=self.lore,
         )
         token = current.set(session)
         try:
@@ -203,14 +206,14 @@ class LangGraphRunner:
     async def _drive(
         self, task: Task, session: Session, usage: UsageCounter, configurable: dict[str, Any]
     ) -> Course:
-        course = Course(Transcript(), calls=lambda: len(session.ledger))
+        course = Course(Transcript(), heard=usage.heard, calls=lambda: len(session.ledger))
         course.transcript.start(task)
         needs_saver = bool(task.replies or task.meta.get("user"))
         graph = own_graph(session, self.graph, needs_saver=needs_saver)
         config: RunnableConfig = {
             "configurable": {**configurable, CONFIG_KEY: session.id, "thread_id": uuid.uuid4().hex},
             "recursion_limit": self.settings.limits.recursion,
-            "callbacks": [usage, course.heard],
+            "callbacks": [usage],
         }
         try:
             with entered(session):

@@ -5,19 +5,14 @@ transcript lacks it. Kept for the episode only, never written down.
 """
 
 import threading
-from typing import Any
 
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 
 _MOST = 64_000  # characters
 
 
-class PolicyHeard(BaseCallbackHandler):
-    """Hears the system messages of one episode, each text once."""
-
-    run_inline = True
-    ignore_llm = ignore_chain = ignore_agent = ignore_retriever = ignore_retry = ignore_custom_event = True
+class PolicyHeard:
+    """The system messages of one episode, each text once."""
 
     def __init__(self) -> None:
         self._texts: dict[str, None] = {}  # in the order heard
@@ -29,12 +24,7 @@ class PolicyHeard(BaseCallbackHandler):
         """All that was heard, one below the other."""
         return "\n".join(self._texts)
 
-    def on_chat_model_start(
-        self,
-        serialized: dict[str, Any],  # noqa: ARG002  the framework's form
-        messages: list[list[BaseMessage]],
-        **kwargs: Any,  # noqa: ARG002
-    ) -> None:
+    def take(self, messages: list[list[BaseMessage]]) -> None:
         """Take in what a model is about to read."""
         for message in (message for batch in messages for message in batch):
             if message.type != "system":

@@ -36,6 +36,7 @@ from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.vocabulary import Call
 
 _HOOKS: dict[int, "Hook"] = {}
+_OF: dict[int, "Hook"] = {}  # by id of the hooked function, which its hook keeps
 _NUMBERS = itertools.count(1)
 _DROPPED_FOR_TOOLS = ("run_manager", "callbacks", "config")
 
@@ -68,6 +69,7 @@ class Hook:
         else:
             function.__dict__["__signature__"] = signature
         _HOOKS.pop(self.number, None)
+        _OF.pop(id(function), None)
 
 
 def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None, leaf: bool = False) -> Hook:
@@ -87,7 +89,7 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
         raise NotHookable(f"{type(target).__name__} objects hold no Python code that could be replaced")
     if inspect.isasyncgenfunction(function):
         raise NotHookable("async generator functions cannot be answered in place of")
-    known = next((old for old in _HOOKS.values() if old.function is function), None)
+    known = _OF.get(id(function))
     if known is None:
         known = _install(function, name, tool)
         known.leaf = leaf
@@ -108,9 +110,15 @@ def is_empty(target: Callable[..., Any]) -> bool:
     function = getattr(target, "__func__", target)
     if not isinstance(function, types.FunctionType):
         return False
-    real = next((one.real for one in _HOOKS.values() if one.function is function), function)
-    return set(real.__code__.co_names) <= {"NotImplementedError"} and all(
-        instruction.opname in _IDLE for instruction in dis.get_instructions(real)
+    known = _OF.get(id(function))
+    return _does_nothing((known.real if known is not None else function).__code__)
+
+
+@functools.lru_cache(maxsize=4096)
+def _does_nothing(code: types.CodeType) -> bool:
+    """Asked of every tool that a model is bound with, before each of its answers."""
+    return set(code.co_names) <= {"NotImplementedError"} and all(
+        instruction.opname in _IDLE for instruction in dis.get_instructions(code)
     )
 
 
@@ -181,7 +189,7 @@ def _install(function: types.FunctionType, name: str, tool: BaseTool | None) -> 
         ),
         tool,
     )
-    _HOOKS[number] = made
+    _HOOKS[number] = _OF[id(function)] = made
     code = _trampoline(function, number)
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__code__ = code

@@ -1,12 +1,17 @@
-"""Tokens and spend of the agent's own models, counted where the framework reports them."""
+"""What the framework reports of the agent's own models: tokens and spend, and what they were told.
+
+One handler for both: the framework goes through all of them for each event of each node, and asks every
+one with each model call whether it wants a stream.
+"""
 
 import threading
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
+from dreamgym_kit.adapters.langgraph.heard import PolicyHeard
 from dreamgym_kit.errors import BudgetSpent
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.rollout.budgets import RunBudget
@@ -14,20 +19,33 @@ from dreamgym_kit.settings.model import ModelSettings
 
 
 class UsageCounter(BaseCallbackHandler):
-    """Counts one episode's model calls; ends it when the run's spend budget is gone."""
+    """Counts one episode's model calls; ends it when the run's spend budget is gone.
+
+    Attributes:
+        heard: the system prompts that the models were given.
+    """
 
     run_inline = True
     ignore_chain = ignore_agent = ignore_retriever = ignore_retry = ignore_custom_event = True
-    ignore_chat_model = True  # its start; its end is an event of `ignore_llm`
 
     def __init__(self, session: Session, prices: ModelSettings, budget: RunBudget) -> None:
         self.calls = 0
         self.tokens = 0
         self.cost_usd = 0.0
+        self.heard = PolicyHeard()
         self._session = session
         self._prices = prices
         self._budget = budget
         self._lock = threading.Lock()
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],  # noqa: ARG002  the framework's form
+        messages: list[list[BaseMessage]],
+        **kwargs: Any,  # noqa: ARG002
+    ) -> None:
+        """Hear what a model is about to read."""
+        self.heard.take(messages)
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:  # noqa: ARG002  the framework's form
         """Take in one model call's usage."""

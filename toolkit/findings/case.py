@@ -23,7 +23,8 @@ class Asked:
 class Case:
     """One episode as evidence. Steps are the 1-based numbers that reports and links use.
 
-    `cache` is for what several detectors work out alike.
+    `cache` is for what several detectors work out alike, `shared` for what is the same in all episodes
+    with the same `specs`: a run gives all of its cases one.
     """
 
     task: Task
@@ -34,6 +35,7 @@ class Case:
     asked: Sequence[Asked] = ()
     approval: Sequence[str] = ()  # tools that settings allow only after an approval, as patterns
     stop: str = "finished"
+    shared: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     cache: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _places: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 

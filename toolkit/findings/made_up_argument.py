@@ -52,8 +52,7 @@ def _known_before(case: Case, step: Transition) -> Known:
     known = Known()
     known.hear(case.policy)
     known.hear(dict(case.task.input))
-    for spec in case.specs.values():
-        known.hear([spec.description, dict(spec.args_schema)])
+    known.take(_described(case))
     for role in ("user", "system"):
         for _, text in case.said(role, before=step):
             known.hear(text)
@@ -63,6 +62,17 @@ def _known_before(case: Case, step: Transition) -> Known:
     for other in case.seen_before(step):
         known.take(_told_by(case, other))
     return known
+
+
+def _described(case: Case) -> Known:
+    """What the tools' descriptions told: the same in every episode of a run."""
+    told: Known | None = case.shared.get("described")
+    if told is None:
+        told = Known()
+        for spec in case.specs.values():
+            told.hear([spec.description, dict(spec.args_schema)])
+        case.shared["described"] = told
+    return told
 
 
 def _told_by(case: Case, step: Transition) -> Known:
