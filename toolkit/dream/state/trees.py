@@ -18,6 +18,8 @@ _MOST_VALUES = 60
 _AGAIN = 0.25  # that a call went so before may be the way it was recorded, so it must tell much more
 _LEAST_WORLDS = 5  # to hold a third of them out
 CONTESTED = 0.2  # share of a leaf that went another way, above which its majority is a guess
+_THIN = 6  # cases below which a branch is weighed against what the branches beside it say
+_ASKED = 4.0  # cases that those count for
 _NOTHING: Counter[str] = Counter()
 
 
@@ -90,6 +92,7 @@ def grow(cases: Sequence[Case]) -> Node:
 def predict(root: Node, facts: Facts) -> Prediction:
     """Follow the facts to a leaf."""
     node, path, doubt = root, [], 1.0
+    thin: tuple[Node, int] | None = None  # the first branch of few cases: all below it has fewer
     while node.feature is not None:
         way = node.branch(facts)
         follower = node.branches[way]
@@ -106,11 +109,32 @@ def predict(root: Node, facts: Facts) -> Prediction:
         if follower is None:  # no recording went this way
             doubt = 0.8
             break
+        if thin is None and follower.counts.total() < _THIN:
+            thin = node, way
         node = follower
     form, count = node.counts.most_common(1)[0]
     total = node.counts.total()
     kinds = len(node.counts)
+    if thin is not None:
+        agreed = _agreed(*thin, form, facts)
+        doubt *= (total + _ASKED * agreed) / (total + _ASKED)
     return Prediction(form, doubt * (count + 0.2) / (total + 1 + 0.2 * kinds), tuple(path), node.counts)
+
+
+def _agreed(node: Node, way: int, form: str, facts: Facts) -> float:
+    """Share of the cases beside a thin branch that took this form under these facts, as far as those say.
+
+    Where the fact is not known, each branch beside it may be the one. Where it is known, only a test speaks
+    that is made there alone; and none speaks of a form that calls there never took.
+    """
+    beside = [one for place, one in enumerate(node.branches) if place != way and one is not None]
+    if way < 2:
+        beside = [one for one in beside if one.feature is not None and one.counts[form]]
+    if not any(one.counts[form] for one in beside):
+        return 1.0
+    said = [(one.counts.total(), predict(one, facts).leaf) for one in beside]
+    agreed = sum(weight * leaf[form] / leaf.total() for weight, leaf in said)
+    return agreed / sum(weight for weight, _ in said)
 
 
 def _grown(cases: Sequence[Case], depth: int) -> Node:
