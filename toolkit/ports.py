@@ -34,6 +34,7 @@ class Situation:
     tool: ToolSpec
     seen: int = 0  # how often this very call was answered before in this very state
     tenant: str = "default"
+    spoken: tuple[str, ...] = ()  # texts of the task and its user so far: what they name, they vouch for
     account: "Account | None" = field(default=None, compare=False, repr=False)
 
 

@@ -1,6 +1,6 @@
 """What becomes of one drive through a graph: what was said and asked, and how it ended."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,3 +21,4 @@ class Course:
     heard: PolicyHeard = field(default_factory=PolicyHeard)
     asked: list[Asked] = field(default_factory=list)  # interrupts and their answers
     calls: Callable[[], int] = field(default=lambda: 0)  # made so far
+    hear: Callable[[Iterable[str]], None] = field(default=lambda _: None)  # what the user says

@@ -31,6 +31,7 @@ from dreamgym_kit.dream.user import SimulatedUser, UserFailed, user_of
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
+from dreamgym_kit.findings.values import leaves
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.reconcile import reconcile
 from dreamgym_kit.gate.registry import CONFIG_KEY, current, entered
@@ -206,7 +207,10 @@ class LangGraphRunner:
     async def _drive(
         self, task: Task, session: Session, usage: UsageCounter, configurable: dict[str, Any]
     ) -> Course:
-        course = Course(Transcript(), heard=usage.heard, calls=lambda: len(session.ledger))
+        course = Course(
+            Transcript(), heard=usage.heard, calls=lambda: len(session.ledger), hear=session.hear
+        )
+        course.hear(map(str, leaves(dict(task.input))))
         course.transcript.start(task)
         needs_saver = bool(task.replies or task.meta.get("user"))
         graph = own_graph(session, self.graph, needs_saver=needs_saver)
@@ -324,12 +328,14 @@ async def _follow(
             if said is None:
                 return
             course.transcript.records.append({"role": "user", "content": said})
+            course.hear([said])
             given = {"messages": [{"role": "user", "content": said}]}
             continue
         asked = to_plain(getattr(course.waiting[0], "value", None))
         if not replies and user is not None:
             reply = await user.resume(asked, course.transcript.records)
             course.asked.append(Asked(course.calls(), asked, reply))
+            course.hear(map(str, leaves(reply)))
             given = Command(resume=reply)
             continue
         if not replies:
@@ -339,6 +345,7 @@ async def _follow(
             )
             return
         course.asked.append(Asked(course.calls(), asked, replies[0]))
+        course.hear(map(str, leaves(replies[0])))
         given = Command(resume=replies.pop(0))
 
 

@@ -10,7 +10,7 @@ nothing tells beforehand: of refunds the dream abstains. `verdict_*`: see `verdi
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from desk_recordings import Worked, crawl, held_out_half, recorded_half, rows
 from verdicts import Desk, DreamtDesk, StatelessDesk, verdict_figures
@@ -22,6 +22,7 @@ from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.vocabulary import World
 
 WORLDS, DREAMED = 50, 25
@@ -83,11 +84,11 @@ def with_worlds(learned: Knowledge, crawled: Sequence[Worked]) -> Knowledge:
 
 
 def dream(known: Knowledge, episode: Recording, threshold: float) -> Dreamt:
-    """The whole model-free dream."""
-    return [
-        _seen(one)
-        for one in replay(known, start(known.pool, known.models, episode.world), episode, threshold)
-    ]
+    """The whole model-free dream. Colleagues were told the world's task; walks were told nothing."""
+    begin = start(known.pool, known.models, episode.world)
+    if not episode.id.startswith("walk"):
+        begin = replace(begin, spoken=(make_case(int(episode.world.rpartition(":")[2])).text,))
+    return [_seen(one) for one in replay(known, begin, episode, threshold)]
 
 
 def state_off(known: Knowledge, episode: Recording) -> Dreamt:

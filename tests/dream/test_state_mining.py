@@ -301,12 +301,23 @@ def test_a_thing_found_by_another_name_is_not_kept_through_a_write_that_names_it
 
 
 @pytest.mark.parametrize(
-    ("heard", "denied", "strange"),
-    [(2, "zz", ["item"]), (2, "zy", []), (0, "zz", [])],
-    ids=["denied", "another was denied", "a name that need not be known, as where things are made"],
+    ("heard", "denied", "said", "strange"),
+    [
+        (2, "zz", "Sell zz.", ["item"]),
+        (2, "zy", "Sell zz.", []),
+        (2, "zy", "Sell zz-1.", ["item"]),
+        (0, "zz", "", []),
+    ],
+    ids=[
+        "denied, though somebody named it",
+        "another was denied",
+        "nobody named it",
+        "a name that need not be known, as where things are made",
+    ],
 )
-def test_what_a_read_has_denied_is_not_presumed_to_be_there(heard, denied, strange) -> None:
+def test_what_a_read_has_denied_is_not_presumed_to_be_there(heard, denied, said, strange) -> None:
     args = {"item": denied}
     view = View("get_item", spell(args), {"error": f"no item called {denied}"}, confidence=0.9, source="told")
     usual = {("sell", "item"): Usual(calls=2, heard=heard)}
-    assert list(unlike(usual, "sell", {"item": "zz"}, State({}).told(view))) == strange
+    state = State({}, spoken=(said,)).told(view)
+    assert list(unlike(usual, "sell", {"item": "zz"}, state)) == strange

@@ -4,19 +4,21 @@ import json
 
 import pytest
 from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
+from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.user import PersonaUser
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.ports import ChatReply, ChatRequest
+from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Task, Verdict
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, ToolSpec, Verdict
 
 
 class ScriptedChatDouble:
@@ -123,3 +125,48 @@ async def test_two_judges_that_differ_are_told_in_the_episode() -> None:
     told = await episode(waiting, {"script": ["o7"]}, second=second)
     assert (told.verdict, told.counts["judges_disagree"]) == (Verdict.SUCCESS, 1)
     assert [found.kind for found in told.findings] == ["judges_disagree"]
+
+
+class HearingDouble:
+    """An experience that keeps what had been spoken when it was asked."""
+
+    waits = False
+
+    def __init__(self) -> None:
+        self.spoken: list[tuple[str, ...]] = []
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        self.spoken.append(situation.spoken)
+        return Answer("seen", provenance=Provenance.RECORDED)
+
+
+async def test_the_dream_hears_what_the_task_says_and_what_its_user_answers() -> None:
+    @tool
+    def look(order: str) -> str:
+        """Look an order up."""
+        raise AssertionError("the real tool ran")
+
+    def looking(state: MessagesState) -> dict[str, object]:
+        look.invoke({"order": "o7"})
+        if len(state["messages"]) == 1:
+            return {"messages": [AIMessage(f"Heard: {interrupt('Which?')}")]}
+        return {"messages": [AIMessage("Done.")]}
+
+    hearing = HearingDouble()
+    runner = LangGraphRunner(
+        graph=graph(looking),
+        policy=GatePolicy(Mode.DREAM, {"look": ToolSpec("look", Effect.READ)}),
+        settings=Settings(),
+        budget=RunBudget(None, None),
+        events=NoEvents(),
+        experience=hearing,
+    )
+    said = {"messages": [{"role": "user", "content": "refund o7"}], "count": 3}
+    install()
+    await runner.run(
+        Task("t", said, replies=("the last one",), meta={"user": {"script": ["and o9"]}}),
+        sibling=1,
+        attempt=1,
+    )
+    assert hearing.spoken[0] == ("user", "refund o7", "3")
+    assert hearing.spoken[-1][3:] == ("the last one", "and o9")

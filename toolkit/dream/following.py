@@ -8,6 +8,7 @@ a call is taken into the state whoever told it, so that an answer is known to al
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
 from dreamgym_kit.dream.state.advance import TOLD, forget
@@ -77,6 +78,7 @@ class Following:
             )
         for entry in list(history)[len(followed.entries) :]:
             followed.take(knowledge, entry)
+        followed.state = replace(followed.state, spoken=situation.spoken)
         self._episodes[key] = followed
         self._episodes.move_to_end(key)
         while len(self._episodes) > _MOST_EPISODES:

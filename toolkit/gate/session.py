@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -93,6 +93,7 @@ class Session:
         self._lock = threading.Lock()
         self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, beside what keeps the id
         self._admitted = 0
+        self._spoken: tuple[str, ...] = ()
 
     @property
     def mode(self) -> Mode:
@@ -102,6 +103,11 @@ class Session:
     def close(self) -> None:
         """End the session. Work that outlives it keeps seeing it, and is refused."""
         self.open = False
+
+    def hear(self, texts: Iterable[str]) -> None:
+        """Take in what the task or its user says: the dream presumes that the things they name are there."""
+        with self._lock:
+            self._spoken = (*self._spoken, *dict.fromkeys(map(self._masker.text, texts)))
 
     def count(self, what: str, by: int = 1) -> None:
         """Count something worth telling (bad arguments, unknown tools)."""
@@ -290,6 +296,7 @@ class Session:
             seen=self.ledger.seen(call, after, place),
             tool=self.policy.spec(call.tool),
             tenant=self.tenant,
+            spoken=self._spoken,
             account=self,
         )
 

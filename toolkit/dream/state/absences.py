@@ -7,6 +7,7 @@ came to show, and whose failures are about that argument: the message repeats it
 of the call were known.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,10 +15,16 @@ from typing import NamedTuple
 
 from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.values import is_key, spell
-from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.views import State, stands_in
 
 _LEAST = 6  # examples either way
 _LEAST_WORLDS = 3
+_NOT_THERE = re.compile(
+    r"not[ _-]?(?:be )?(?:found|exist|known)|n[o']t exist|no such|unknown|unrecogni[sz]ed|non-?existent"
+    r"|(?:cannot|can't|could not|couldn't|unable to) (?:find|locate)|\bno \w+ (?:with|named|called|\S*\d)"
+    r"|NotFound|KeyError|LookupError|\b404\b|invalid \w*\bid\b",
+    re.IGNORECASE,
+)
 _WHOLE = 0.9  # a world that was crawled in part knows many values that exist, and lacks many
 
 
@@ -88,6 +95,15 @@ def _whole(cases: list[_Given], source: str) -> int:
     for one in cases:
         most[one.world] = max(most[one.world], one.breadth.get(source, 0))
     return sorted(most.values())[len(most) // 2]
+
+
+def denied_by(step: Step) -> frozenset[str]:
+    """What a failed call said not to be there: the arguments that it repeats, else all."""
+    said = spell(step.seen)
+    if not step.failed or _NOT_THERE.search(said) is None:
+        return frozenset()
+    keys = [str(value) for value in step.args.values() if is_key(value)]
+    return frozenset([text for text in keys if stands_in(text, said)] or keys)
 
 
 def surely_absent(absences: Absences, tool: str, keys: Mapping[str, str], state: State) -> Iterator[str]:

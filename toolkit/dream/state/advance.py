@@ -7,6 +7,7 @@ nobody can tell of is forgotten. Confidence goes down only by the rules that a v
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dreamgym_kit.dream.state.absences import denied_by
 from dreamgym_kit.dream.state.effects import Rule, shared_things
 from dreamgym_kit.dream.state.history import OFF_RECORD, Step
 from dreamgym_kit.dream.state.models import LAST, ToolModels
@@ -42,7 +43,7 @@ def advance(
         return replace(state, views=views, line=line)
     if not models.advances(step):
         views.update({(name, "{}"): view for name, view in pseudo.items()})
-        return replace(state, views=views, line=line)
+        return replace(state, views=views, line=line, refused=state.refused | denied_by(step))
     # what the write has told of hidden things was so before it: it goes through the rules like all else
     before = {**state.views, **{(name, "{}"): view for name, view in pseudo.items()}}
     views = _through_rules(models, before, step, names, state.writes)

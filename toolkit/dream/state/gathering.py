@@ -120,7 +120,8 @@ def _call(
     form, world = models.form(step), episode.world
     found.texts.update((feature[1], text) for feature, text in texts_around(names).items())
     found.given.see(step, state, world)
-    hear(found.heard, step, state)
+    if world in pool.episodes:  # walked as if it were new, it has named nothing
+        hear(found.heard, step, state)
     if found.wants("call", step.tool, form):
         known, seen = pool.elsewhere(world, step.tool, step.spelled, without=episode.id)
         before = models.form(step._replace(seen=seen, failed=failed(seen))) if known else None

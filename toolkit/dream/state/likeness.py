@@ -2,13 +2,16 @@
 
 Kinds of values, the range of numbers, and whether the value had been heard of in its world. Recordings of
 calls that went well say little about one with an amount a thousand times as high, a word where numbers
-were, or an id that nothing in a well-known world names.
+were, or an id that nothing names: no recording, no read, nobody who spoke. Whether an argument's value has to
+be there is told by calls that went well: of a reference nearly all values had been named before, of a
+free text, or of a thing that the call makes, they had not.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from dreamgym_kit.dream.state.entities import is_id_name
 from dreamgym_kit.dream.state.history import Recording, Step
 from dreamgym_kit.dream.state.values import as_number, is_key
 from dreamgym_kit.dream.state.views import State
@@ -17,6 +20,7 @@ from dreamgym_kit.plain import JsonValue
 _LEAST = 8  # calls that went well
 _LEAST_WORLDS = 3
 _LEAST_HEARD = 2  # calls that went well, of values that their world had named
+_LEAST_UNHEARD = 2  # of values that a well-known world had not named: enough to need no thing
 _KNOWN_WORLD = 5  # answers of a world, from which on it says something that a value is not among them
 _ONCE = 0.03  # share of unheard values that a reference may have had
 
@@ -32,6 +36,8 @@ class Usual:
     high: float = float("-inf")
     heard: int = 0  # of values in well-known worlds, those that something there named
     unheard: int = 0
+    heard_small: int = 0  # the same in worlds of which little is known, where silence says less
+    unheard_small: int = 0
 
     def see(self, value: JsonValue, world: str) -> None:
         """Take one value."""
@@ -48,9 +54,22 @@ class Usual:
         return self.heard >= _LEAST and self._seldom_unheard
 
     @property
-    def needs_its_thing(self) -> bool:
-        """Whether it looks like a reference, by fewer calls: enough for what a read has denied."""
-        return self.heard >= _LEAST_HEARD and self._seldom_unheard
+    def needs_no_thing(self) -> bool:
+        """Whether calls went well with values that nothing in well-known worlds had named."""
+        return self.unheard >= _LEAST_UNHEARD and not self._seldom_unheard
+
+    def needs_its_thing(self, name: str, value: JsonValue) -> bool:
+        """Whether it is likely a reference: by its name, or as few values of calls that went well tell.
+
+        Small numbers are named everywhere by chance, so those need more of them.
+        """
+        if self.needs_no_thing:
+            return False
+        if is_id_name(name):
+            return True
+        heard, unheard = self.heard + self.heard_small, self.unheard + self.unheard_small
+        least = _LEAST_HEARD if isinstance(value, str) else _LEAST
+        return heard >= least and unheard <= _ONCE * (heard + unheard)
 
     @property
     def _seldom_unheard(self) -> bool:
@@ -81,24 +100,27 @@ def usual_values(episodes: Iterable[Recording]) -> dict[tuple[str, str], Usual]:
     return dict(found)
 
 
-Heard = Counter[tuple[str, str, bool]]
-"""(tool, argument, whether something in a well-known world had named the value): calls that went well."""
+Heard = Counter[tuple[str, str, bool, bool]]
+"""(tool, argument, whether something had named it, whether the world is well known): calls that went well."""
 
 
 def hear(heard: Heard, step: Step, state: State) -> None:
-    """Count whether the values of a call that went well had been heard of in a world that is known."""
-    if step.failed or not well_known(state):
-        return
-    for name, value in step.args.items():
-        if is_key(value):
-            heard[step.tool, name, state.has_seen(str(value))] += 1
+    """Count whether the values of a call that went well had been heard of in its world."""
+    if not step.failed:
+        for name, value in step.args.items():
+            if is_key(value):
+                heard[step.tool, name, state.has_seen(str(value)), well_known(state)] += 1
 
 
 def count_heard(usuals: Usuals, heard: Heard) -> None:
     """Put the counts to the arguments."""
-    for (tool, name, known), count in heard.items():
+    for (tool, name, known, wide), count in heard.items():
         usual = usuals[tool, name]
-        usual.heard, usual.unheard = usual.heard + count * known, usual.unheard + count * (not known)
+        if wide:
+            usual.heard, usual.unheard = usual.heard + count * known, usual.unheard + count * (not known)
+        else:
+            usual.heard_small += count * known
+            usual.unheard_small += count * (not known)
 
 
 def well_known(state: State) -> bool:
@@ -108,13 +130,18 @@ def well_known(state: State) -> bool:
 
 def unlike(usuals: Usuals, tool: str, args: Mapping[str, JsonValue], state: State) -> Iterator[str]:
     """The arguments for which no call that went well speaks."""
-    known_world = well_known(state)
     for name, value in args.items():
         usual = usuals.get((tool, name))
         if usual is None or (is_key(value) and state.has_seen(str(value))):
             continue
-        absent = is_key(value) and (
-            (known_world and usual.is_reference) or (usual.needs_its_thing and state.denies(str(value)))
-        )
-        if absent or not usual.like(value):
+        if (is_key(value) and _unvouched(usual, name, value, state)) or not usual.like(value):
             yield name
+
+
+def _unvouched(usual: Usual, name: str, value: JsonValue, state: State) -> bool:
+    """Whether a call needs a thing of this value to be there, and nothing says that it is."""
+    if well_known(state) and usual.is_reference:
+        return True
+    if state.is_named(str(value)) and not state.denies(str(value)):
+        return False
+    return usual.needs_its_thing(name, value)

@@ -6,6 +6,7 @@ have in common. Open world: a read that nobody told is unknown, not absent.
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -18,6 +19,13 @@ ViewKey = tuple[str, str]
 """A read tool and its spelled arguments; pseudo-reads have names like "probe:tool"."""
 
 _MOST_RECORDS = 400
+_JOINS = r"[\w]|[-.@/](?=\w)"  # what goes on a word: "O-1" does not name "O", nor "O-12" "O-1"
+
+
+def stands_in(text: str, said: str) -> bool:
+    """Whether a value stands in a text as a word of its own, in whatever case."""
+    word = re.escape(text.casefold())
+    return re.search(rf"(?<!\w)(?<!\w[-.@/]){word}(?!{_JOINS})", said.casefold()) is not None
 
 
 @lru_cache(maxsize=200_000)
@@ -157,6 +165,8 @@ class State:
         breadth: by read, how many views of it were known before the episode: how well the world is known.
             A read that failed told nothing.
         forgotten: views that no longer hold. What they named is there all the same, or was.
+        refused: values of which a write that failed said that there is no such thing.
+        spoken: what the people of the episode have said: a thing that they name is presumed to be there.
     """
 
     views: Mapping[ViewKey, View]
@@ -167,6 +177,8 @@ class State:
     minted: Mapping[str, int] = field(default_factory=dict)
     breadth: Mapping[str, int] = field(default_factory=dict)
     forgotten: tuple[View, ...] = ()
+    refused: frozenset[str] = frozenset()
+    spoken: tuple[str, ...] = ()
 
     def told(self, view: View) -> "State":
         """The state after a read said this."""
@@ -185,10 +197,14 @@ class State:
         return any(text in view.index for view in (*self.views.values(), *self.forgotten) if not view.failed)
 
     def denies(self, text: str) -> bool:
-        """Whether a read of this value, which nothing else here knows, is known to fail."""
-        return not self.has_seen(text) and any(
-            view.failed and text in view.index for view in self.views.values()
+        """Whether a read of this value, which nothing else here knows, is known to fail, or a write did."""
+        return not self.has_seen(text) and (
+            text in self.refused or any(view.failed and text in view.index for view in self.views.values())
         )
+
+    def is_named(self, text: str) -> bool:
+        """Whether somebody has spoken of a value, by itself and not as a part of a longer word."""
+        return any(stands_in(text, said) for said in self.spoken)
 
     def shown_by(self, text: str) -> frozenset[str]:
         """The reads whose answers have a value, not just their arguments."""

@@ -1,0 +1,125 @@
+"""A write on a thing that nothing names is not presumed to go well: open world, in both directions.
+
+A kennel: dogs are looked at, fed and let out by their id; notes are free text, and boxes are made by naming
+them. Its recordings are of small worlds, and the dreamed world was never recorded.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
+from dreamgym_kit.dream.state.history import OFF_RECORD, Recording, Step
+from dreamgym_kit.dream.state.mining import mine, pooled, renamed
+from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.values import spell
+from dreamgym_kit.dream.state.views import State, stands_in
+
+WRITES = ("feed", "release", "make_box")
+
+
+def step(tool, seen, **args):
+    return Step(tool, args, spell(args), seen, tool in WRITES, failed(seen))
+
+
+def look(dog):
+    return step("look", {"dog": dog, "kind": "dog"}, dog=dog)
+
+
+def fed(dog, note):
+    return step("feed", {"fed": dog, "note": note}, dog=dog, note=note)
+
+
+def released(dog):
+    return step("release", {"released": dog}, dog_id=dog)
+
+
+@pytest.fixture(scope="module")
+def kennel() -> Knowledge:
+    episodes = []
+    for world in range(10):
+        dog, name = f"d{world}", f"w{world}"
+        episodes.append(Recording(f"f{world}", name, (look(dog), fed(dog, f"note {world * 7}"))))
+        episodes.append(Recording(f"r{world}", name, (look(dog), released(dog))))
+        made = step("make_box", {"box": f"b{world}", "made": True}, box=f"b{world}")
+        episodes.append(Recording(f"m{world}", name, (made,)))
+    models = mine(episodes)
+    return Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
+
+
+NEW = State({}, OFF_RECORD)
+
+
+def best(kennel: Knowledge, state: State, tool: str, **args: object) -> Told:
+    return consider(kennel, state, "never recorded", tool, args)[0][0]
+
+
+def after(kennel: Knowledge, *steps: Step) -> State:
+    state = NEW
+    for one in steps:
+        state = follow(kennel, state, one)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"), [("feed", {"dog": "d77", "note": "note 3"}), ("release", {"dog_id": "d77"})]
+)
+def test_nobody_vouches_for_a_thing_in_a_world_that_nobody_recorded(kennel, tool, args) -> None:
+    told = best(kennel, NEW, tool, **args)
+    assert told.support < 0.5
+    assert told.why.endswith(f"but of calls with such a {next(iter(args))} nothing is known")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        replace(NEW, spoken=("Let out", "please see to dog D77.")),
+        replace(NEW, spoken=('{"dogs": ["d77"]}',)),
+    ],
+    ids=["in a sentence", "in a list"],
+)
+def test_what_the_task_names_is_presumed_to_be_there(kennel: Knowledge, state: State) -> None:
+    assert best(kennel, state, "release", dog_id="d77").support >= 0.5
+    assert best(kennel, state, "release", dog_id="d7").support < 0.5
+
+
+def test_what_a_read_told_is_there(kennel: Knowledge) -> None:
+    assert best(kennel, after(kennel, look("d77")), "release", dog_id="d77").support >= 0.5
+
+
+def test_a_thing_that_the_call_makes_and_a_free_text_need_nobody_to_name_them(kennel: Knowledge) -> None:
+    assert best(kennel, NEW, "make_box", box="b99").support >= 0.5
+    assert best(kennel, after(kennel, look("d77")), "feed", dog="d77", note="what nobody said").support >= 0.5
+
+
+def test_a_write_that_said_there_is_no_such_thing_is_heard(kennel: Knowledge) -> None:
+    named = replace(NEW, spoken=("Feed d77 and d78.",))
+    refused = step("feed", {"error": "no dog called d77"}, dog="d77", note="supper")
+    state = replace(after(kennel, refused), spoken=named.spoken)
+    assert best(kennel, named, "release", dog_id="d77").support >= 0.5
+    assert best(kennel, state, "release", dog_id="d77").support < 0.5
+    assert best(kennel, state, "release", dog_id="d78").support >= 0.5
+
+
+@pytest.mark.parametrize("error", ["d77 was fed already", "the gateway timed out"])
+def test_a_failure_that_does_not_say_so_denies_nothing(kennel: Knowledge, error: str) -> None:
+    refused = step("feed", {"error": error}, dog="d77", note="supper")
+    state = replace(after(kennel, refused), spoken=("Feed d77.",))
+    assert best(kennel, state, "release", dog_id="d77").support >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "stands"),
+    [
+        ("O-1", "Cancel O-1, please", True),
+        ("o-1", "Cancel O-1.", True),
+        ("O-1", "Cancel O-12", False),
+        ("O", "Cancel O-1", False),
+        ("1", "Cancel O-1", False),
+        ("ana@shop.com", "mail ana@shop.com", True),
+        ("shop.com", "mail ana@shop.com", False),
+        ("a.b", "axb", False),
+    ],
+)
+def test_a_value_is_named_as_a_word_of_its_own(text: str, said: str, stands: bool) -> None:
+    assert stands_in(text, said) == stands
