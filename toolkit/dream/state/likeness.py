@@ -38,6 +38,7 @@ class Usual:
     unheard: int = 0
     heard_small: int = 0  # the same in worlds of which little is known, where silence says less
     unheard_small: int = 0
+    twins: set[str] = field(default_factory=set)  # other arguments that had the same value in some call
 
     def see(self, value: JsonValue, world: str) -> None:
         """Take one value."""
@@ -97,7 +98,14 @@ def usual_values(episodes: Iterable[Recording]) -> dict[tuple[str, str], Usual]:
             if not step.failed:
                 for name, value in step.args.items():
                     found[step.tool, name].see(value, episode.world)
+                    found[step.tool, name].twins.update(_twins(step.args, name))
     return dict(found)
+
+
+def _twins(args: Mapping[str, JsonValue], name: str) -> Iterator[str]:
+    """The other arguments of a call that name the same thing."""
+    if is_key(args[name]):
+        yield from (other for other, value in args.items() if other != name and value == args[name])
 
 
 Heard = Counter[tuple[str, str, bool, bool]]
@@ -132,10 +140,20 @@ def unlike(usuals: Usuals, tool: str, args: Mapping[str, JsonValue], state: Stat
     """The arguments for which no call that went well speaks."""
     for name, value in args.items():
         usual = usuals.get((tool, name))
+        if usual is not None and _is_one_thing_twice(usual, name, args):
+            yield name
+            continue
         if usual is None or (is_key(value) and state.has_seen(str(value))):
             continue
         if (is_key(value) and _unvouched(usual, name, value, state)) or not usual.like(value):
             yield name
+
+
+def _is_one_thing_twice(usual: Usual, name: str, args: Mapping[str, JsonValue]) -> bool:
+    """Whether a thing stands in two roles ("from" and "to") in which no call that went well had the same."""
+    return usual.needs_its_thing(name, args[name]) and any(
+        other not in usual.twins for other in _twins(args, name)
+    )
 
 
 def _unvouched(usual: Usual, name: str, value: JsonValue, state: State) -> bool:
