@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.headline import headline
 from dreamgym_kit.report.jsonform import curve_from_json
 from dreamgym_kit.report.summary import Summary, summarise
-from dreamgym_kit.report.terminal import verdict
+from dreamgym_kit.report.terminal import trust_told, verdict
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,
@@ -96,6 +97,22 @@ def test_trust_leaves_out_what_was_not_dreamt() -> None:
     assert (summary.weakest.name, summary.weakest.grounded, summary.weakest.dreamt) == ("track", 1, 3)
     assert summary.abstentions == 1
     assert summary.real_calls == 0
+
+
+def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_does() -> None:
+    recorded, composed = Provenance.RECORDED, Provenance.COMPOSED
+    sure = [step(1, "track", provenance=recorded), step(2, "track", provenance=composed)]
+    low = step(3, "pay", provenance=composed)
+    guessed = replace(low, answer=replace(low.answer, support=0.49))
+    summary = summarise([episode("a", transitions=(*sure, guessed, guessed))], DREAM)
+    assert (summary.grounded, summary.presumed) == (0.5, 2)
+    assert trust_told(summary) == (
+        "50 % of answers rest on recordings and rules: 1 recorded, 3 composed, 2 of these presumed; "
+        "weakest: pay (0 of 2)"
+    )
+    assert summary.to_json()["trust"]["presumed"] == 2
+    only = summarise([episode("a", transitions=(sure[0],))], DREAM)
+    assert trust_told(only) == "100 % of answers rest on recordings"
 
 
 def test_a_real_call_in_a_dream_fails_the_gate_and_in_a_recording_it_is_the_purpose() -> None:

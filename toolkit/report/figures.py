@@ -15,7 +15,8 @@ from dreamgym_kit.vocabulary import Effect, Provenance, Spend, Verdict
 
 SUMMARY_SCHEMA = 1
 CRITICAL = "critical"
-_GROUNDED = (Provenance.RECORDED, Provenance.COMPOSED, Provenance.ANALOGOUS)
+GROUNDED = (Provenance.RECORDED, Provenance.COMPOSED, Provenance.ANALOGOUS)
+SURE = 0.5  # support below which an answer of these is a presumption: the dream gives no more to a guess
 EFFECT_ORDER = (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.CONTROL, Effect.PURE)
 
 
@@ -31,6 +32,7 @@ class ToolUse:
     errors: int  # answers that told the agent of a failure that no fault plan made
     repeated: int  # calls that some repeated_... finding points at
     wrong: int  # calls that some critical finding points at
+    presumed: int = 0  # answers of code that nothing vouched for, given since the threshold let them
 
     @property
     def dreamt(self) -> int:
@@ -43,8 +45,8 @@ class ToolUse:
 
     @property
     def grounded(self) -> int:
-        """Dreamt answers that rest on recordings."""
-        return sum(self.provenance.get(said, 0) for said in _GROUNDED)
+        """Dreamt answers that rest on recordings and rules."""
+        return sum(self.provenance.get(said, 0) for said in GROUNDED) - self.presumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ class Summary:
 
     @property
     def grounded(self) -> float | None:
-        """Share of the dreamt answers that rest on recordings, 0..1; None where none was dreamt."""
+        """Share of the dreamt answers that rest on recordings and rules, 0..1; None where none was dreamt."""
         dreamt = sum(tool.dreamt for tool in self.tools)
         return sum(tool.grounded for tool in self.tools) / dreamt if dreamt else None
 
@@ -193,6 +195,11 @@ class Summary:
         return min(
             shaky, key=lambda tool: (tool.grounded / tool.dreamt, -tool.calls, tool.name), default=None
         )
+
+    @property
+    def presumed(self) -> int:
+        """Answers of code that nothing vouched for."""
+        return sum(tool.presumed for tool in self.tools)
 
     @property
     def provenance(self) -> dict[str, int]:

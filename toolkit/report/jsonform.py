@@ -13,8 +13,8 @@ Fields (schema 1; a later version adds fields and keeps these):
     would_have   [tool] of effect write or destructive, destructive first
     tools        [{"name", "effect", "calls", "episodes", "errors", "repeated", "wrong": int,
                    "provenance": {provenance: answers}}]
-    trust        {"grounded": 0..1 or null, "weakest": tool or null, "provenance": {provenance: answers},
-                  "curve": [{"threshold", "answered", "exact": 0..1}]}; the curve is that of mined answers on
+    trust        {"grounded": 0..1 or null, "presumed": int, "weakest": tool or null, "provenance":
+                  {provenance: answers}, "curve": [{"threshold", "answered", "exact": 0..1}]}; the curve is that of mined answers on
                   held-out recordings, [] where nothing was mined
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
     violations   [{"episode", "text"}]
@@ -69,6 +69,7 @@ def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict
         "tools": _tools(summary),
         "trust": {
             "grounded": summary.grounded,
+            "presumed": summary.presumed,
             "weakest": summary.weakest.name if summary.weakest is not None else None,
             "provenance": summary.provenance,
             "curve": [

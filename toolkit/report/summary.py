@@ -12,6 +12,8 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import (
     CRITICAL,
     EFFECT_ORDER,
+    GROUNDED,
+    SURE,
     EpisodeLine,
     FindingGroup,
     Summary,
@@ -49,6 +51,7 @@ class _ToolTally:
     errors: int = 0
     repeated: int = 0
     wrong: int = 0
+    presumed: int = 0
 
 
 @dataclass(slots=True)
@@ -104,6 +107,7 @@ class Tally:
         tool.calls += 1
         said = str(step.answer.provenance)
         tool.provenance[said] = tool.provenance.get(said, 0) + 1
+        tool.presumed += step.answer.provenance in GROUNDED and step.answer.support < SURE
         made = step.answer.provenance is Provenance.FAULT
         tool.errors += step.answer.error is not None and not made  # faults are counted by provenance
         self.real_calls += step.answer.provenance is Provenance.REAL and not step.effect.runs_in_dream
@@ -155,6 +159,7 @@ class Tally:
                 errors=tool.errors,
                 repeated=tool.repeated,
                 wrong=tool.wrong,
+                presumed=tool.presumed,
             )
             for name, tool in self.tools.items()
         ]

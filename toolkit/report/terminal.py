@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from dreamgym_kit.report.clean import one_line, shown
-from dreamgym_kit.report.figures import CRITICAL, EpisodeLine, FindingGroup, Summary, ToolUse
+from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary, ToolUse
 from dreamgym_kit.report.headline import headline, stamp
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.wording import past_times
-from dreamgym_kit.vocabulary import Effect, Verdict
+from dreamgym_kit.vocabulary import Effect, Provenance, Verdict
 
 WIDTH = 80
 _LABEL = 14  # columns before a value
@@ -114,10 +114,18 @@ def changes_told(summary: Summary) -> str:
 
 
 def trust_told(summary: Summary) -> str:
-    """Say how many of the dream's answers rest on recordings."""
+    """Say how many of the dream's answers rest on something, and where all of them came from."""
     if summary.grounded is None:
         return "no answer was dreamt"
-    told = f"{_percent(summary.grounded)} % of answers rest on recordings"
+    counts = summary.provenance
+    rules = any(counts.get(said) for said in GROUNDED if said is not Provenance.RECORDED)
+    told = f"{_percent(summary.grounded)} % of answers rest on recordings{' and rules' if rules else ''}"
+    came = {said: counts.get(said, 0) for said in (*GROUNDED, Provenance.REASONED, Provenance.ABSTAINED)}
+    parts = [f"{count} {said}" for said, count in came.items() if count]
+    if summary.presumed:
+        parts.append(f"{summary.presumed} of these presumed")
+    if len(parts) > 1 or rules:
+        told += f": {', '.join(parts)}"
     weakest = summary.weakest
     if weakest is not None:
         told += f"; weakest: {one_line(weakest.name)} ({weakest.grounded} of {weakest.dreamt})"
