@@ -14,8 +14,8 @@ Fields (schema 1; a later version adds fields and keeps these):
     tools        [{"name", "effect", "calls", "episodes", "errors", "repeated", "wrong": int,
                    "provenance": {provenance: answers}}]
     trust        {"grounded": 0..1 or null, "presumed": int, "weakest": tool or null, "provenance":
-                  {provenance: answers}, "curve": [{"threshold", "answered", "exact": 0..1}]}; the curve is that of mined answers on
-                  held-out recordings, [] where nothing was mined
+                  {provenance: answers}, "curve": [{"threshold", "answered", "exact": 0..1}]}; the curve is
+                  that of mined answers on held-out recordings, [] where nothing was mined
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
     violations   [{"episode", "text"}]
     counts       {what: int}, such as bad_arguments, unknown_tool

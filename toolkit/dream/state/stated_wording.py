@@ -5,12 +5,23 @@ from collections.abc import Iterator, Mapping
 
 from dreamgym_kit.dream.state.evidence import Evidence, Found
 from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.sentences import operation, quoted, stated
 from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.wording import RuleLine
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.settings.tool_models import ChangeSettings, FailSettings
 
-_WORDS = {"is_not": "is not", "one_of": "is one of", "at_least": "at least", "at_most": "at most"}
+_WORDS = {
+    "is": "is",
+    "is_not": "is not",
+    "one_of": "is one of",
+    "above": "is more than",
+    "below": "is less than",
+    "at_least": "is at least",
+    "at_most": "is at most",
+    "in": "is in",
+    "not_in": "is not in",
+}
 
 
 def stated_lines(models: ToolModels, found: Found) -> list[RuleLine]:
@@ -51,8 +62,8 @@ def _lines(said: StatedModel, parts: Mapping[str, Evidence]) -> Iterator[RuleLin
 
 
 def _fail(fail: FailSettings) -> str:
-    tests = " and ".join(f"{one.of} {_WORDS.get(one.test, one.test)} {_json(one.value)}" for one in fail.when)
-    told = _json(fail.answer) if fail.error is None else f'error "{fail.error}"'
+    tests = " and ".join(f"{one.of} {_WORDS[one.test]} {stated(one.value)}" for one in fail.when)
+    told = f"answers {stated(fail.answer)}" if fail.error is None else f"raises {quoted(fail.error)}"
     return f"{told} if {tests}" if tests else f"{told} always"
 
 
@@ -60,11 +71,8 @@ def _change(change: ChangeSettings) -> str:
     bound = " and ".join(f"{of} = {name}" for of, name in change.bind.items())
     where = f"{change.read}({bound})" if bound else change.read
     if change.whole is not None:
-        return f"{where}: whole answer {_json(change.whole)}"
-    done = (
-        f"{kind} {path or 'it'}" + ("" if kind == "delete" else f" {_json(value)}")
-        for kind, path, value in change.operations
-    )
+        return f"{where}: {operation('set', '', stated(change.whole))}"
+    done = (operation(kind, path, stated(value)) for kind, path, value in change.operations)
     return f"{where}: {'; '.join(done)}"
 
 

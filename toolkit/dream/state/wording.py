@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 
 from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.sentences import operation, question, spelled, whole
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import Node
 from dreamgym_kit.plain import JsonValue
 
-_WAYS = ("is", "is not", "is unknown")
 _MOST_LINES = 40
 
 
@@ -77,41 +77,44 @@ def explain(models: ToolModels, tool: str) -> Iterator[str]:
 def _effect(tool: str, form: str, read: str, rule: Rule) -> RuleLine:
     bound = " and ".join(f"{of} = {name}" for of, name in rule.bind)
     where = f"{read}({bound})" if bound else read
-    after = f" after {_short(form)}"
+    after = f", where it answered {_short(form)}"
     if rule.keeps:
         same = rule.same + rule.other_same
         return RuleLine(
             tool, "keeps", where + after, same, rule.changed + rule.other - rule.other_same, rule.worlds
         )
     if rule.program is None:
-        made = "; ".join(_leaves(rule.whole)[:3])
-        return RuleLine(
-            tool, "changes", f"{where}: whole answer {made}{after}", rule.right, rule.wrong, rule.worlds
-        )
+        made = operation("set", "", _value(rule.whole))
+        return RuleLine(tool, "changes", f"{where}: {made}{after}", rule.right, rule.wrong, rule.worlds)
     done = []
     for path, kind in rule.program:
-        place = ".".join(map(str, path)) or "it"
         template = rule.operations.get((path, kind))
-        to = ", ".join(_leaves(template)[:3]) if template is not None else ""
-        done.append(f"{kind} {place} {to}".rstrip())
+        to = _value(template) if template is not None else "something"
+        done.append(operation(kind, ".".join(map(str, path)), to))
     return RuleLine(
         tool, "changes", f"{where}: {'; '.join(done)}{after}", rule.right, rule.wrong, rule.worlds
     )
 
 
+def _value(template: Template) -> str:
+    return whole(_parts(template)[:3])
+
+
 def _leaves(template: Template) -> list[str]:
-    return [
-        f"{path} = {expression}" if path else str(expression) for path, expression, _, _ in template.leaves()
-    ]
+    return [f"{path} = {value}" if path else value for path, value in _parts(template)]
+
+
+def _parts(template: Template) -> list[tuple[str, str]]:
+    return [(path, spelled(str(expression))) for path, expression, _, _ in template.leaves()]
 
 
 def _branches(node: Node, indent: str) -> Iterator[str]:
     if node.feature is None:
         yield indent + ", ".join(f"{_short(form)} {count}" for form, count in node.counts.most_common(3))
         return
-    for way, branch in zip(_WAYS, node.branches, strict=True):
+    for way, branch in enumerate(node.branches):
         if branch is not None:
-            yield f"{indent}if {' '.join(node.feature)} {way}{'' if way == _WAYS[2] else f' {node.value}'}:"
+            yield f"{indent}if {question(node.feature, node.value, way)}:"
             yield from _branches(branch, indent + "  ")
 
 
