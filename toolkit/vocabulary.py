@@ -214,7 +214,7 @@ class Transition:
 
 
 def history_digest(writes: Sequence[str]) -> str:
-    """Name the sequence of world-changing calls (their `Call.key`s) so far; "" when there were none."""
+    """Name the sequence of world-changing calls (each by its `Call.key`) so far; "" when there were none."""
     return digest(list(writes)) if writes else ""
 
 

@@ -56,8 +56,9 @@ async def asimulate(
     """Dry-run a graph on tasks; no real tool runs.
 
     Args:
-        graph: "module:attr", "file.py:attr", "langgraph.json[:name]", or a graph, StateGraph or factory.
-        tasks: a JSON-lines file, or `Task`s.
+        graph: "module:attr", "file.py:attr", "langgraph.json" or "langgraph.json:name"; or a graph,
+            StateGraph or factory.
+        tasks: a JSON-lines file, or a list of `Task`.
         settings: default: the nearest dreamgym.toml, if there is one.
         store: recordings to answer from; default: the buffer that settings name, if the file is there.
         experience: an experience model of one's own instead of recordings.

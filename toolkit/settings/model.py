@@ -21,7 +21,7 @@ class SimulateSettings:
 
     n: int = 1  # episodes per task: one group
     concurrency: int = 8  # episodes at once
-    seed: int = 0
+    seed: int = 0  # same seed, same run
     abstain: str = "stop"  # what happens when the dream cannot tell: "stop" the episode, or a tool "error"
     threshold: float = 0.5  # support below which the dream cannot tell; 0 answers all, above 1 only repeats
 
@@ -56,16 +56,16 @@ class GuardSettings:
 class ToolSettings:
     """What a person said about a tool."""
 
-    effect: Effect
+    effect: Effect  # what the tool does to the world
     guessed: bool = False  # `init` wrote the effect, and nobody has confirmed it yet
-    model: ToolModelSettings | None = None
+    model: ToolModelSettings | None = None  # what it answers and changes, see the page on the dream
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSettings:
     """A plain function that the gate has to hold though it is no tool."""
 
-    effect: Effect
+    effect: Effect  # what the function does to the world
     name: str | None = None  # how it is called in reports; the function's own name when None
 
 
@@ -73,15 +73,15 @@ class FunctionSettings:
 class NodeSettings:
     """A graph node that acts on the world by itself."""
 
-    effect: Effect
+    effect: Effect  # what the node does to the world
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
     """What the agent's chat model costs, for the spend budget and the report."""
 
-    usd_per_million_input: float = 0.0
-    usd_per_million_output: float = 0.0
+    usd_per_million_input: float = 0.0  # price of a million tokens read
+    usd_per_million_output: float = 0.0  # price of a million tokens written
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +89,17 @@ class EndpointSettings:
     """Where the dream's own model answers; nothing is asked of it while `urls` is empty."""
 
     urls: tuple[str, ...] = ()  # "https://host/v1"; several are replicas of one model
-    model: str | None = None
+    model: str | None = None  # as the server names it
     key_env: str | None = None  # the environment variable that holds the key; never the key itself
-    temperature: float = 0.0
-    top_p: float = 1.0
+    temperature: float = 0.0  # sent with every request, as is top_p
+    top_p: float = 1.0  # share of the likeliest tokens that are drawn from
     max_output: int = 1024  # tokens of one answer ("..._tokens" would read as a secret)
     timeout_s: float = 60.0  # of one request, whatever it does in that time
     attempts: int = 3  # requests for one answer at most
     calibrate: int = 32  # held-out recorded calls asked before a run; 0: its confidence is not tried
     judge: bool = True  # also judges episodes, beside the checker
-    usd_per_million_input: float = 0.0
-    usd_per_million_output: float = 0.0
+    usd_per_million_input: float = 0.0  # price of a million tokens read
+    usd_per_million_output: float = 0.0  # price of a million tokens written
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,10 @@ class Settings:
     """All settings. Equal when they say the same, wherever they were read from."""
 
     graph: str | None = None  # "module:attr", "file.py:attr", "langgraph.json" or "langgraph.json:name"
-    tasks: str | None = None
-    buffer: str = "dreamgym.db"
-    runs: str = "runs"
-    tenant: str = "default"
+    tasks: str | None = None  # the file with the tasks, one JSON object a line
+    buffer: str = "dreamgym.db"  # the file with the recordings
+    runs: str = "runs"  # the folder that gets a directory for each run
+    tenant: str = "default"  # whose recordings; those of others are never used
     structured_outputs: tuple[str, ...] = ()  # bound names that are answer schemas, not tools
     simulate: SimulateSettings = SimulateSettings()
     limits: Limits = Limits()
@@ -174,11 +174,11 @@ class Settings:
     findings: FindingsSettings = FindingsSettings()
     gate: GateSettings = GateSettings()
     replay: ReplaySettings = ReplaySettings()
-    tools: Mapping[str, ToolSettings] = field(default_factory=dict)
+    tools: Mapping[str, ToolSettings] = field(default_factory=dict)  # by the tool's name
     functions: Mapping[str, FunctionSettings] = field(default_factory=dict)  # by "pkg.mod:function"
-    nodes: Mapping[str, NodeSettings] = field(default_factory=dict)
-    checkers: Mapping[str, str] = field(default_factory=dict)  # name -> "module:function"
-    worlds: Mapping[str, str] = field(default_factory=dict)  # world name -> "module:Class"
+    nodes: Mapping[str, NodeSettings] = field(default_factory=dict)  # by the node's name
+    checkers: Mapping[str, str] = field(default_factory=dict)  # name = "module:function"
+    worlds: Mapping[str, str] = field(default_factory=dict)  # [worlds.NAME] with ref = "module:Class"
     faults: Mapping[str, FaultSettings] = field(default_factory=dict)  # by tool pattern, "refund_*"
     path: Path | None = field(default=None, compare=False)  # the file, absolute; None without one
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)

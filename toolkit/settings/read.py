@@ -20,7 +20,7 @@ from dreamgym_kit.vocabulary import Effect
 Where = Callable[..., str]
 _NOT_KEYS = frozenset({"path", "lines"})
 _WORLD_KEYS = ("ref",)
-_ABSTAIN = ("stop", "error")
+ABSTAIN = ("stop", "error")
 _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("simulate", "n"): 1,
     ("simulate", "concurrency"): 1,
@@ -74,6 +74,13 @@ def sections() -> dict[str, type]:
     """The sections with fixed keys: name -> record."""
     hints = get_type_hints(Settings)
     return {name: hints[name] for name in keys_of(Settings) if is_dataclass(hints[name])}
+
+
+def bounds_of(key: tuple[str, ...]) -> tuple[float, float | None]:
+    """The least and the most that the number of a key may be; every number has a least."""
+    if key[0] == "faults":
+        return _FAULT_AT_LEAST[key[-1]], _FAULT_AT_MOST[key[-1]]
+    return _AT_LEAST[key[:2]], _AT_MOST.get(key)
 
 
 def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
@@ -193,11 +200,11 @@ class _Reader:
             raise UserError(f"{self.where(*key)}: {_dotted(key)} holds a NUL character; take it out.")
         if key[0] in _REFERENCES or key == ("findings", "detectors"):
             self._reference(text, key)
-        if key == ("simulate", "abstain") and text not in _ABSTAIN:
+        if key == ("simulate", "abstain") and text not in ABSTAIN:
             raise UnknownName(
                 "value",
                 text,
-                known=_ABSTAIN,
+                known=ABSTAIN,
                 source=self.where(*key),
                 where="the choices for simulate.abstain",
             )
@@ -227,15 +234,14 @@ class _Reader:
         allowed = (int,) if kind is int else (int, float)
         wanted = "a whole number" if kind is int else "a number"
         self._want(isinstance(value, allowed) and not isinstance(value, bool), key, wanted, value)
-        least = _FAULT_AT_LEAST[key[-1]] if key[0] == "faults" else _AT_LEAST[key[:2]]
+        least, most = bounds_of(key)
         if abs(value) >= _TOO_LARGE or not isfinite(value):
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is no number to work with; leave it out.")
         if value < least:
             raise UserError(
                 f"{self.where(*key)}: {_dotted(key)} must be at least {least:g}; found {value:g}."
             )
-        most = _FAULT_AT_MOST[key[-1]] if key[0] == "faults" else _AT_MOST.get(key, _TOO_LARGE)
-        if value > most:
+        if most is not None and value > most:
             raise UserError(f"{self.where(*key)}: {_dotted(key)} must be at most {most:g}; found {value:g}.")
         return float(value) if kind is float else int(value)
 

@@ -1,0 +1,127 @@
+"""The settings reference, from the records themselves: keys, types, defaults, flags, variables, sentences.
+
+What a key says is the comment behind it in `settings/model.py`; what a section says, the record's docstring.
+Bounds are the reader's own. Which flag sets a key is read from the command that lays flags over settings.
+"""
+
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from field_comments import field_comments
+from markdown_pages import code, page_of, row, text
+from sphinx.application import Sphinx
+from typer.main import get_command
+
+from dreamgym_kit.cli import simulate
+from dreamgym_kit.cli.main import app as commands
+from dreamgym_kit.settings import read
+from dreamgym_kit.settings.load import environment_names
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Effect
+
+HEAD = ("| key | what it says; what it can be | flag, variable |", "| --- | --- | --- |")
+KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+CHOICES = {("simulate", "abstain"): read.ABSTAIN, ("faults", "kinds"): read.FAULT_KINDS}
+NAMED = {
+    "tools": "NAME of a tool",
+    "functions": '"pkg.mod:function"',
+    "nodes": "NAME of a node",
+    "faults": '"PATTERN" of tools',
+}
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Called by Sphinx."""
+    app.add_directive("settings-reference", page_of(settings_page))
+    return {"parallel_read_safe": True}
+
+
+def settings_page() -> Iterator[str]:
+    """The lines of the page."""
+    hints, sentences, flags = get_type_hints(Settings), field_comments(Settings), flags_of_keys()
+    plain = [key for key in read.keys_of(Settings) if _record(hints[key]) is None]
+    yield from ("## At the top of the file", "", *HEAD)
+    for key in plain:
+        yield _row(Settings, key, (key,), flags)
+    for section in read.keys_of(Settings):
+        record = _record(hints[section])
+        if record is None:
+            continue
+        title = section if is_dataclass(hints[section]) else f"{section}.{NAMED[section]}"
+        yield from ("", f"## [{title}]", "", text(inspect.getdoc(record) or ""), "")
+        if section in sentences:
+            yield from (text(f"Tables by name: {sentences[section]}."), "")
+        yield from HEAD
+        for key in read.keys_of(record):
+            yield _row(record, key, (section, key), flags)
+
+
+def flags_of_keys() -> dict[tuple[str, ...], list[str]]:
+    """Which flag of `simulate` sets which key, from the tables in which the command says so itself."""
+    options = {
+        str(option.name): option.opts[0] for option in get_command(commands).commands["simulate"].params
+    }
+    body = ast.parse(textwrap.dedent(inspect.getsource(simulate.command)))
+    found: dict[tuple[str, ...], list[str]] = {}
+    for node in ast.walk(body):
+        match node:
+            case ast.Assign(targets=[ast.Name(id="overrides" | "gate" as table)], value=ast.Dict() as said):
+                for key, value in zip(said.keys, said.values, strict=True):
+                    dotted = ("gate",) * (table == "gate") + tuple(str(ast.literal_eval(key)).split("."))
+                    names = [part.id for part in ast.walk(value) if isinstance(part, ast.Name)]
+                    found[dotted] = list(dict.fromkeys(options[name] for name in names if name in options))
+    return found
+
+
+def _row(record: type, key: str, place: tuple[str, ...], flags: Mapping[tuple[str, ...], list[str]]) -> str:
+    sentence = field_comments(record).get(key)
+    if sentence is None:
+        raise LookupError(f"{record.__name__}.{key}: say behind the field, in a comment, what it is")
+    kind = get_type_hints(record)[key]
+    variables = {setting: name for name, setting in environment_names().items()}
+    ways = [*flags.get(place, ()), *filter(None, [variables.get(place)])]
+    default = next(known for known in fields(record) if known.name == key)
+    value = f"{_kind(kind, place)}; {_default(default)}"
+    return row(code(key), f"{text(sentence)}<br>*{value}*", "<br>".join(map(code, ways)))
+
+
+def _record(kind: Any) -> type | None:
+    """The record that a section's keys are of; None for a plain key."""
+    if is_dataclass(kind):
+        return kind
+    inner = get_args(kind)[-1] if get_origin(kind) is not None and get_args(kind) else None
+    return inner if is_dataclass(inner) and get_origin(kind) is not UnionType else None
+
+
+def _kind(kind: Any, place: tuple[str, ...]) -> str:
+    if get_origin(kind) is UnionType:
+        kind = next(option for option in get_args(kind) if option is not NoneType)
+    if place in CHOICES:
+        listed = "list of " if get_origin(kind) is tuple else ""
+        return listed + ", ".join(map(code, CHOICES[place]))
+    if kind is Effect:
+        return ", ".join(code(effect) for effect in Effect)
+    if get_origin(kind) is tuple:
+        return f"list of {KINDS[get_args(kind)[0]]}s"
+    if get_origin(kind) is not None:
+        return f"table: name = {KINDS[get_args(kind)[1]]}"
+    return KINDS.get(kind, "table") + (_bounds(place) if kind in (int, float) else "")
+
+
+def _bounds(place: tuple[str, ...]) -> str:
+    least, most = read.bounds_of(place)
+    return f", {least:g} to {most:g}" if most is not None else f", at least {least:g}"
+
+
+def _default(field: Any) -> str:
+    if field.default is MISSING:
+        return "has to be said" if field.default_factory is MISSING else "default: empty"
+    if field.default is None:
+        return "default: not set"
+    return "default: empty" if field.default == () else f"default: {code(json.dumps(field.default))}"
