@@ -1,7 +1,9 @@
 """`dreamgym-kit doctor`: what works, what to mend, and what stops a dry run."""
 
 import platform
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +14,7 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import coloured, say, say_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
@@ -23,7 +26,12 @@ EXAMPLES = (
     "dreamgym-kit doctor --json",
 )
 CODES = "Exit codes: 0 nothing stops a dry run; 2 something does."
+_FRAME = re.compile(r"\S+:\d+( in |: )")  # "/srv/agent.py:2 in <module>: ..."
+_MOST_NAMED = 6
+_FIRST_TASK = '{"id": "first-1", "input": "What can you do?"}'
 _EXTRAS = {"desk": (("langchain", "langchain_mcp_adapters", "mcp"), "demo")}
+
+Step = tuple[str, str, str]  # word, command to paste, what it does
 
 Tools = Annotated[bool, typer.Option("--tools", help="List every tool and its effect.", show_default=False)]
 
@@ -36,6 +44,27 @@ class Check:
     name: str
     text: str
     remedy: str = ""
+    step: Step | None = None  # what to type about it
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was said on the command line, to be said again in the commands that come next."""
+
+    graph: str | None
+    flags: "Mapping[str, Path]"
+    tools: bool = False
+
+    def command(self, name: str, **more: str) -> str:
+        """Another command with the same graph and flags."""
+        flags = {flag: str(value) for flag, value in self.flags.items()}
+        flags |= {f"--{flag}": value for flag, value in more.items()}
+        said = [part for flag, value in flags.items() for part in (flag, value)]
+        return _typed("dreamgym-kit", name, *([self.graph] if self.graph else []), *said)
+
+    def again(self) -> Step:
+        """This command once more."""
+        return "Then", self.command("doctor"), "once that is mended"
 
 
 def command(
@@ -47,44 +76,66 @@ def command(
     as_json: options.AsJson = False,
 ) -> None:
     """Check settings, graph, tasks, recordings and packages; imports the graph, runs no tool."""
+    from dreamgym_kit.cli.running import prints_on_stderr
     from dreamgym_kit.replay.masking import masked_text
+    from dreamgym_kit.report.terminal import next_steps
 
-    found = _checks(graph, tasks, buffer, settings_file, tools=tools)
+    flags = {"--tasks": tasks, "--buffer": buffer, "--settings": settings_file}
+    asked = _Asked(graph, {flag: value for flag, value in flags.items() if value is not None}, tools=tools)
+    with prints_on_stderr():
+        found = list(_checks(asked))
     checks = [replace(check, text=masked_text(check.text)) for check in found]
     stops = sum(check.level == "stop" for check in checks)
     fixes = sum(check.level == "fix" for check in checks)
+    step = next((check.step for check in checks if check.level == "stop"), None)
+    step = step or (asked.again() if stops else _next(checks, asked))
     if as_json:
-        say_json({"stop": stops, "fix": fixes, "checks": [asdict(check) for check in checks]})
+        told = [{name: value for name, value in asdict(check).items() if name != "step"} for check in checks]
+        say_json({"stop": stops, "fix": fixes, "next": step[1], "checks": told})
     else:
         for check in checks:
             say(_told(check))
-        say(f" {stops} to stop, {fixes} to fix." + ("" if stops else " Then: dreamgym-kit simulate"))
+        say(f" {stops} to stop, {fixes} to fix.\n")
+        say(next_steps([step]))
     raise typer.Exit(2 if stops else 0)
 
 
-def _checks(
-    graph: str | None, tasks: "Path | None", buffer: "Path | None", file: "Path | None", *, tools: bool
-) -> Iterator[Check]:
+def _next(checks: "Sequence[Check]", asked: "_Asked") -> Step:
+    """What to type when nothing stops: the first thing that a dry run still lacks."""
+    lacking = {check.name: check.step for check in checks if check.level == "fix" and check.step is not None}
+    for name in ("settings", "tasks", "recordings"):
+        if name in lacking:
+            return lacking[name]
+    return "Dream", asked.command("simulate"), "no real tool runs"
+
+
+def _checks(asked: "_Asked") -> Iterator[Check]:
     from dreamgym_kit.errors import UserError
 
     yield _versions()
     try:
-        settings = options.settings_for(graph, file, {"tasks": tasks, "buffer": buffer})
+        settings = options.settings_for(
+            asked.graph,
+            asked.flags.get("--settings"),
+            {"tasks": asked.flags.get("--tasks"), "buffer": asked.flags.get("--buffer")},
+        )
     except UserError as error:
         yield Check("stop", "settings", str(error))
         return
-    yield _settings(settings)
-    yield from _graph(settings, tools=tools)
+    yield _settings(settings, asked)
+    yield from _graph(settings, asked)
     for name, check in (("tasks", _tasks), ("recordings", _recordings)):
-        yield _caught(name, check, settings)
+        yield _caught(name, check, settings, asked)
     yield from _extras()
 
 
-def _caught(name: str, check: "Callable[[Settings], Check]", settings: "Settings") -> Check:
+def _caught(
+    name: str, check: "Callable[[Settings, _Asked], Check]", settings: "Settings", asked: "_Asked"
+) -> Check:
     from dreamgym_kit.errors import UserError
 
     try:
-        return check(settings)
+        return check(settings, asked)
     except UserError as error:
         return Check("stop", name, str(error))
 
@@ -101,39 +152,56 @@ def _versions() -> Check:
     return Check("ok", "packages", ", ".join(told))
 
 
-def _settings(settings: "Settings") -> Check:
+def _settings(settings: "Settings", asked: "_Asked") -> Check:
     if settings.path is None:
-        return Check(
-            "fix", "settings", "no dreamgym.toml from here upwards", "dreamgym-kit init my_agent:graph"
-        )
+        command = _typed("dreamgym-kit", "init", asked.graph or "my_agent:graph")
+        step = ("Begin", command, "writes dreamgym.toml for you to correct") if asked.graph else None
+        return Check("fix", "settings", "no dreamgym.toml from here upwards", command, step)
     return Check("ok", "settings", str(settings.path))
 
 
-def _graph(settings: "Settings", *, tools: bool) -> Iterator[Check]:
+def _graph(settings: "Settings", asked: "_Asked") -> Iterator[Check]:
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.adapters.langgraph.inspecting import look_at_graph
+    from dreamgym_kit.cli.mending import next_command
     from dreamgym_kit.errors import UserError
 
-    try:
-        spec = options.graph_of(settings, "doctor")
-        facts = asyncio.run(inspect_graph(spec, settings))
-    except UserError as error:
-        yield Check("stop", "graph", str(error))
+    if settings.graph is None:
+        yield _no_graph(settings.folder)
         return
+    try:
+        facts = asyncio.run(look_at_graph(settings.graph, settings))
+    except UserError as error:
+        typed = next_command(error, "doctor", asked.graph, settings.folder)
+        why = "looks again" if typed.startswith(("export ", "set ")) else "once that is mended"
+        yield Check("stop", "graph", str(error), step=("Then", typed, why))
+        return
+    problems = [*facts.problems, *facts.touched]
     held = "all can be simulated" if not facts.problems else f"{len(facts.problems)} cannot be simulated"
-    yield Check(
-        "stop" if facts.problems else "ok", "graph", f"{spec} imports; {len(facts.tools)} tools, {held}"
-    )
-    yield from (Check("stop", "graph", problem) for problem in facts.problems)
+    count = f"{len(facts.tools)} tool{'' if len(facts.tools) == 1 else 's'}"
+    yield Check("stop" if facts.problems else "ok", "graph", f"{settings.graph} imports; {count}, {held}")
+    yield from (Check("stop", "graph", problem) for problem in problems)
     yield from (Check("fix", "graph", warning) for warning in facts.warnings)
     yield from _effects(facts, settings)
     yield from _hosts(facts, settings)
-    if tools:
-        yield from (
-            Check("-", spec.name, f"{spec.effect} ({spec.source}{': ' if spec.reason else ''}{spec.reason})")
-            for spec in facts.tools
-        )
+    if asked.tools:
+        from dreamgym_kit.cli.tool_table import tool_rows
+
+        yield Check("-", "tools", "\n".join([count, *tool_rows(facts.tools)]))
+
+
+def _no_graph(folder: "Path") -> Check:
+    """Nobody named one; what could have been meant is looked up."""
+    from dreamgym_kit.cli.graphs_here import graphs_here
+
+    found = graphs_here(folder)
+    if not found:
+        typed = "dreamgym-kit doctor my_agent:graph"
+        return Check("stop", "graph", f"none was named, and none was found in {folder}", f"name it: {typed}")
+    typed = _typed("dreamgym-kit", "init", found[0])
+    told = f"none was named; found here: {', '.join(found[:_MOST_NAMED])}"
+    return Check("stop", "graph", told, step=("Begin", typed, "writes dreamgym.toml for you to correct"))
 
 
 def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
@@ -141,15 +209,20 @@ def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
     if not guessed:
         yield Check("ok", "effects", "every tool's effect was said by a person or its author")
         return
-    names = ", ".join(f"{spec.name} ({spec.effect})" for spec in guessed)
+    if len(guessed) <= _MOST_NAMED:
+        told = ", ".join(f"{spec.name} ({spec.effect})" for spec in guessed)
+    else:
+        counts = Counter(str(spec.effect) for spec in guessed)
+        told = ", ".join(f"{count} {effect}" for effect, count in counts.most_common())
+        told += "; each: dreamgym-kit doctor --tools"
     first = guessed[0]
-    written = first.name in settings.tools
-    remedy = (
-        f"{settings.where('tools', first.name)}  correct the effect, then delete guessed = true"
-        if written
-        else f'dreamgym.toml  [tools.{first.name}] effect = "{first.effect}"'
-    )
-    yield Check("fix", "effects", f"{len(guessed)} guessed: {names}", remedy)
+    if first.name in settings.tools:
+        remedy = (
+            f"{settings.where('tools', first.name)}  correct what is wrong, then: dreamgym-kit init --confirm"
+        )
+    else:
+        remedy = f'dreamgym.toml  [tools.{first.name}] effect = "{first.effect}"'
+    yield Check("fix", "effects", f"{len(guessed)} guessed: {told}", remedy)
 
 
 def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
@@ -160,30 +233,46 @@ def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
             yield Check("fix", "model", text, f'dreamgym.toml  [guard] allow_hosts = ["{host}"]')
 
 
-def _tasks(settings: "Settings") -> Check:
+def _tasks(settings: "Settings", asked: "_Asked") -> Check:
     from dreamgym_kit.rollout.tasks import read_tasks
 
     if settings.tasks is None:
-        return Check(
-            "fix", "tasks", "no tasks file in settings", "--tasks tasks.jsonl, or tasks in dreamgym.toml"
-        )
+        typed = f"echo '{_FIRST_TASK}' > tasks.jsonl && {asked.command('doctor', tasks='tasks.jsonl')}"
+        told = "none named: --tasks FILE, or tasks in dreamgym.toml; one JSON object a line"
+        return Check("fix", "tasks", told, step=("Ask", typed, "a first task, for you to change"))
     file = settings.resolve(settings.tasks)
     return Check("ok", "tasks", f"{len(read_tasks(file))} in {file}")
 
 
-def _recordings(settings: "Settings") -> Check:
+def _recordings(settings: "Settings", asked: "_Asked") -> Check:
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
     file = settings.resolve(settings.buffer)
     if not file.exists():
-        return Check(
-            "fix", "recordings", f"none yet ({file}); the dream can answer nothing", "dreamgym-kit record"
-        )
+        typed = asked.command("record")
+        told = f"none yet ({file}); the dream can answer nothing"
+        step = ("Record", typed, "real calls for dreams to answer from; it asks before")
+        return Check("fix", "recordings", told, typed, step)
     store = SqliteStore(file, read_only=True)
     try:
         return Check("ok", "recordings", f"{store.count()} calls in {file}")
     finally:
         store.close()
+
+
+def _below(line: str) -> str:
+    """A further line of a check; a line of somebody's code stays whole, with its place."""
+    from dreamgym_kit.report.terminal import fold
+
+    told = f"{' ' * 19}{line}"
+    return told if _FRAME.match(line) else fold(told, indent=19)
+
+
+def _typed(*words: str) -> str:
+    """A command for a shell, whatever its words hold."""
+    from dreamgym_kit.cli.running import pasted
+
+    return " ".join(pasted(word) for word in words)
 
 
 def _extras() -> Iterator[Check]:
@@ -196,7 +285,7 @@ def _extras() -> Iterator[Check]:
 
 
 def _told(check: Check) -> str:
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.clean import clean, one_line
     from dreamgym_kit.report.paint import Paint
     from dreamgym_kit.report.terminal import fold
 
@@ -205,7 +294,10 @@ def _told(check: Check) -> str:
     first, *more = check.text.split("\n")
     text = fold(f" {check.level:<5} {one_line(check.name):<11} {one_line(first)}", indent=19)
     lines = [text.replace(check.level, colour(check.level), 1)]
-    lines += [f"{' ' * 19}{one_line(line)}" for line in more]
+    if check.level == "-":  # a table as it is
+        lines += [clean(line) for line in more]
+    else:
+        lines += [_below(one_line(line)) for line in more]
     if check.remedy:
         lines.append(f"{' ' * 19}{one_line(check.remedy)}")
     return "\n".join(lines)

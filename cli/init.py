@@ -1,6 +1,8 @@
 """`dreamgym-kit init`: reads a graph and writes a commented dreamgym.toml, with guesses to correct."""
 
-from dataclasses import replace
+import re
+import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,53 +20,166 @@ EXAMPLES = (
     "dreamgym-kit init src/agent.py:build --tasks tasks.jsonl",
     "dreamgym-kit init langgraph.json",
     "dreamgym-kit init my_agent:graph --update",
+    "dreamgym-kit init --confirm",
 )
 
 _MOST_MINED = 20_000  # recorded calls; mining more would keep a person waiting
+_MOST_NAMED = 8
+_TASKS = "tasks.jsonl"
+_GUESSED = re.compile(r"\s*guessed\s*=\s*true\s*(#.*)?$")
 _OFFER = (
     "# Mined from the recordings; a dream goes by it anyway. To correct a rule, or to keep it whatever is",
     "# recorded later, remove the # in front of it: what is said here is believed before what is mined.",
 )
 
-Spec = Annotated[str, typer.Argument(help="module:attribute, file.py:attribute or langgraph.json:name.")]
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What was written, for the person to read."""
+
+    settings: Path
+    tasks: Path | None
+    offered: int  # tools that recordings show something of
+
+
+Spec = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="GRAPH",
+        help="module:attribute, file.py:attribute or langgraph.json:name; else the only one found here.",
+        show_default=False,
+    ),
+]
 Update = Annotated[
     bool,
     typer.Option(
         "--update", help="Keep what dreamgym.toml says and add the tools that it lacks.", show_default=False
     ),
 ]
+Confirm = Annotated[
+    bool,
+    typer.Option(
+        "--confirm",
+        help="Take every effect in dreamgym.toml as right: no longer a guess.",
+        show_default=False,
+    ),
+]
 
 
 def command(
-    graph: Spec,
+    graph: Spec = None,
     tasks: options.Tasks = None,
     update: Update = False,
+    confirm: Confirm = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Read a graph, list its tools with guessed effects, and write dreamgym.toml here.
 
-    Imports the graph's module and calls its factory, if it is one; runs no tool.
+    Imports the graph's module and calls its factory, if it is one; runs no tool. Without a tasks file,
+    one with a first task is written too.
     """
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
-    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.cli.running import prints_on_stderr
+    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.model import SETTINGS_FILE
-    from dreamgym_kit.settings.render import render_settings
 
     file = Path.cwd() / SETTINGS_FILE
-    settings = _before(file, update=update).with_overrides(
-        {"graph": graph, "tasks": str(tasks) if tasks is not None else None}
+    if confirm:
+        _confirm(file, as_json=as_json)
+        return
+    settings = _before(file, graph, update=update)
+    chosen = graph or settings.graph or _only_one_here(file.parent)
+    settings = settings.with_overrides(
+        {"graph": chosen, "tasks": str(tasks) if tasks is not None else _usual_tasks(settings)}
     )
-    facts = asyncio.run(inspect_graph(graph, settings))
-    settings = _with_hosts(settings, facts)
+    try:
+        with prints_on_stderr():
+            facts = _look(chosen, settings)
+    except UserError as error:
+        from dreamgym_kit.cli.mending import next_command
+
+        raise UserError(f"{error}\nThen: {next_command(error, 'init', chosen, file.parent)}") from None
+    _write(file, _with_hosts(settings, facts), facts, as_json=as_json)
+
+
+def _look(graph: str, settings: "Settings") -> "GraphFacts":
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.inspecting import look_at_graph
+
+    return asyncio.run(look_at_graph(graph, settings))
+
+
+def _write(file: Path, settings: "Settings", facts: "GraphFacts", *, as_json: bool) -> None:
+    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.settings.render import render_settings
+
     offered = _offered(settings)
     written = "\n".join([render_settings(settings, facts.tools), *offered])
     write_atomically(file, written.encode("utf-8"))
-    _show(file, facts, offered=sum(line.startswith("# [tools.") for line in offered), as_json=as_json)
+    told = _Written(file, _first_task(settings, facts), sum(line.startswith("# [tools.") for line in offered))
+    if as_json:
+        say_json(_as_json(told, facts))
+    else:
+        _show(told, facts, settings)
 
 
-def _before(file: Path, *, update: bool) -> "Settings":
+def _only_one_here(folder: Path) -> str:
+    """The graph that was meant by naming none."""
+    from dreamgym_kit.cli.graphs_here import graphs_here
+    from dreamgym_kit.errors import UserError
+
+    found = graphs_here(folder)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UserError(
+            "no graph was named, and none was found here; name it: dreamgym-kit init my_agent:graph"
+        )
+    listed = "".join(f"\n  dreamgym-kit init {shlex.quote(one)}" for one in found[:_MOST_NAMED])
+    more = f"\n  and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    raise UserError(f"no graph was named, and {len(found)} were found here; name one:{listed}{more}")
+
+
+def _confirm(file: Path, *, as_json: bool) -> None:
+    """Take `guessed = true` out of the settings, and touch nothing else in them."""
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.settings.load import load_settings
+
+    if not file.exists():
+        raise UserError(f"{file}: there is no such file yet; write it with: dreamgym-kit init my_agent:graph")
+    load_settings(file=file, environ={})
+    lines = file.read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not _GUESSED.match(line)]
+    write_atomically(file, "".join(kept).encode("utf-8"))
+    if as_json:
+        say_json({"settings": str(file), "confirmed": len(lines) - len(kept)})
+        return
+    from dreamgym_kit.report.terminal import next_steps
+
+    say(f" {len(lines) - len(kept)} effects in {file.name} are no longer guesses.")
+    say(next_steps([("Check", "dreamgym-kit doctor", "what is still missing")]))
+
+
+def _usual_tasks(settings: "Settings") -> str | None:
+    return _TASKS if settings.tasks is None else None
+
+
+def _first_task(settings: "Settings", facts: "GraphFacts") -> Path | None:
+    """Write a tasks file to start from where there is none; gives it if it was written."""
+    import json
+
+    from dreamgym_kit.rollout.files import write_atomically
+
+    file = settings.resolve(settings.tasks or _TASKS)
+    if file.exists() or not file.parent.is_dir():
+        return None
+    task = {"id": "first-1", "input": facts.example}
+    write_atomically(file, f"{json.dumps(task)}\n".encode())
+    return file
+
+
+def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.load import load_settings
     from dreamgym_kit.settings.model import Settings
@@ -72,9 +187,10 @@ def _before(file: Path, *, update: bool) -> "Settings":
     if not file.exists():
         return Settings()
     if not update:
+        said = ["dreamgym-kit", "init", *([graph] if graph else [])]
         raise UserError(
             f"{file} is there already and was left alone; --update keeps what it says (but not its comments) "
-            "and adds the tools that it lacks."
+            f"and adds the tools that it lacks.\nThen: {shlex.join([*said, '--update'])}"
         )
     return load_settings(file=file, environ={})
 
@@ -104,39 +220,44 @@ def _with_hosts(settings: "Settings", facts: "GraphFacts") -> "Settings":
     return replace(settings, guard=replace(settings.guard, allow_hosts=(*known, *new)))
 
 
-def _show(file: Path, facts: "GraphFacts", *, offered: int, as_json: bool) -> None:
-    from dreamgym_kit.cli.record import effects_told
+def _as_json(told: "_Written", facts: "GraphFacts") -> dict[str, object]:
+    tools = [
+        {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
+        for spec in facts.tools
+    ]
+    return {
+        "settings": str(told.settings),
+        "tasks": str(told.tasks) if told.tasks is not None else None,
+        "tools": tools,
+        "offered": told.offered,
+        "problems": [*facts.problems, *facts.touched],
+        "warnings": facts.warnings,
+    }
+
+
+def _show(told: "_Written", facts: "GraphFacts", settings: "Settings") -> None:
+    from dreamgym_kit.cli.tool_table import effects_told
     from dreamgym_kit.report.clean import one_line
     from dreamgym_kit.report.terminal import fold, next_steps
 
-    if as_json:
-        tools = [
-            {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
-            for spec in facts.tools
-        ]
-        say_json(
-            {
-                "settings": str(file),
-                "tools": tools,
-                "offered": offered,
-                "problems": facts.problems,
-                "warnings": facts.warnings,
-            }
-        )
-        return
-    say(f" {len(facts.tools)} tools found:")
-    say(effects_told(facts.tools))
-    for problem in (*facts.problems, *facts.warnings):
+    say(f" {len(facts.tools)} tool{'' if len(facts.tools) == 1 else 's'} found:")
+    say(effects_told(facts.tools, written=told.settings.name))
+    for problem in (*facts.problems, *facts.touched, *facts.warnings):
         tell(fold(f"to mend: {one_line(problem)}", indent=2))
-    say(f"\n Written: {file}")
-    if offered:
+    say(f"\n Written: {told.settings}")
+    if told.offered:
         say(
-            f" At its end, as comments: what the recordings show of {offered} tools. Take over what is right."
+            f" At its end, as comments: what the recordings show of {told.offered} tools. "
+            "Take over what is right."
         )
+    tasks = settings.tasks or _TASKS
+    if told.tasks is not None:
+        say(f" Written: {told.tasks}")
     steps = [
-        ("Correct", file.name, "the guessed effects: a dry run rests on them"),
+        ("Correct", told.settings.name, "the guessed effects: a dry run rests on them"),
+        *([("Ask", tasks, "what your agent is to do, one line a task")] if told.tasks is not None else []),
         ("Check", "dreamgym-kit doctor", "what is still missing"),
-        ("Record", "dreamgym-kit record --tasks tasks.jsonl", "real calls for dreams to answer from"),
-        ("Dream", "dreamgym-kit simulate --tasks tasks.jsonl", "no real tool runs"),
+        ("Record", "dreamgym-kit record", "real calls for dreams to answer from"),
+        ("Dream", "dreamgym-kit simulate", "no real tool runs"),
     ]
     say(next_steps(steps))

@@ -114,6 +114,7 @@ def command(
 
 def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool) -> None:
     """Say what can happen, and go on only if a person agrees."""
+    from dreamgym_kit.cli.tool_table import effects_told
     from dreamgym_kit.errors import UserError
 
     tell(f"{episodes} episodes will run on the REAL tools. What these can do:")
@@ -126,26 +127,6 @@ def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool) -> None:
         )
     if not typer.confirm("Run them?", default=False, err=True):
         raise UserError("not agreed to. Nothing was run.")
-
-
-def effects_told(tools: "Sequence[ToolSpec]") -> str:
-    """One line for each effect that the tools can have, the irreversible ones first."""
-    from dreamgym_kit.report.clean import one_line
-    from dreamgym_kit.report.terminal import fold
-    from dreamgym_kit.vocabulary import Effect
-
-    lines = []
-    for effect in (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.PURE, Effect.CONTROL):
-        names = [
-            one_line(spec.name) + ("?" if spec.source == "guessed" else "")
-            for spec in tools
-            if spec.effect is effect
-        ]
-        if names:
-            lines.append(fold(f"  {effect:<12} {', '.join(names)}", indent=15))
-    if any(spec.source == "guessed" for spec in tools):
-        lines.append("  (? is a guess; dreamgym-kit init writes them down for you to correct)")
-    return "\n".join(lines) or "  no tools"
 
 
 def _dream_of(graph: str | None, flags: "Mapping[str, object]") -> str:

@@ -37,13 +37,13 @@ def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
     with (
         stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
         progress(plain=plain) as events,
-        _prints_on_stderr(),
+        prints_on_stderr(),
     ):
         return run_to_end(run(request, events=events, stop=stop))
 
 
 @contextmanager
-def _prints_on_stderr() -> Iterator[None]:
+def prints_on_stderr() -> Iterator[None]:
     """What the agent prints is no result of the command: it goes to stderr, from C code and programs too."""
     sys.stdout.flush()
     try:

@@ -7,6 +7,8 @@ DreamgymError(Exception)
     StoreError           a buffer that cannot be read or written as asked
     RunDirectoryError    a run directory that cannot be used as asked
     ShapeRefused         the graph holds something that cannot be simulated
+    GraphNotLoaded       the graph's own module or factory failed; says what it misses
+    SeveralGraphs        a project file names several graphs, and nobody said which
   EndpointError          a model's endpoint gave no usable answer; says whether another try helps
   NotJson(ValueError)    a value that the canonical form or the reader refuses
 
@@ -27,9 +29,11 @@ __all__ = [
     "EndpointError",
     "EpisodeStop",
     "GateRefused",
+    "GraphNotLoaded",
     "MissingExtra",
     "NotJson",
     "RunDirectoryError",
+    "SeveralGraphs",
     "ShapeRefused",
     "StoreError",
     "UnknownName",
@@ -91,6 +95,32 @@ class ShapeRefused(UserError):
         self.problems = tuple(problems)
         listed = "\n  ".join(self.problems)
         super().__init__(f"the graph cannot be simulated yet; nothing was run.\n  {listed}")
+
+
+class GraphNotLoaded(UserError):
+    """The graph's own module or factory failed.
+
+    Args:
+        text: what failed, where in the user's own code, and what to do.
+        variables: the environment variables that it misses.
+    """
+
+    def __init__(self, text: str, *, variables: Sequence[str] = ()) -> None:
+        self.variables = tuple(variables)
+        super().__init__(text)
+
+
+class SeveralGraphs(UserError):
+    """A project file names several graphs, and nobody said which.
+
+    Args:
+        source: the file.
+        choices: what to write instead, one for each graph.
+    """
+
+    def __init__(self, source: str, choices: Sequence[str]) -> None:
+        self.choices = tuple(choices)
+        super().__init__(f"{source}: has {len(self.choices)} graphs; name one: {', '.join(self.choices)}")
 
 
 class NotJson(DreamgymError, ValueError):

@@ -207,9 +207,7 @@ class LangGraphRunner:
     async def _drive(
         self, task: Task, session: Session, usage: UsageCounter, configurable: dict[str, Any]
     ) -> Course:
-        course = Course(
-            Transcript(), heard=usage.heard, calls=lambda: len(session.ledger), hear=session.hear
-        )
+        course = Course(Transcript(), heard=usage.heard, calls=lambda: len(session.ledger), hear=session.hear)
         course.hear(map(str, leaves(dict(task.input))))
         course.transcript.start(task)
         needs_saver = bool(task.replies or task.meta.get("user"))

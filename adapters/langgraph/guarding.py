@@ -44,18 +44,52 @@ def dreaming_process(
         paths=(scratch, *writable, *(settings.resolve(path) for path in settings.guard.allow_paths)),
         commands=settings.guard.allow_commands,
     )
+    with _kept_to_itself(scratch):
+        arm()
+        egress.arm(allowance, _latch, _owner)
+        try:
+            with no_llm_cache():
+                yield warnings
+        finally:
+            egress.disarm()
+
+
+@contextmanager
+def watched_loading(settings: Settings) -> Iterator[list[str]]:
+    """Note what loading a graph does to the outside, which a dream would refuse; the list fills meanwhile.
+
+    Only noted: a module that connects as it is imported has to be looked at too. Tools and chat models
+    are refused as in a dream, since a person who looks at a graph did not ask for it to be run.
+    """
+    install()
+    noted: list[str] = []
+    armed = PROCESS.armed
+    with tempfile.TemporaryDirectory(prefix="dreamgym-look-") as folder, _kept_to_itself(Path(folder)):
+        allowance = egress.Allowance(
+            hosts=frozenset(settings.guard.allow_hosts),
+            paths=(Path(folder), *(settings.resolve(path) for path in settings.guard.allow_paths)),
+            commands=settings.guard.allow_commands,
+        )
+        arm()
+        try:
+            with egress.watching(allowance) as trips:
+                yield noted
+        finally:
+            PROCESS.armed = armed
+            noted += dict.fromkeys(trip.message for trip in trips)
+
+
+@contextmanager
+def _kept_to_itself(scratch: Path) -> Iterator[None]:
+    """No tracing of the framework's own, and temporary files in `scratch`."""
     before = {name: os.environ.get(name) for name in (*_TRACING, "TMPDIR")}
     temporary = tempfile.tempdir
     for name in _TRACING:
         os.environ.pop(name, None)
     os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
-    arm()
-    egress.arm(allowance, _latch, _owner)
     try:
-        with no_llm_cache():
-            yield warnings
+        yield
     finally:
-        egress.disarm()
         tempfile.tempdir = temporary
         for name, value in before.items():
             if value is None:

@@ -19,6 +19,7 @@ from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.acting import acts_by_itself
 from dreamgym_kit.adapters.langgraph.alive import alive
+from dreamgym_kit.adapters.langgraph.guarding import watched_loading
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, own_entry
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
@@ -26,14 +27,15 @@ from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
 from dreamgym_kit.adapters.langgraph.registering import register_functions
-from dreamgym_kit.errors import UnknownName
+from dreamgym_kit.errors import GraphNotLoaded, UnknownName
 from dreamgym_kit.gate.effects import declared_effect, guess_effect
-from dreamgym_kit.plain import to_plain
+from dreamgym_kit.plain import JsonValue, to_plain
 from dreamgym_kit.settings.load import check_models
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 _HANDOFF_KEYS = ("__handoff_destination",)  # langgraph-supervisor and -swarm mark their tools with it
+_MOST_TOUCHED = 5
 _FRAMEWORK_CONTROL = frozenset({"write_todos"})
 
 
@@ -46,11 +48,30 @@ class GraphFacts:
     warnings: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
+    touched: list[str] = field(default_factory=list)  # by loading it, where a dream would refuse that
+    example: JsonValue = ""  # an input that a first task may have
     own: frozenset[str] = frozenset()  # names in the graph's tool nodes
 
     def specs(self) -> dict[str, ToolSpec]:
         """Tools by name."""
         return {spec.name: spec for spec in self.tools}
+
+
+async def look_at_graph(spec: str, settings: Settings) -> GraphFacts:
+    """Load and read a graph as `inspect_graph`, and note what loading it does that a dream refuses.
+
+    Raises:
+        UserError: as `inspect_graph`; one that says that loading failed also tells of these.
+    """
+    touched: list[str] = []
+    try:
+        with watched_loading(settings) as touched:
+            facts = await inspect_graph(spec, settings)
+    except GraphNotLoaded as error:
+        told = "".join(f"\n  {one}" for one in touched[:_MOST_TOUCHED])
+        raise GraphNotLoaded(f"{error}{told}", variables=error.variables) from None
+    facts.touched = list(touched)
+    return facts
 
 
 async def inspect_graph(spec: str, settings: Settings, *, folder: Path | None = None) -> GraphFacts:
@@ -81,9 +102,26 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     facts.tools += [function_spec(name, settings) for name in sorted(hooked_names() - set(tools))]
     facts.tools.sort(key=lambda spec: spec.name)
     facts.hosts = sorted(_model_hosts())
+    facts.example = _example(graph)
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts
+
+
+_BLANKS: Mapping[str, JsonValue] = {
+    "string": "...", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {},
+}  # fmt: skip
+
+
+def _example(graph: Pregel[Any]) -> JsonValue:
+    """What a first task may ask: a sentence for a graph that talks, else its state with blanks to fill."""
+    try:
+        fields = graph.get_input_jsonschema().get("properties", {})
+    except Exception:  # noqa: BLE001  a state with foreign types has no JSON schema; the graph works without
+        fields = {"messages": {}}
+    if "messages" in fields or not fields:
+        return "What can you do?"
+    return {str(name): _BLANKS.get(str(schema.get("type")), "...") for name, schema in fields.items()}
 
 
 def own_tools(graph: Pregel[Any]) -> dict[str, BaseTool]:
@@ -136,7 +174,7 @@ def _who_said(settings: Settings, name: str) -> tuple[str, str]:
     """The source and the reason of an effect in settings: a person, or `init` whom nobody has confirmed."""
     where = settings.where("tools", name)
     if settings.tools[name].guessed:
-        return "guessed", f"{where} says so, and that nobody has confirmed it"
+        return "guessed", where
     return "declared", where
 
 

@@ -8,8 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -21,13 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dotenv import dotenv_values
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.errors import EpisodeStop, NotJson, UnknownName, UserError
-from dreamgym_kit.jsonread import read_json
-
-PROJECT_FILE = "langgraph.json"
+from dreamgym_kit.adapters.langgraph.import_trouble import not_loaded
+from dreamgym_kit.adapters.langgraph.projects import PROJECT_FILE, project_graph
+from dreamgym_kit.errors import GraphNotLoaded, UnknownName, UserError
 
 
 @asynccontextmanager
@@ -47,7 +44,7 @@ async def open_graph(source: object, *, folder: Path | None = None) -> AsyncIter
     raised: BaseException | None = None
     try:
         async with AsyncExitStack() as stack:
-            graph = await _as_graph(found, named, stack)
+            graph = await _as_graph(found, named, stack, folder or Path.cwd())
             try:
                 yield graph
             except BaseException as error:
@@ -70,12 +67,22 @@ def load_object(spec: str, *, folder: Path | None = None, kind: str = "graph") -
     """
     start = (folder or Path.cwd()).resolve()
     path, attribute = _split(spec)
+    missing_env = None
     if Path(path).name == PROJECT_FILE:
-        path, attribute, start = _from_project(start / path, attribute)
+        chosen = project_graph(start / path, attribute)
+        (path, attribute), start, missing_env = _split(chosen.target), chosen.folder, chosen.missing_env
     if not attribute or not path or (path.startswith(".") and not path.endswith(".py")):
         forms = "module:attribute or file.py:attribute" + (f" or {PROJECT_FILE}" if kind == "graph" else "")
         raise UserError(f"{kind} '{spec}': write it as {forms}")
-    module = _import_file(start / path, start) if path.endswith(".py") else _import_module(path, start)
+    try:
+        module = _import_file(start / path, start) if path.endswith(".py") else _import_module(path, start)
+    except GraphNotLoaded as error:
+        if missing_env is None:
+            raise
+        raise GraphNotLoaded(
+            f"{error}\n  {PROJECT_FILE} takes its environment from {missing_env}, and there is no such file.",
+            variables=error.variables,
+        ) from None
     return _attribute(module, attribute, f"{kind} '{spec}'")
 
 
@@ -94,59 +101,22 @@ def _split(spec: str) -> tuple[str, str]:
     return path, attribute
 
 
-def _from_project(file: Path, name: str) -> tuple[str, str, Path]:
-    """Resolve a graph of a langgraph.json, and take over its environment where nothing is set yet."""
-    if not file.is_file():
-        raise UserError(f"{file}: no such file")
-    try:
-        project = read_json(file.read_bytes())
-    except NotJson as error:
-        raise UserError(f"{file}: {error}") from None
-    graphs = project.get("graphs") if isinstance(project, dict) else None
-    if not isinstance(graphs, dict) or not graphs:
-        raise UserError(f'{file}: has no "graphs": nothing to run')
-    if not name and len(graphs) > 1:
-        listed = ", ".join(f"{file.name}:{one}" for one in graphs)
-        raise UserError(f"{file}: has {len(graphs)} graphs; name one: {listed}")
-    chosen = name or next(iter(graphs))
-    if chosen not in graphs:
-        raise UnknownName("graph", chosen, known=graphs, source=str(file), where="its graphs")
-    entry = graphs[chosen]
-    target = entry.get("path") if isinstance(entry, dict) else entry
-    if not isinstance(target, str):
-        raise UserError(f"{file}: graph '{chosen}' has no path")
-    _take_environment(file, project.get("env"))
-    path, attribute = _split(target)
-    return path, attribute, file.parent
-
-
-def _take_environment(file: Path, env: object) -> None:
-    import os
-
-    values: Mapping[str, str | None] = {}
-    if isinstance(env, str) and (file.parent / env).is_file():
-        values = dotenv_values(file.parent / env)
-    elif isinstance(env, dict):
-        values = {str(key): str(value) for key, value in env.items()}
-    for key, value in values.items():
-        if value is not None:
-            os.environ.setdefault(key, value)
-
-
 def _import_module(name: str, start: Path) -> ModuleType:
     _on_path(start)
     try:
         return importlib.import_module(name)
-    except EpisodeStop as stop:
-        raise UserError(f"importing {name}: {stop}") from None
-    except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  a user's module may end in anything
+        if _is_missing(error, name):
             raise UserError(f"no module '{name}' from {start}; {_near_module(name, start)}") from None
-        raise UserError(f"importing {name} failed: {error}\n{_own_frames(error)}") from None
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise UserError(f"importing {name} failed: {_short(error)}\n{_own_frames(error)}") from None
+        raise not_loaded(f"importing {name}", error, start) from None
+
+
+def _is_missing(error: BaseException, name: str) -> bool:
+    """Whether the module itself is not there, and not something that it imports."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    return bool(missing) and (name == missing or name.startswith(f"{missing}."))
 
 
 def _near_module(name: str, start: Path) -> str:
@@ -163,13 +133,36 @@ def _import_file(file: Path, start: Path) -> ModuleType:
         raise UserError(f"{file}: no such file")
     _on_path(start)
     _on_path(file.parent)
+    if (packaged := _package_name(file)) is not None:
+        return _import_packaged(file, *packaged)
     name = file.stem
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):
         return known
     if known is None:
         return _import_module(name, file.parent)
-    spec = importlib.util.spec_from_file_location(f"dreamgym_user_{name}", file)
+    return _import_beside(file, start)
+
+
+def _package_name(file: Path) -> tuple[str, Path] | None:
+    """A file of a package is imported by its whole name, so that `from .tools import ...` works in it."""
+    parts, folder = [file.stem], file.resolve().parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return (".".join(parts), folder) if len(parts) > 1 and file.stem.isidentifier() else None
+
+
+def _import_packaged(file: Path, name: str, root: Path) -> ModuleType:
+    top = sys.modules.get(name.partition(".")[0])
+    if top is not None and not str(getattr(top, "__file__", "") or "").startswith(f"{root}/"):
+        return _import_beside(file, root)
+    return _import_module(name, root)
+
+
+def _import_beside(file: Path, start: Path) -> ModuleType:
+    """Import a file whose name another module has already."""
+    spec = importlib.util.spec_from_file_location(f"dreamgym_user_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise UserError(f"{file}: not a Python file")
     module = importlib.util.module_from_spec(spec)
@@ -180,7 +173,7 @@ def _import_file(file: Path, start: Path) -> ModuleType:
         sys.modules.pop(spec.name, None)
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise UserError(f"importing {file} failed: {_short(error)}\n{_own_frames(error)}") from None
+        raise not_loaded(f"importing {file}", error, start) from None
     return module
 
 
@@ -203,7 +196,7 @@ def _could_be_graph(value: object) -> bool:
     return isinstance(value, Pregel) or hasattr(value, "compile") or inspect.isfunction(value)
 
 
-async def _as_graph(found: object, named: str, stack: AsyncExitStack) -> Pregel[Any]:
+async def _as_graph(found: object, named: str, stack: AsyncExitStack, folder: Path) -> Pregel[Any]:
     """Unwrap factories and builders until a compiled graph is there."""
     value: Any = found
     for _ in range(4):
@@ -213,12 +206,8 @@ async def _as_graph(found: object, named: str, stack: AsyncExitStack) -> Pregel[
             unwrapped = await _unwrap(value, named, stack)
         except (UserError, KeyboardInterrupt):
             raise
-        except EpisodeStop as stop:
-            raise UserError(f"building the graph '{named}': {stop}") from None
         except BaseException as error:  # noqa: BLE001  a user's factory may end in anything
-            raise UserError(
-                f"building the graph '{named}' failed: {_short(error)}\n{_own_frames(error)}"
-            ) from None
+            raise not_loaded(f"building the graph '{named}'", error, folder) from None
         if unwrapped is value:
             break
         value = unwrapped
@@ -258,24 +247,3 @@ def _call_factory(factory: Any, named: str) -> Any:
         f"graph '{named}' is a factory that wants ({wanted}); the kit can call factories with no argument or "
         "with `config`. Write a small function that calls it, and name that one"
     )
-
-
-def _short(error: BaseException) -> str:
-    text = str(error).strip().split("\n", 1)[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _own_frames(error: BaseException) -> str:
-    """The user's part of the traceback: no frames of ours, of importlib or of installed packages."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "dreamgym_kit" not in frame.filename
-        and not frame.filename.startswith("<")
-        and "site-packages" not in frame.filename
-        and "/lib/python" not in frame.filename
-    ]
-    lines = [f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-6:]]
-    if isinstance(error, SyntaxError) and error.filename:  # the line that does not parse has no frame
-        lines.append(f"  {error.filename}:{error.lineno}: {(error.text or '').strip()}")
-    return "\n".join(lines) or "  (no frame of your own code)"

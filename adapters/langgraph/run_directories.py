@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from dreamgym_kit.adapters.langgraph.projects import PROJECT_FILE
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import UserError
@@ -32,7 +34,6 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
     """
     root = request.settings.resolve(request.settings.runs)
     started = datetime.now(UTC)
-    name = name_of(request.graph)
     matters = _matters(request, tasks)
     if request.resume:
         if request.directory is None:
@@ -40,8 +41,7 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
         manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
         directory = RunDirectory.resume(request.directory, manifest)
     else:
-        label = name.rpartition(":")[0].rpartition(".")[2] if ":" in name else name
-        run, folder = new_run(root, label, started.date())
+        run, folder = new_run(root, _label(name_of(request.graph)), started.date())
         if request.directory is not None:
             root, folder = request.directory.parent, request.directory.name
         manifest = Manifest(
@@ -55,6 +55,14 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
             if not request.resume:
                 directory.discard_unused()
             raise
+
+
+def _label(name: str) -> str:
+    """What the run directory is called after: "sales" of langgraph.json:sales, "agent" of agent.py:graph."""
+    path, colon, attribute = name.rpartition(":")
+    if not colon or path.endswith(PROJECT_FILE):
+        return attribute
+    return Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
 
 
 def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:

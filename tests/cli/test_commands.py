@@ -67,7 +67,7 @@ def test_record_asks_and_without_a_terminal_it_does_not_run(run, project: Path) 
         "2 episodes will run on the REAL tools. What these can do:\n"
         "  destructive  refund_payment?\n"
         "  read         get_order?\n"
-        "  (? is a guess; dreamgym-kit init writes them down for you to correct)\n"
+        "  (? is a guess; dreamgym-kit init writes them down to correct)\n"
         "error: record runs real tools, and there is no terminal to ask at; "
         "agree with --yes. Nothing was run.\n"
     )
@@ -173,7 +173,8 @@ def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
     assert done.returncode == 0
     assert " ok    graph       agent:graph imports; 2 tools, all can be simulated\n" in done.stdout
     assert " fix   effects     2 guessed: get_order (read), refund_payment (destructive)\n" in done.stdout
-    assert done.stdout.endswith(" 0 to stop, 3 to fix. Then: dreamgym-kit simulate\n")
+    assert " 0 to stop, 3 to fix.\n" in done.stdout
+    assert "\n Begin    dreamgym-kit init agent:graph" in done.stdout
     broken = run("doctor", "agent:nothing", "--json")
     assert broken.returncode == 2
     said = json.loads(broken.stdout)
@@ -187,10 +188,11 @@ def test_doctor_tells_an_effect_that_init_guessed_from_one_that_a_person_confirm
     assert run("init", "agent:graph", "--tasks", "tasks.jsonl").returncode == 0
     done = run("doctor")
     assert "2 guessed: get_order (read), refund_payment (destructive)" in done.stdout
-    assert "correct the effect, then delete guessed = true\n" in done.stdout
-    file = project / "dreamgym.toml"
-    kept = [line for line in file.read_text().splitlines() if not line.startswith("guessed = true")]
-    file.write_text("\n".join(kept))
+    assert "correct what is wrong, then: dreamgym-kit init --confirm\n" in done.stdout
+    before = (project / "dreamgym.toml").read_text().splitlines()
+    assert run("init", "--confirm").returncode == 0
+    after = (project / "dreamgym.toml").read_text().splitlines()
+    assert after == [line for line in before if not line.startswith("guessed = true")]
     assert "every tool's effect was said by a person or its author" in run("doctor").stdout
 
 

@@ -32,34 +32,12 @@ from typing import Any, NoReturn
 from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
 from dreamgym_kit.gate.begun import Begun, Owner
+from dreamgym_kit.gate.gaps import KNOWN_GAPS
 
 __all__ = [
     "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "begins", "disarm", "exempt", "forget", "owner",
-    "refuse_uvloop", "trips",
+    "refuse_uvloop", "trips", "watching",
 ]  # fmt: skip
-
-KNOWN_GAPS: dict[str, str] = {
-    "open_connection": "A connection that was open before the dream began (a pooled HTTP client, a database "
-    "session) can still be used; `doctor` and the run's warnings list those that are open.",
-    "open_file": "A file that was opened for writing before the dream began can still be written to.",
-    "earlier_child": "A process that was started before the dream began runs on, and can be sent work.",
-    "c_function": "A C function that was looked up with ctypes before the dream began can still be called.",
-    "cffi": "C extensions and cffi libraries do their own input and output without telling Python.",
-    "grpc": "gRPC connects in its C core without telling Python (Weaviate's client, many cloud clients).",
-    "libpq": "psycopg connects through libpq, in C, without telling Python.",
-    "rust_client": "HTTP clients written in Rust connect without telling Python.",
-    "uvloop": "A uvloop event loop connects and starts programs through libuv without telling Python; "
-    "the kit's own loop refuses to be one.",
-    "sqlite_attach": "SQL can attach and write a second database file on an allowed SQLite connection, "
-    "also on one in memory.",
-    "name_lookup": "socket.connect((name, port)) looks the name up before Python tells; "
-    "the connection itself is refused.",
-    "special_file": "os.mkfifo and os.mknod make special files without telling Python.",
-    "pidfd": "signal.pidfd_send_signal sends a signal to another process without telling Python.",
-    "folder_descriptor": "os.open(name, flags, dir_fd=...) is judged as if `name` lay in the working "
-    "directory, which matters only where that is allowed.",
-}
-"""What the guard cannot see, one plain sentence each; bar G5 shows that each is really open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +122,8 @@ class _Guard:
                 except OSError:
                     continue
 
-    def refuse(self, event: str, attempt: Attempt) -> NoReturn:
+    def meet(self, event: str, attempt: Attempt) -> None:
+        """Answer an attempt that is not permitted: it is refused."""
         where = _origin(sys._getframe(2))
         message = _printable(
             f"refused to {attempt.deed}: nothing outside is touched in a dream ({where}); to let it pass: "
@@ -157,6 +136,19 @@ class _Guard:
                 self.on_trip(trip)
         finally:
             raise GateRefused(message)
+
+
+class _Watch(_Guard):
+    """Lets everything pass and notes what a dream would refuse."""
+
+    def meet(self, event: str, attempt: Attempt) -> None:
+        where = _origin(sys._getframe(2))
+        message = _printable(
+            f"loading the graph makes it {attempt.deed} ({where}), which a dry run refuses: move that "
+            f"to where it is first used, or let it pass: [guard] {attempt.setting} = "
+            f"[{json.dumps(attempt.target, ensure_ascii=False)}] in dreamgym.toml"
+        )
+        self.trips.append(Trip(event, attempt.target, threading.current_thread().name, where, message))
 
 
 class _Doors:
@@ -226,7 +218,7 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
         return
     for attempt in read(args):
         if not guard.permits(attempt):
-            guard.refuse(event, attempt)
+            guard.meet(event, attempt)
 
 
 def owner() -> Owner | None:
@@ -260,8 +252,27 @@ def arm(
     Raises:
         UserError: an entry of `allowance.hosts` is no host, or a guard is armed already.
     """
+    _stand(_Guard(allowance, on_trip, owner))
+
+
+@contextmanager
+def watching(allowance: Allowance) -> Iterator[Sequence[Trip]]:
+    """Let everything pass for the block, and note what `arm` would have refused; the notes are given.
+
+    Raises:
+        UserError: as `arm`.
+    """
+    watch = _Watch(allowance, lambda _: None, lambda: None)
+    _stand(watch)
+    try:
+        yield watch.trips
+    finally:
+        disarm()
+        forget()
+
+
+def _stand(guard: _Guard) -> None:
     global _guard, _ended, _hooked
-    guard = _Guard(allowance, on_trip, owner)
     _ = platform.uname().processor  # asks `uname -p` once; model clients put it into their headers
     with _arming:
         if _guard is not None:
