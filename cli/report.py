@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import gate_options, options
+from dreamgym_kit.cli import gate_options, options, otel
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ EXAMPLES = (
     "dreamgym-kit report --html --open",
     "dreamgym-kit report --json > report.json",
     "dreamgym-kit report --junit junit.xml --markdown summary.md",
+    "dreamgym-kit report --otel http://localhost:4318",
 )
 _LISTED = 20
 
@@ -82,6 +83,8 @@ def command(
     open_it: Open = False,
     junit: gate_options.Junit = None,
     markdown: gate_options.Markdown = None,
+    otel_target: otel.Target = None,
+    otel_headers: otel.Headers = None,
     runs: options.Runs = None,
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
@@ -90,8 +93,16 @@ def command(
     from dreamgym_kit.errors import UserError
 
     directory = _open(run, last, runs, settings_file)
+    shown_alone = episode is not None or only is not None or list_all or tools
+    if otel_headers is not None and otel_target is None:
+        raise UserError("report: --otel-headers goes with --otel URL.")
+    if otel_target is not None:
+        if shown_alone or html or to is not None or open_it or junit is not None or markdown is not None:
+            raise UserError("report: --otel exports the whole run; name nothing else with it but --json.")
+        otel.write_traces(directory, otel_target, otel_headers, as_json=as_json)
+        return
     if html or to is not None or open_it:
-        if episode is not None or only is not None or list_all or tools:
+        if shown_alone:
             raise UserError(
                 "report: --html shows the whole run; leave out --episode, --only, --list and --tools."
             )

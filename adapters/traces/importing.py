@@ -99,6 +99,8 @@ class _Read:
                 self._call(item)
             elif isinstance(item, SeenTurn):
                 self.turns.append(item)
+            elif isinstance(item, Transition):
+                self.recorded.append(item)
             elif isinstance(item, Unread):
                 self.told.add(item)
             else:

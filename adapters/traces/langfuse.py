@@ -6,6 +6,7 @@ tool in the attributes under `metadata`. Input and output are mostly JSON text.
 
 from collections.abc import Iterator, Mapping
 
+from dreamgym_kit.adapters.traces import own_spans
 from dreamgym_kit.adapters.traces.seen import Item, Passed, Record, SeenCall, SeenTurn, Unread
 from dreamgym_kit.adapters.traces.values import (
     Reply,
@@ -41,6 +42,14 @@ def read_observation(record: Record) -> Iterator[Item]:
     metadata = metadata if isinstance(metadata, dict) else {}
     if trace is None:
         yield Unread(record.line, f"observation {value.get('id')}: without a traceId")
+    elif own_spans.is_own(attributes := _attributes(metadata)):
+        if value["type"] == "TOOL" or own_spans.TRANSITION in attributes:
+            named = f"observation {value.get('id')}"
+            yield own_spans.read_kept_elsewhere(
+                record.line, named, attributes, value.get("input"), value.get("output")
+            )
+        else:
+            yield Passed("observation")
     elif value["type"] == "GENERATION":
         yield SeenTurn(record.line, trace, seconds(value.get("endTime")))
     elif (name := _tool(value, metadata)) is not None:
@@ -49,10 +58,14 @@ def read_observation(record: Record) -> Iterator[Item]:
         yield Passed("observation")
 
 
+def _attributes(metadata: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    found = decoded(metadata.get("attributes"))
+    return found if isinstance(found, dict) else {}
+
+
 def _tool(value: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]) -> str | None:
     """The name of the tool that ran, or None."""
-    attributes = decoded(metadata.get("attributes"))
-    attributes = attributes if isinstance(attributes, dict) else {}
+    attributes = _attributes(metadata)
     named = text_of(attributes.get("gen_ai.tool.name")) or text_of(attributes.get("tool.name"))
     own = text_of(value.get("name"))
     for prefix in _PREFIXES:
@@ -67,8 +80,7 @@ def _tool(value: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]) -> 
 
 def _call(record: Record, trace: str, name: str, metadata: Mapping[str, JsonValue]) -> SeenCall:
     value = record.value
-    attributes = decoded(metadata.get("attributes"))
-    attributes = attributes if isinstance(attributes, dict) else {}
+    attributes = _attributes(metadata)
     read = arguments(value.get("input"))
     output = value.get("output")
     found = None if output is None else reply(_unquoted(output), is_json=True)

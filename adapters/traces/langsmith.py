@@ -5,6 +5,7 @@ A run may come in two parts of one id (begun, ended); the later part fills the e
 
 from collections.abc import Iterator, Mapping
 
+from dreamgym_kit.adapters.traces import own_spans
 from dreamgym_kit.adapters.traces.seen import Item, Passed, Record, SeenCall, SeenTurn, Unread
 from dreamgym_kit.adapters.traces.values import (
     Reply,
@@ -17,6 +18,7 @@ from dreamgym_kit.adapters.traces.values import (
     text_of,
 )
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import Transition
 
 
 def is_run(value: Mapping[str, JsonValue]) -> bool:
@@ -44,14 +46,21 @@ class Runs:
         else:
             yield Passed("run")
 
-    def calls(self) -> Iterator[SeenCall | Unread]:
+    def calls(self) -> Iterator[Item]:
         """Give the calls of all runs taken."""
         for line, value in self._tools.values():
             yield _call(line, value)
 
 
-def _call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | Unread:
+def _call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | Unread | Transition:
     run = str(value.get("id") or "")
+    extra = decoded(value.get("extra"))
+    extra = extra if isinstance(extra, dict) else {}
+    metadata = extra.get("metadata")
+    if isinstance(metadata, dict) and own_spans.is_own(metadata):
+        return own_spans.read_kept_elsewhere(
+            line, f"run {run}", metadata, value.get("inputs"), value.get("outputs")
+        )
     name = text_of(value.get("name"))
     if name is None or not _episode(value):
         return Unread(line, f"run {run}: a tool run without a {'trace' if name else 'name'}")
@@ -59,9 +68,6 @@ def _call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | Unread:
     found = _reply(value.get("outputs"))
     failed = text_of(value.get("error"))
     error, kind = failure(failed) if failed else (None, None)
-    extra = decoded(value.get("extra"))
-    extra = extra if isinstance(extra, dict) else {}
-    metadata = extra.get("metadata")
     start = seconds(value.get("start_time"))
     return SeenCall(
         line=line,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Answer
+from dreamgym_kit.vocabulary import Answer, Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +64,4 @@ class SeenTurn:
     asked: tuple[tuple[str | None, str, Mapping[str, JsonValue]], ...] = ()  # (call id, tool, arguments)
 
 
-Item = SeenCall | SeenTurn | Unread | Passed
+Item = SeenCall | SeenTurn | Unread | Passed | Transition

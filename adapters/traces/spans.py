@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from dreamgym_kit.adapters.traces import openinference, otel_genai
-from dreamgym_kit.adapters.traces.otlp import read_span
+from dreamgym_kit.adapters.traces import openinference, otel_genai, own_spans
+from dreamgym_kit.adapters.traces.otlp import Span, read_span
 from dreamgym_kit.adapters.traces.seen import Item, Passed, Record, SeenCall, SeenTurn, Unread
 
 
@@ -18,6 +18,8 @@ def read_record(record: Record) -> Iterator[Item]:
     span = read_span(record)
     if not span.trace:
         yield Unread(record.line, f"span {span.id}: without a trace id")
+    elif own_spans.is_own(span.attributes):
+        yield _own(span)
     elif openinference.is_tool_span(span):
         yield openinference.read_call(span)
     elif openinference.is_model_span(span):
@@ -30,6 +32,13 @@ def read_record(record: Record) -> Iterator[Item]:
         yield from logged
     else:
         yield Passed("span")
+
+
+def _own(span: Span) -> Item:
+    """What the kit wrote: calls as they were; what the model asked for is not looked at again."""
+    if otel_genai.is_tool_span(span):
+        return own_spans.read_attributes(span.line, f"span {span.id}", span.attributes)
+    return Passed("model span" if otel_genai.is_model_span(span) else "span")
 
 
 def completed(calls: list[SeenCall], turns: Iterable[SeenTurn]) -> tuple[list[SeenCall], list[Unread]]:

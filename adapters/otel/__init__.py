@@ -1,0 +1,1 @@
+"""A run's episodes as OpenTelemetry GenAI spans, to a file or an endpoint."""

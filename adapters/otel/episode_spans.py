@@ -1,0 +1,147 @@
+"""One episode as one trace: the agent, its model's turns, its calls, in OpenTelemetry's GenAI convention.
+
+    invoke_agent GRAPH      what was asked, what was said last; verdict and findings as events
+      chat                  a turn of the agent's model; its time is inferred (see `timeline`)
+      execute_tool TOOL     a call and its answer; where that came from is in `dreamgym.*`
+
+Not told, because a run does not keep it: the model's name and provider, and tokens by turn.
+"""
+
+from dataclasses import dataclass
+
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from dreamgym_kit.adapters.otel.messages import input_messages, output_message
+from dreamgym_kit.adapters.otel.timeline import ModelTurn, begun, ended, model_turns
+from dreamgym_kit.adapters.otel.tracing import PastTracer, Value, cleaned, cleaned_text, nanoseconds
+from dreamgym_kit.adapters.traces.own_spans import spelled, to_attributes
+from dreamgym_kit.vocabulary import Episode, Finding, Transition
+
+_FAILED = ("error", "violation")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What the spans of all episodes need of their run."""
+
+    name: str  # of the run, unlike any other: what ids are made of
+    run: str
+    graph: str
+    created_at: float  # Unix time
+
+
+def write_episode(tracer: PastTracer, episode: Episode, facts: RunFacts) -> None:
+    """Give the spans of an episode to the tracer's sink, the agent's own span last.
+
+    Raises:
+        NotJson: a call holds a value without JSON form.
+    """
+    trace = f"{facts.name} {episode.id}"
+    start = begun(episode, facts.created_at)
+    end = ended(episode, start)
+    root = tracer.begin(
+        trace,
+        f"invoke_agent {facts.graph}",
+        "agent",
+        at_s=start,
+        attributes=_agent(episode, facts),
+    )
+    for number, turn in enumerate(model_turns(episode, start, end), start=1):
+        _write_turn(tracer, trace, root, turn, number)
+    for step in episode.transitions:
+        _write_call(tracer, trace, root, step, start)
+    _write_outcome(root, episode, end)
+    root.end(nanoseconds(end))
+
+
+def _agent(episode: Episode, facts: RunFacts) -> dict[str, Value]:
+    said = [message for message in episode.messages if message.get("role") == "assistant"]
+    first = episode.messages.index(said[0]) if said else len(episode.messages)
+    attributes: dict[str, Value] = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": facts.graph,
+        "gen_ai.conversation.id": f"{facts.run}/{episode.id}",
+        "gen_ai.input.messages": spelled(input_messages(episode.messages[:first])),
+        "dreamgym.run": facts.run,
+        "dreamgym.episode": episode.id,
+        "dreamgym.task": episode.task,
+        "dreamgym.sibling": episode.sibling,
+        "dreamgym.world": str(episode.world),
+        "dreamgym.verdict": str(episode.verdict),
+        "dreamgym.reason": episode.reason,
+        "dreamgym.stop": episode.stop,
+        "dreamgym.model_calls": episode.model_calls,
+        "dreamgym.tokens": episode.tokens,
+        "dreamgym.cost_usd": float(episode.cost_usd),
+    }
+    if said and not said[-1].get("tool_calls"):
+        attributes["gen_ai.output.messages"] = spelled([output_message(said[-1])])
+    if episode.violations:
+        attributes["dreamgym.violations"] = list(episode.violations)
+    if episode.stop in _FAILED:
+        attributes["error.type"] = episode.stop
+    return attributes
+
+
+def _write_turn(tracer: PastTracer, trace: str, root: Span, turn: ModelTurn, number: int) -> None:
+    """A turn of the model; of its input what was new, since the whole again in each would grow squared."""
+    span = tracer.begin(
+        trace,
+        "chat",
+        f"turn {number}",
+        at_s=turn.start_s,
+        parent=root,
+        kind=SpanKind.CLIENT,
+        attributes={
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": spelled(input_messages(turn.heard)),
+            "gen_ai.output.messages": spelled([output_message(turn.said)]),
+            "dreamgym.timing": "inferred",
+        },
+    )
+    span.end(nanoseconds(turn.end_s))
+
+
+def _write_call(tracer: PastTracer, trace: str, root: Span, step: Transition, otherwise: float) -> None:
+    attributes: dict[str, Value] = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": step.call.tool,
+        "gen_ai.tool.type": "function",
+        **to_attributes(step),
+    }
+    if step.call.call_id is not None:
+        attributes["gen_ai.tool.call.id"] = step.call.call_id
+    answer = step.answer
+    if answer.error is not None:
+        attributes["error.type"] = answer.error_type or "_OTHER"
+    at = step.recorded_at if step.recorded_at > 0 else otherwise
+    named = f"execute_tool {step.call.tool}"
+    span = tracer.begin(trace, named, f"step {step.step}", at_s=at, parent=root, attributes=attributes)
+    if answer.error is not None:
+        span.set_status(Status(StatusCode.ERROR, cleaned_text(answer.error)))
+    span.end(nanoseconds(at + max(0.0, step.elapsed_s)))
+
+
+def _write_outcome(root: Span, episode: Episode, end: float) -> None:
+    """The verdict as the convention's evaluation event, and each finding as an event of our own."""
+    judged: dict[str, Value] = {
+        "gen_ai.evaluation.name": "verdict",
+        "gen_ai.evaluation.score.label": str(episode.verdict),
+        "gen_ai.evaluation.explanation": episode.reason,
+    }
+    if episode.reward is not None:
+        judged["gen_ai.evaluation.score.value"] = float(episode.reward)
+    root.add_event("gen_ai.evaluation.result", cleaned(judged), nanoseconds(end))
+    for finding in episode.findings:
+        root.add_event("dreamgym.finding", cleaned(_found(finding)), nanoseconds(end))
+    if episode.stop in _FAILED:
+        root.set_status(Status(StatusCode.ERROR, cleaned_text(episode.reason)))
+
+
+def _found(finding: Finding) -> dict[str, Value]:
+    return {
+        "dreamgym.finding.kind": finding.kind,
+        "dreamgym.finding.text": finding.text,
+        "dreamgym.finding.severity": finding.severity,
+        "dreamgym.finding.steps": [str(step) for step in finding.steps],
+    }

@@ -1,0 +1,159 @@
+"""A run directory to where spans are wanted: one episode in memory at a time, spans sent in batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from os import environ
+from pathlib import Path
+from typing import Protocol
+
+from opentelemetry.sdk.trace import ReadableSpan
+
+from dreamgym_kit.adapters.otel.endpoint_sink import EndpointSink, headers_from
+from dreamgym_kit.adapters.otel.episode_spans import RunFacts, write_episode
+from dreamgym_kit.adapters.otel.file_sink import FileSink
+from dreamgym_kit.adapters.otel.tracing import PastTracer, Value
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
+from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.masked import masked_episode
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Episode, Transition
+
+_SPANS, _CHARACTERS = 500, 1_000_000  # of one request; collectors take 20 MiB, some backends 4
+SERVICE = "dreamgym-kit"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was exported.
+
+    Attributes:
+        to: the file or the address.
+        episodes: traces.
+        spans: of all of them.
+        refused: spans that the endpoint says it did not keep.
+        warnings: what a person has to know.
+    """
+
+    to: str
+    episodes: int
+    spans: int
+    refused: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+class Sink(Protocol):
+    """Takes spans for good, or raises."""
+
+    def send(self, spans: Sequence[ReadableSpan]) -> None:
+        """Take a batch."""
+        ...
+
+
+def is_endpoint(target: str) -> bool:
+    """Whether a target is an address and no file."""
+    return target.strip().lower().startswith(("http://", "https://"))
+
+
+def export_run(directory: RunDirectory, target: str, *, headers: str | None = None) -> Exported:
+    """Export every finished episode of a run.
+
+    Args:
+        directory: the run, open for reading; it is not changed.
+        target: a file, or an OTLP/HTTP endpoint.
+        headers: name of the environment variable that holds an endpoint's headers.
+
+    Raises:
+        UserError: the target cannot be used or does not take the spans.
+        RunDirectoryError: the journal is damaged, or the file cannot be written.
+    """
+    if is_endpoint(target):
+        with EndpointSink(target, headers_from(headers)) as endpoint:
+            done = _export(directory, endpoint, to=endpoint.url)
+        lost = (f"{endpoint.url}: {endpoint.refused:,} spans were refused ({endpoint.said})",)
+        return replace(
+            done, refused=endpoint.refused, warnings=(*done.warnings, *(lost if endpoint.refused else ()))
+        )
+    if headers is not None:
+        raise UserError("--otel-headers: a file has no headers; leave it out, or name an endpoint.")
+    path = Path(target)
+    if "://" in target or path.is_dir() or not path.absolute().parent.is_dir():
+        raise UserError(f"--otel {target}: name a file in a folder that is there, or an http(s) endpoint.")
+    with FileSink(path) as file:
+        return _export(directory, file, to=str(path))
+
+
+class _Batches:
+    """Collects spans until they are a request."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink, self._waiting, self._size = sink, list[ReadableSpan](), 0
+        self.count = 0
+
+    def take(self, span: ReadableSpan) -> None:
+        """Hear of one more span that ended."""
+        self._waiting.append(span)
+        self._size += sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
+        if len(self._waiting) >= _SPANS or self._size >= _CHARACTERS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        if waiting:
+            self._sink.send(waiting)
+            self.count += len(waiting)
+
+
+def _export(directory: RunDirectory, sink: Sink, *, to: str) -> Exported:
+    manifest = directory.manifest
+    batches, masker = _Batches(sink), process_masker()
+    kit = version("dreamgym-kit")
+    # the run's short id may come again on another machine, its moment does not
+    name = f"{manifest.run}-{manifest.created_at!r}"
+    tracer = PastTracer(_resource(manifest, name, kit, masker), kit, batches.take)
+    facts = RunFacts(
+        name=name,
+        run=manifest.run,
+        graph=masker.text(_fact(manifest, "graph")),
+        created_at=manifest.created_at,
+    )
+    episodes, count = directory.episodes(), 0
+    for episode in episodes:
+        write_episode(tracer, _masked(episode, masker), facts)
+        count += 1
+    batches.flush()
+    torn = () if episodes.torn is None else (f"{directory.path}: {episodes.torn}",)
+    return Exported(to=to, episodes=count, spans=batches.count, warnings=torn)
+
+
+def _resource(manifest: Manifest, name: str, kit: str, masker: Masker) -> dict[str, Value]:
+    """What all spans of a run are of; a service name of the environment goes first."""
+    facts: dict[str, Value] = {
+        "service.version": kit,
+        "service.instance.id": name,
+        "dreamgym.run": manifest.run,
+        "dreamgym.mode": _fact(manifest, "mode"),
+        "dreamgym.graph": masker.text(_fact(manifest, "graph")),
+        "dreamgym.seed": _fact(manifest, "seed"),
+    }
+    named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return facts if named else {"service.name": SERVICE, **facts}
+
+
+def _fact(manifest: Manifest, name: str) -> str:
+    return str(manifest.matters.get(name, ""))
+
+
+def _masked(episode: Episode, masker: Masker) -> Episode:
+    """Once more, as the process knows secrets now: this leaves the machine."""
+    steps = tuple(_masked_step(step, masker) for step in episode.transitions)
+    return replace(masked_episode(episode, masker), transitions=steps)
+
+
+def _masked_step(step: Transition, masker: Masker) -> Transition:
+    args, answer = masker.plain(step.call.args), masked_answer(step.answer, masker)
+    if args is step.call.args and answer is step.answer:
+        return step
+    return replace(step, call=replace(step.call, args=args), answer=answer)
