@@ -70,6 +70,30 @@ def test_what_was_mined_is_told_in_the_settings_form_and_can_be_taken_over(buffe
     assert '"status":"cold"}, recorded {"card_id":"C0","status":"frozen"}' in explained
 
 
+def test_an_argument_without_a_name_is_left_out_of_what_is_offered(tmp_path) -> None:
+    path, rows = tmp_path / "buffer.db", []
+    for number in range(6):
+        world, card = World("bank", number), f"C{number}"
+        freeze = Call("freeze", {"": card})
+        for step, (call, seen, effect) in enumerate(
+            [
+                (Call("get_card", {"": card}), {"card": card, "status": "active"}, Effect.READ),
+                (freeze, {"frozen": card}, Effect.WRITE),
+                (Call("get_card", {"": card}), {"card": card, "status": "frozen"}, Effect.READ),
+            ],
+            start=1,
+        ):
+            after = history_digest([freeze.key] if step == 3 else [])
+            rows.append(Transition(call, Answer(seen), effect, f"e{number}", step, world, after=after))
+    with closing(SqliteStore(path)) as store:
+        store.put(rows)
+    done = rules(path, "--toml")
+    assert done.exit_code == 0
+    assert "args." not in done.stdout
+    assert '""' not in done.stdout
+    parse_settings(done.stdout.replace("[tools.freeze.model]", '[tools.freeze]\neffect = "write"'))
+
+
 def test_a_declared_tool_is_shown_without_any_recording(tmp_path) -> None:
     (settings := tmp_path / "dreamgym.toml").write_text(
         '[tools.pay]\neffect = "write"\n[tools.pay.model]\nanswer = "paid"\nkeeps = ["get_*"]\n'

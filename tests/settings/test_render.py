@@ -1,6 +1,7 @@
 """Writing settings: what is written reads back the same, and a graph's texts cannot add a key."""
 
 import string
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ value = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(text, inner, max_size=2),
     max_leaves=4,
 )
-names = st.dictionaries(text, st.just("args.id"), max_size=2)
+names = st.dictionaries(text.filter(lambda of: of != "."), st.just("args.id"), max_size=2)
 condition = st.builds(ConditionSettings, of=st.just("card.status"), test=st.just("is"), value=value)
 models = st.builds(
     ToolModelSettings,
@@ -86,6 +87,15 @@ models = st.builds(
     keeps=texts,
     said_by=st.none() | text,
 )
+
+
+def sayable(tool: ToolSettings) -> ToolSettings:
+    """A tool that changes nothing has nothing to change or keep."""
+    if tool.model is None or tool.effect.changes_world:
+        return tool
+    return replace(tool, model=replace(tool.model, changes=(), keeps=()))
+
+
 any_settings = st.builds(
     Settings,
     graph=st.none() | text,
@@ -123,7 +133,7 @@ any_settings = st.builds(
         usd=st.none() | amount,
     ),
     tools=named(
-        st.builds(ToolSettings, effect=effects, guessed=st.booleans(), model=st.none() | models),
+        st.builds(ToolSettings, effect=effects, guessed=st.booleans(), model=st.none() | models).map(sayable),
     ),
     functions=st.dictionaries(
         reference, st.builds(FunctionSettings, effect=effects, name=st.none() | text), max_size=3

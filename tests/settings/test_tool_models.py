@@ -61,6 +61,11 @@ TWICE = f"{CHANGE}set = {{ x = 1 }}\n{CHANGE}set = {{ x = '{{arg.y}}' }}"
         ('[[tools.pay.model.changes]]\nread = "a"\ndelete = ["x..y]"]', "'x..y]' is no path: keys, <name> "),
         ("keeps = 3", f"dreamgym.toml:4: {TABLE}.keeps: wants a list of texts."),
         ("fails = {}", f"dreamgym.toml:4: {TABLE}.fails: wants a list of tables."),
+        ('answer = "{args.}"', f"{TABLE}.answer: 'args.' names no argument; write args.NAME."),
+        (
+            CHANGE + 'bind = { "" = "args.x" }\nwhole = 1',
+            f"{TABLE}.changes.1.bind: '' names no argument and no field.",
+        ),
     ],
 )
 def test_a_bad_model_is_named_with_its_place(text: str, message: str) -> None:
@@ -68,6 +73,20 @@ def test_a_bad_model_is_named_with_its_place(text: str, message: str) -> None:
         parse_settings(HEAD + text)
     assert message in str(refused.value)
     assert str(refused.value).startswith("dreamgym.toml:")
+
+
+@pytest.mark.parametrize("effect", ["read", "pure"])
+def test_what_a_reading_tool_is_said_to_keep_or_change_is_refused_with_what_to_do(effect: str) -> None:
+    head = HEAD.replace("write", effect)
+    with pytest.raises(UserError) as refused:
+        parse_settings(head + 'keeps = ["get_*"]')
+    assert str(refused.value) == (
+        f"dreamgym.toml:4: {TABLE}.keeps: 'pay' has the effect '{effect}', which changes nothing; "
+        "delete 'keeps', or say effect = \"write\" in [tools.pay]."
+    )
+    with pytest.raises(UserError, match="delete 'changes'"):
+        parse_settings(f"{head}{CHANGE}set = {{ x = 1 }}")
+    assert parse_settings(head + 'answer = "paid"').tools["pay"].model.answer == "paid"
 
 
 def test_the_example_of_the_documentation_is_read() -> None:

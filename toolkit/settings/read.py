@@ -142,7 +142,19 @@ class _Reader:
         for name in needed:
             if name not in values:
                 raise UserError(f"{self.where(*key)}: {_dotted(key)} says no '{name}'; one of {_effects()}.")
+        if isinstance(model := values.get("model"), ToolModelSettings):
+            self._check_effects(values["effect"], model, key)
         return values
+
+    def _check_effects(self, effect: Effect, model: ToolModelSettings, key: tuple[str, ...]) -> None:
+        """A tool that changes nothing has nothing to keep: said of a read, it would make a write of it."""
+        for part in ("changes", "keeps"):
+            if getattr(model, part) and not effect.changes_world:
+                raise UserError(
+                    f"{self.where(*key, 'model', part)}: {_dotted((*key, 'model', part))}: "
+                    f"'{key[-1]}' has the effect '{effect}', which changes nothing; delete '{part}', "
+                    f"or say effect = \"write\" in [{_dotted(key)}]."
+                )
 
     def value(self, kind: Any, value: Any, key: tuple[str, ...]) -> Any:
         if get_origin(kind) is UnionType:

@@ -28,6 +28,7 @@ _FAIL_KEYS = ("when", "error", "error_type", "answer")
 _CHANGE_KEYS = ("read", "bind", *WRITING, "delete", "whole")
 _HEADS = ("args", "answer", "key", "old", "fresh", "row", "view", "bound", "call")
 _ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_ARGUMENTS = ("args", "key")
 _HEAD = re.compile(r"[.\[(]")
 _DEEPEST = 12
 
@@ -240,7 +241,9 @@ class _Reader:
         raise self.wrong(key, f"wants JSON values, found a {type(value).__name__}; write it as text")
 
     def name(self, name: str, key: tuple[str, ...]) -> None:
-        head = _HEAD.split(name, maxsplit=1)[0]
+        head, *rest = _HEAD.split(name, maxsplit=1)
+        if head in _OF_ARGUMENTS and rest in ([], [""]):
+            raise self.wrong(key, f"'{name}' names no argument; write {head}.NAME")
         if head not in self.heads:
             raise UnknownName(
                 "name", name, known=self.heads, source=self.where(*key), where=f"what {_dotted(key)} can name"
@@ -261,6 +264,8 @@ class _Reader:
     def names(self, table: Mapping[str, Any], key: tuple[str, ...], of: str) -> dict[str, str]:
         found = {}
         for argument, name in self.named(table, key, of):
+            if argument in ("", "."):
+                raise self.wrong((*key, of), f"'{argument}' names no argument and no field")
             found[argument] = self.text(name, (*key, of, argument))
         return found
 

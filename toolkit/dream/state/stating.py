@@ -40,7 +40,8 @@ def as_stated(models: ToolModels, tool: str) -> ToolModelSettings | None:
         data["answer"] = answer.get("answer")
         data["changes"] = list(_changes(models.rules.get((tool, success), {})))
     data["keeps"] = sorted(_kept(models, tool))
-    data["fresh"] = {path: list(samples[:_SAMPLES]) for path, samples in models.fresh.get(tool, {}).items()}
+    made_up = models.fresh.get(tool, {}).items()
+    data["fresh"] = {path: list(samples[:_SAMPLES]) for path, samples in made_up if path.strip(".")}
     said = {key: value for key, value in data.items() if value}
     return read_model(said, ("tools", tool, "model"), _nowhere) if set(said) - {"fresh"} else None
 
