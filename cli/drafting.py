@@ -27,6 +27,7 @@ class Drafted:
     kept: "dict[str, ToolModelSettings]" = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)  # tool -> why
     dropped: dict[str, list[str]] = field(default_factory=dict)  # tool -> parts and what contradicts them
+    stopped: str = ""  # why not all tools were asked about
     tokens: int = 0
     usd: float = 0.0
 
@@ -99,10 +100,15 @@ async def _draft(
     with_source: bool,
 ) -> "tuple[dict[str, ToolModelSettings], Drafted]":
     from dreamgym_kit.dream.drafting import Sampling, draft
-    from dreamgym_kit.errors import EndpointError, NotJson
+    from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson
+    from dreamgym_kit.rollout.budgets import RunBudget
+    from dreamgym_kit.rollout.spending import BudgetedEndpoint
     from dreamgym_kit.vocabulary import Effect
 
     said = settings.endpoint
+    budget = RunBudget(settings.budget.calls, settings.budget.usd)
+    budget.count_earlier(calls=0, usd=endpoint.counts.cost_usd)  # the question whether it answers at all
+    asked = BudgetedEndpoint(endpoint, budget, calls=1)
     reads = [spec for spec in specs if spec.effect is Effect.READ]
     sampling = Sampling(max(said.max_output, 2_048), said.temperature, said.top_p, settings.simulate.seed)
     who = (
@@ -114,7 +120,10 @@ async def _draft(
         source = _source(spec.name) if with_source else None
         others = [read for read in reads if read.name != spec.name]
         try:
-            model = await draft(endpoint, spec, others, shapes, source=source, sampling=sampling)
+            model = await draft(asked, spec, others, shapes, source=source, sampling=sampling)
+        except BudgetSpent as spent:
+            done.stopped = str(spent)
+            break
         except (EndpointError, NotJson) as error:
             done.unusable[spec.name] = str(error)
         else:
@@ -185,8 +194,9 @@ def _show(done: Drafted, path: str, *, as_json: bool) -> None:
     from dreamgym_kit.report.terminal import next_steps
 
     if as_json:
-        facts = {"kept": sorted(done.kept), "dropped": done.dropped, "unusable": done.unusable}
-        say_json({**facts, "file": path, "tokens": done.tokens, "usd": done.usd})
+        said: dict[str, object] = {"kept": sorted(done.kept), "dropped": done.dropped}
+        said |= {"unusable": done.unusable, "stopped": done.stopped or None}
+        say_json({**said, "file": path, "tokens": done.tokens, "usd": done.usd})
         return
     for tool, why in done.unusable.items():
         tell(f"no draft of {one_line(tool)}: {one_line(why)}")
@@ -195,6 +205,8 @@ def _show(done: Drafted, path: str, *, as_json: bool) -> None:
             say(f" dropped  {one_line(tool)} {one_line(part)}")
     say(f" {len(done.kept)} drafts kept in {path}: {one_line(', '.join(sorted(done.kept))) or 'none'}")
     say(f" {done.tokens} tokens, {done.usd:.4f} USD")
+    if done.stopped:
+        say(f" {done.stopped}; raise it in [budget], and draft the others with --explain TOOL")
     steps = [
         ("Look", "dreamgym-kit buffer rules", "who says what, and what recordings say of it"),
         ("Agree", "dreamgym.toml", "move the tables of a draft there, and it is believed before recordings"),

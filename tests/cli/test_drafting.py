@@ -81,3 +81,32 @@ def test_tools_without_recordings_are_dreamt_from_their_drafts(run, project, ser
         .stderr.strip()
         .endswith("did you mean 'refund_payment'?")
     )
+
+
+PRICED = "usd_per_million_output = 100.0\n"  # 0.001 USD an answer of the double
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("budget", "questions", "said"),
+    [
+        ("calls = 1", 2, "budget spent: calls (limit 1)"),
+        ("usd = 0.0015", 2, "budget spent: spend in USD (limit 0.0015)"),
+        ("usd = 0.001", 1, "budget spent: spend in USD (limit 0.001)"),
+        ("calls = 2", 3, None),
+    ],
+)
+def test_drafting_stops_at_the_budget_and_keeps_what_it_has(
+    run, project, server, budget: str, questions: int, said: str | None
+) -> None:
+    """The first question is whether the endpoint answers at all: it costs, and is no call."""
+    settle(project, server)
+    text = (project / "dreamgym.toml").read_text().replace('model = "m"\n', f'model = "m"\n{PRICED}')
+    (project / "dreamgym.toml").write_text(f"{text}[budget]\n{budget}\n")
+    done = run("buffer", "rules", "--draft", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (len(server.requests), told["stopped"]) == (questions, said)
+    assert len(told["kept"]) == questions - 1
+    assert told["usd"] == pytest.approx(0.001 * questions)
+    assert set(read_drafts(project / "dreamgym.drafts.toml")) == set(told["kept"])

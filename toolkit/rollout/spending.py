@@ -13,18 +13,24 @@ from dreamgym_kit.vocabulary import Spend
 
 
 class BudgetedEndpoint:
-    """Implements `ports.ChatEndpoint` over another one."""
+    """Implements `ports.ChatEndpoint` over another one.
 
-    def __init__(self, endpoint: ChatEndpoint, budget: RunBudget) -> None:
-        self._endpoint, self._budget = endpoint, budget
+    Args:
+        endpoint: where the model answers.
+        budget: what may be spent.
+        calls: how many of the budget's calls a question is; in a run those are the agent's alone.
+    """
+
+    def __init__(self, endpoint: ChatEndpoint, budget: RunBudget, *, calls: int = 0) -> None:
+        self._endpoint, self._budget, self._calls = endpoint, budget, calls
 
     async def chat(self, request: ChatRequest) -> ChatReply:
         """See `ports.ChatEndpoint.chat`.
 
         Raises:
-            BudgetSpent: the run has no dollars left; nothing was asked.
+            BudgetSpent: the run has no dollars or no calls left; nothing was asked.
         """
-        reserved = self._budget.reserve(0, usd=None)
+        reserved = self._budget.reserve(self._calls, usd=None)
         try:
             reply = await self._endpoint.chat(request)
         except BaseException:
