@@ -1,0 +1,94 @@
+"""`record --crawl`, killed again and again: what was acknowledged is there and not asked again."""
+
+import subprocess
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+
+ORDERS = 30
+AGENT = f'''\
+"""Two reads that write down each call of theirs in `CALLS` before they answer."""
+
+import time
+from pathlib import Path
+
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+
+CALLS = Path(__file__).parent / "CALLS"
+
+
+def called(what):
+    with CALLS.open("a") as file:
+        file.write(what + "\\n")
+    time.sleep(0.05)
+
+
+@tool
+def list_orders() -> list:
+    """List all orders."""
+    called("all")
+    return [{{"order_id": f"o{{number}}"}} for number in range({ORDERS})]
+
+
+@tool
+def get_order(order_id: str) -> dict:
+    """Look up an order."""
+    called(order_id)
+    return {{"order_id": order_id, "status": "open"}}
+
+
+graph = StateGraph(MessagesState).add_node("tools", ToolNode([list_orders, get_order]))
+graph = graph.add_edge(START, "tools").compile()
+'''
+SETTINGS = (
+    'graph = "reading:graph"\n[tools.list_orders]\neffect = "read"\n[tools.get_order]\neffect = "read"\n'
+)
+CRAWL = ("record", "--crawl", "--yes", "--per-second", "0")
+
+
+def calls(project: Path) -> list[str]:
+    file = project / "CALLS"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def kept(project: Path) -> list[str]:
+    if not (project / "dreamgym.db").exists():
+        return []
+    with closing(SqliteStore(project / "dreamgym.db", read_only=True)) as store:
+        return [str(row.call.args.get("order_id", "all")) for row in store.scan()]
+
+
+@pytest.mark.slow
+def test_a_killed_crawl_loses_nothing_and_asks_at_most_the_call_in_flight_again(
+    project: Path, run, environment: dict[str, str], command: str
+) -> None:
+    (project / "reading.py").write_text(AGENT)
+    (project / "dreamgym.toml").write_text(SETTINGS)
+    in_flight = []
+    for many in (1, 9, 20):
+        with (project / "output").open("w") as output:
+            crawl = subprocess.Popen([command, *CRAWL], cwd=project, env=environment, stdout=output)
+            ends = time.monotonic() + 60
+            while len(calls(project)) < many and time.monotonic() < ends:
+                time.sleep(0.005)
+            crawl.kill()
+            crawl.wait()
+        made, there = calls(project), kept(project)
+        assert len(made) >= many
+        assert set(made[:-1]) <= set(there)
+        in_flight.append(made[-1])
+    assert run(*CRAWL).returncode == 0
+    every = {"all", *(f"o{number}" for number in range(ORDERS))}
+    assert Counter(kept(project)) == Counter(every)
+    again = Counter(calls(project)) - Counter(every)
+    assert again <= Counter(in_flight)
+    before = len(calls(project))
+    assert run(*CRAWL).returncode == 0
+    assert len(calls(project)) == before
