@@ -143,7 +143,7 @@ def test_only_shared_tasks_are_compared_and_the_others_named() -> None:
 
 
 def test_other_settings_are_said() -> None:
-    assert found(run({"a": "."}), run({"a": "."}, seed=7)).differs == ("seed: 0 there, 7 here",)
+    assert found(run({"a": "."}), run({"a": "."}, seed=7)).differs == ("seed: 0 before, 7 after",)
 
 
 def test_text_and_json_say_the_same_figures() -> None:

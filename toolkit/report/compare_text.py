@@ -22,10 +22,8 @@ def render_comparison(found: Comparison, *, paint: Paint = PLAIN, limit: int = _
 
 
 def _head(found: Comparison, paint: Paint) -> str:
-    word, colour = "NO CLEAR CHANGE", paint.yellow
-    if found.success is not None and found.success.clear:
-        better = found.success.change > 0
-        word, colour = ("BETTER", paint.green) if better else ("WORSE", paint.red)
+    word = stamp_of(found)
+    colour = {"BETTER": paint.green, "WORSE": paint.red}.get(word, paint.yellow)
     lines = [
         fold(f" {word}  {one_line(found.sentence)}", indent=len(word) + 3).replace(word, colour(word), 1)
     ]
@@ -36,19 +34,36 @@ def _head(found: Comparison, paint: Paint) -> str:
             lines.append(f"  {name:<13}{_row(change, share=True)}")
     if found.cost_usd is not None and (found.cost_usd.before or found.cost_usd.after):
         lines.append(f"  {'USD':<13}{_row(found.cost_usd, share=False)}")
-    for names, side in ((found.only_before, "before"), (found.only_after, "after")):
-        if names:
-            lines.append(fold(f"  not compared {len(names)} tasks that only the run {side} has", indent=15))
+    lines += [fold(f"  not compared {text}", indent=15) for text in left_out(found)]
     lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
     return "\n".join(lines)
 
 
-def _row(change: Change, *, share: bool) -> str:
+def stamp_of(found: Comparison) -> str:
+    """The comparison in a word or three, for whoever reads no further."""
+    if found.success is None or not found.success.clear:
+        return "NO CLEAR CHANGE"
+    return "BETTER" if found.success.change > 0 else "WORSE"
+
+
+def left_out(found: Comparison) -> list[str]:
+    """What was not compared."""
+    sides = ((found.only_before, "before"), (found.only_after, "after"))
+    return [f"{len(names)} tasks that only the run {side} has" for names, side in sides if names]
+
+
+def figures_told(change: Change, *, share: bool) -> tuple[str, str, str]:
+    """A figure before, after, and its change with the interval, in the words of every form."""
     if share:
         points = f"{100 * change.change:+.0f} points ({100 * change.low:+.0f} to {100 * change.high:+.0f})"
-        return f"{change.before:>6.0%} -> {change.after:>6.0%}   {points}"
-    figures = f"{change.before:>6.2f} -> {change.after:>6.2f}"
-    return f"{figures}   {change.change:+.2f} ({change.low:+.2f} to {change.high:+.2f})"
+        return f"{change.before:.0%}", f"{change.after:.0%}", points
+    moved = f"{change.change:+.2f} ({change.low:+.2f} to {change.high:+.2f})"
+    return f"{change.before:.2f}", f"{change.after:.2f}", moved
+
+
+def _row(change: Change, *, share: bool) -> str:
+    before, after, moved = figures_told(change, share=share)
+    return f"{before:>6} -> {after:>6}   {moved}"
 
 
 def _block(title: str, changes: Mapping[str, Change], *, share: bool, paint: Paint) -> str:

@@ -1,6 +1,6 @@
 """Two runs on the same tasks: what changed, task by task and tool by tool, and how sure that is.
 
-One computation for terminal and JSON. Only tasks that both runs have are compared. A task's success is the
+One computation for terminal, JSON and page. Only tasks that both runs have are compared. A task's success is the
 share of its decided episodes; a task that is undetermined on one side says nothing about success.
 """
 
@@ -209,7 +209,7 @@ def _differs(before: Summary, after: Summary) -> list[str]:
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return []
     sides = [{name: value for name, value in one.items() if name not in _EXPECTED} for one in (old, new)]
-    return differences(sides[0], sides[1])
+    return differences(sides[0], sides[1], sides=("before", "after"))
 
 
 def _sentence(found: Comparison) -> str:

@@ -66,14 +66,19 @@ def manifest_from_record(record: object) -> Manifest:
     )
 
 
-def differences(there: Mapping[str, JsonValue], here: Mapping[str, JsonValue]) -> list[str]:
+def differences(
+    there: Mapping[str, JsonValue],
+    here: Mapping[str, JsonValue],
+    *,
+    sides: tuple[str, str] = ("there", "here"),
+) -> list[str]:
     """Name each field in which two settings differ, by its path: "seed: 7 there, 8 here"."""
     old, new = dict(_leaves(there, ())), dict(_leaves(here, ()))
     found = []
     for path in sorted(old.keys() | new.keys()):
         before, now = old.get(path, _ABSENT), new.get(path, _ABSENT)
         if before != now:
-            found.append(f"{'.'.join(path)}: {_short(before)} there, {_short(now)} here")
+            found.append(f"{'.'.join(path)}: {_short(before)} {sides[0]}, {_short(now)} {sides[1]}")
     if len(found) > MAX_DIFFERENCES:
         return [*found[:MAX_DIFFERENCES], f"and {len(found) - MAX_DIFFERENCES} more"]
     return found

@@ -18,7 +18,7 @@ from dreamgym_kit.plain import JsonValue
 
 SCRIPTS = (
     *("dom", "data", "signs", "verdict", "effects", "trust", "costs"),
-    *("episodes", "step", "siblings", "episode", "routes"),
+    *("episodes", "step", "siblings", "episode", "compare", "routes"),
 )
 _MARK = re.compile(r"@@(style-hash|script-hash|style|script|report|episodes)@@")
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}

@@ -38,7 +38,12 @@ function route() {
   }
   current = null;
   request++;
-  const filtered = hash.includes('=');
+  if (C && query.has('t')) {
+    openTask(query.get('t'));
+    point('tasks');
+    return;
+  }
+  const filtered = hash.includes('=') && !C;
   if (filtered && rows) takeFilter(query);
   show('overview');
   const target = filtered ? 'episodes' : hash;
@@ -49,14 +54,19 @@ function route() {
   point(target);
 }
 
-const HELP = [
-  ['j k', 'next, previous episode or step'],
-  ['Enter', 'open the episode'],
-  ['[ ]', 'previous, next episode'],
-  ['/', 'filter'],
-  ['Esc', 'back'],
-  ['?', 'these keys'],
-];
+const HELP = C
+  ? [
+      ['j k', 'next, previous task'],
+      ['?', 'these keys'],
+    ]
+  : [
+      ['j k', 'next, previous episode or step'],
+      ['Enter', 'open the episode'],
+      ['[ ]', 'previous, next episode'],
+      ['/', 'filter'],
+      ['Esc', 'back'],
+      ['?', 'these keys'],
+    ];
 const help = h(
   'dialog',
   {'aria-label': 'Keys'},
@@ -85,10 +95,16 @@ const help = h(
 );
 
 function moveRow(by) {
+  if (C) {
+    focusNext(taskLinks(), by);
+    return;
+  }
   if (by > 0 && document.activeElement === [...rows.querySelectorAll('a')].at(-1) && drawn < hits.length)
     grow(MORE_ROWS);
-  const links = [...rows.querySelectorAll('a')],
-    at = links.indexOf(document.activeElement);
+  focusNext([...rows.querySelectorAll('a')], by);
+}
+function focusNext(links, by) {
+  const at = links.indexOf(document.activeElement);
   const to = links[Math.max(0, Math.min(links.length - 1, at + by))];
   if (to) {
     to.focus();
@@ -122,7 +138,7 @@ function pressed(event) {
     setTimeout(() => controls.q.focus());
   } else if (event.key === '?') help.showModal();
   else if (by && 'jk'.includes(event.key)) {
-    if (!inEpisode && rows) moveRow(by);
+    if (!inEpisode && (rows || C)) moveRow(by);
     else if (current) moveStep(by);
   } else if (by && current) moveEpisode(by);
 }
@@ -137,8 +153,8 @@ function start() {
     ['cost', 'Cost', cost],
     ['manifest', 'Manifest', manifest],
   ];
-  const drawnParts = E.length
-    ? parts.map(([name, title, draw]) => [name, title, draw()]).filter(([, , node]) => node)
+  const drawnParts = C || E.length
+    ? (C ? compareParts() : parts).map(([name, title, draw]) => [name, title, draw()]).filter(([, , node]) => node)
     : [
         ['verdict', 'Verdict', h('section', {id: 'verdict', tabindex: -1}, h('h1', {}, D.verdict.headline))],
         ['manifest', 'Manifest', manifest()],
@@ -152,16 +168,19 @@ function start() {
   id('foot').append(
     D.kind === 'record'
       ? 'Recorded with dreamgym-kit. '
-      : 'Dreamt with dreamgym-kit: no real tool ran unless this page says so. ',
+      : C
+        ? 'Compared with dreamgym-kit, task by task. '
+        : 'Dreamt with dreamgym-kit: no real tool ran unless this page says so. ',
     h('button', {class: 'btn small', type: 'button', onclick: () => help.showModal()}, 'Keys'),
   );
+  if (C) document.querySelector('.skip').replaceWith(h('a', {class: 'skip', href: '#tasks'}, 'Skip to the tasks'));
   document.body.append(help);
   rename(D.run.title);
   document.addEventListener('keydown', pressed);
   addEventListener('hashchange', route);
   addEventListener('beforeprint', () => {
     if (rows && drawn < hits.length) grow(PRINTED_ROWS);
-    for (const folded of document.querySelectorAll('details.tool')) folded.open = true;
+    for (const folded of document.querySelectorAll('details.tool, #tasks details')) folded.open = true;
   });
   route();
   booted = true;

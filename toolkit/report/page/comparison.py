@@ -1,0 +1,119 @@
+"""A comparison of two runs as a page of the same shell: what changed, how sure that is, task by task.
+
+Fields of the data (schema 1; a later version adds fields and keeps these):
+
+    schema   1
+    kind     "compare"
+    run      {"name", "title", "notes": [text]}
+    compare  {"stamp", "sign": a verdict's, "sentence", "before", "after",
+              "figures", "tools", "findings": [{"name", "before", "after", "moved", "clear", "good",
+              "at": [low, change, high], "most"}],
+              "tasks": [{"task", "word", "before", "after", "moved", "marks": [before, after], "note"}],
+              worse first, "counts": {word: tasks}}
+
+Every figure is told in the terminal's words; numbers stand only where something is drawn from them.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.compare_text import figures_told, left_out, stamp_of
+from dreamgym_kit.report.comparing import Change, Comparison, TaskChange
+from dreamgym_kit.report.page.document import document
+from dreamgym_kit.report.page.packing import packed
+
+_SIGNS = {"BETTER": "success", "WORSE": "failure"}
+_WORDS = ("worse", "unknown", "better", "same")
+_NOTE = 300
+
+
+def comparison_page(found: Comparison) -> str:
+    """Give the whole file."""
+    return document(comparison_block(found), packed([]).block)
+
+
+def comparison_block(found: Comparison) -> dict[str, JsonValue]:
+    """Give the data of the page, every judgement in it already made."""
+    stamp = stamp_of(found)
+    return {
+        "schema": 1,
+        "kind": "compare",
+        "run": {"name": "compare", "title": f"{found.before} and {found.after}", "notes": _notes(found)},
+        "compare": {
+            "stamp": stamp,
+            "sign": _SIGNS.get(stamp, "undetermined"),
+            "sentence": found.sentence,
+            "before": found.before,
+            "after": found.after,
+            "figures": _figures(found),
+            "tools": _rows(found.tools, share=False),
+            "findings": _rows(found.findings, share=True, good=False),
+            "tasks": [_task(task) for task in found.tasks],
+            "counts": _counts(found),
+        },
+    }
+
+
+def _notes(found: Comparison) -> list[JsonValue]:
+    return [
+        *(f"Not compared: {text}." for text in left_out(found)),
+        *(f"Other settings: {text}" for text in found.differs),
+    ]
+
+
+def _figures(found: Comparison) -> list[JsonValue]:
+    rows: list[JsonValue] = []
+    if found.success is not None:
+        rows.append(_row("success", found.success, share=True, good=True, most=1.0))
+    if found.undetermined is not None:
+        rows.append(_row("undetermined", found.undetermined, share=True, good=False, most=1.0))
+    cost = found.cost_usd
+    if cost is not None and (cost.before or cost.after):
+        rows.append(_row("USD", cost, share=False, good=False, most=_most([cost])))
+    return rows
+
+
+def _rows(changes: Mapping[str, Change], *, share: bool, good: bool | None = None) -> list[JsonValue]:
+    """Those that moved, on one axis."""
+    moved = {name: change for name, change in changes.items() if change.change}
+    most = 1.0 if share else _most(list(moved.values()))
+    return [_row(name, change, share=share, good=good, most=most) for name, change in moved.items()]
+
+
+def _most(changes: list[Change]) -> float:
+    return max([abs(bound) for change in changes for bound in (change.low, change.high)], default=0.0) or 1.0
+
+
+def _row(name: str, change: Change, *, share: bool, good: bool | None, most: float) -> dict[str, JsonValue]:
+    """One line; `good` says whether more of it is better, None where that is not for us to say."""
+    before, after, moved = figures_told(change, share=share)
+    better = None if good is None or not change.clear else (change.change > 0) == good
+    return {
+        "name": name,
+        "before": before,
+        "after": after,
+        "moved": moved,
+        "clear": change.clear,
+        "good": better,
+        "at": [change.low, change.change, change.high],
+        "most": most,
+    }
+
+
+def _task(task: TaskChange) -> dict[str, JsonValue]:
+    moved = "" if task.before is None or task.after is None else f"{100 * (task.after - task.before):+.0f}"
+    return {
+        "task": task.task,
+        "word": task.word,
+        "before": "" if task.before is None else f"{task.before:.0%}",
+        "after": "" if task.after is None else f"{task.after:.0%}",
+        "moved": moved,
+        "marks": [task.before_marks, task.after_marks],
+        "note": task.note[:_NOTE],
+    }
+
+
+def _counts(found: Comparison) -> dict[str, JsonValue]:
+    counts = Counter(task.word for task in found.tasks)
+    return {word: counts[word] for word in _WORDS}

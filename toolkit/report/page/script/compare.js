@@ -1,0 +1,204 @@
+/* Two runs on the same tasks: the sentence, what changed with its interval, then task by task. */
+
+const C = D.compare;
+const TASK_ROWS = 200;
+const MARKS = {'!': ['anomaly', 'critical finding'], x: ['failure', 'failure'], '.': ['success', 'success']};
+const MOST_MARKS = 12;
+
+/* One interval about no change; what is sure is full, what is not is hollow. */
+function moved(row) {
+  const width = 180,
+    x = (value) => width / 2 + (Math.max(-1, Math.min(1, value / row.most)) * (width - 14)) / 2;
+  const [low, middle, high] = row.at.map(x);
+  const colour = row.good === null ? 'soft' : row.good ? 'ok' : 'bad';
+  return picture(
+    width,
+    16,
+    row.moved + (row.clear ? '' : ', not clear'),
+    {},
+    s('rect', {x: width / 2, y: 0, width: 1, height: 16, class: 'f-line2'}),
+    s('rect', {x: low, y: 6, width: Math.max(2, high - low), height: 4, rx: 2, class: 'f-line2'}),
+    row.clear
+      ? s('circle', {cx: middle, cy: 8, r: 4.5, class: 'f-' + colour})
+      : s('circle', {cx: middle, cy: 8, r: 4, class: 'f-und'}),
+  );
+}
+function changes(name, rows, first) {
+  return wide(
+    name,
+    h(
+      'table',
+      {class: 'changes'},
+      headings(first, '#Before', '#After', 'Change (95 % interval)', 'Drawn'),
+      h(
+        'tbody',
+        {},
+        rows.map((row) =>
+          h(
+            'tr',
+            {},
+            h('th', {scope: 'row'}, row.name),
+            h('td', {class: 'num'}, row.before),
+            h('td', {class: 'num'}, row.after),
+            h('td', {class: row.clear ? null : 'soft'}, row.moved, row.clear ? '' : ', not clear'),
+            h('td', {}, moved(row)),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+const change = () =>
+  h(
+    'section',
+    {id: 'verdict', 'aria-label': 'What changed', tabindex: -1},
+    D.run.notes.map((note) => h('p', {class: 'note'}, note)),
+    h(
+      'span',
+      {class: 'stamp ' + {success: 'passed', failure: 'failed', undetermined: 'undetermined'}[C.sign]},
+      sign(C.sign, 14),
+      C.stamp,
+    ),
+    h('h1', {class: 'told'}, C.sentence),
+    h(
+      'dl',
+      {class: 'facts'},
+      h('dt', {}, 'before'),
+      h('dd', {class: 'mono'}, C.before),
+      h('dt', {}, 'after'),
+      h('dd', {class: 'mono'}, C.after),
+    ),
+    C.figures.length ? changes('Success and cost', C.figures, 'Figure') : null,
+  );
+const foundIn = () =>
+  C.findings.length
+    ? section(
+        'findings',
+        'Findings',
+        'Share of episodes that a finding of this kind stands in.',
+        changes('Findings by kind', C.findings.map((row) => ({...row, name: words(row.name)})), 'Kind'),
+      )
+    : null;
+const called = () =>
+  C.tools.length
+    ? section(
+        'tools',
+        'Calls',
+        'Calls of an episode, those that cannot be undone first.',
+        changes('Calls by tool', C.tools, 'Tool'),
+      )
+    : null;
+
+/* One sign an episode, as in the matrix of a run. */
+function marks(text) {
+  const all = [...text].map((mark) => MARKS[mark] || ['undetermined', 'undetermined']);
+  const counts = new Map();
+  for (const [, name] of all) counts.set(name, (counts.get(name) || 0) + 1);
+  const label = [...counts].map(([name, count]) => `${count} ${name}`).join(', ') || 'no episode';
+  return h(
+    'span',
+    {class: 'marks'},
+    all.slice(0, MOST_MARKS).map(([name]) => sign(name, 11)),
+    all.length > MOST_MARKS ? ` of ${whole.format(all.length)}` : null,
+    h('span', {class: 'vh'}, label),
+  );
+}
+const taskLink = (task) => '#t=' + encodeURIComponent(task);
+const WORD_SIGN = {better: 'success', worse: 'failure', unknown: 'undetermined'};
+const taskRow = (one) =>
+  h(
+    'tr',
+    {},
+    h('th', {scope: 'row'}, h('a', {href: taskLink(one.task)}, one.task)),
+    h(
+      'td',
+      {},
+      h(
+        'span',
+        {class: 'word v-' + (WORD_SIGN[one.word] || 'undetermined')},
+        WORD_SIGN[one.word] ? sign(WORD_SIGN[one.word]) : null,
+        one.word,
+        one.moved && one.word !== 'same' ? ` ${one.moved} points` : '',
+      ),
+    ),
+    h('td', {}, h('span', {class: 'soft'}, one.before, ' '), marks(one.marks[0])),
+    h('td', {}, h('span', {class: 'soft'}, one.after, ' '), marks(one.marks[1])),
+    h('td', {class: 'soft'}, one.note),
+  );
+function taskTable(name, list) {
+  const body = h('tbody', {}, list.slice(0, TASK_ROWS).map(taskRow));
+  let shownRows = Math.min(list.length, TASK_ROWS);
+  const more = h(
+    'button',
+    {
+      class: 'btn more',
+      type: 'button',
+      hidden: shownRows >= list.length,
+      onclick: () => grown(list.length),
+    },
+    `Show all ${whole.format(list.length)}`,
+  );
+  function grown(count) {
+    body.append(...list.slice(shownRows, count).map(taskRow));
+    shownRows = Math.max(shownRows, count);
+    more.hidden = shownRows >= list.length;
+  }
+  const table = h(
+    'table',
+    {class: 'cmp'},
+    headings('Task', 'Change', 'Before', 'After', 'Worst episode after'),
+    body,
+  );
+  return {node: [wide(name, table), more], list, body, grown};
+}
+let taskTables = [];
+function comparedTasks() {
+  if (!C.tasks.length) return null;
+  const same = C.tasks.filter((one) => one.word === 'same');
+  taskTables = [
+    taskTable(
+      'Changed tasks',
+      C.tasks.filter((one) => one.word !== 'same'),
+    ),
+    taskTable('Unchanged tasks', same),
+  ];
+  const counted = Object.entries(C.counts).map(([name, count]) =>
+    h('span', {}, WORD_SIGN[name] ? sign(WORD_SIGN[name]) : null, h('span', {}, h('b', {}, whole.format(count)), ' ' + name)),
+  );
+  return section(
+    'tasks',
+    'Tasks',
+    'Worse ones first. One sign an episode.',
+    h('div', {class: 'counts'}, counted),
+    taskTables[0].list.length ? taskTables[0].node : null,
+    same.length
+      ? h('details', {class: 'part'}, h('summary', {}, `${plural(same.length, 'task')} unchanged`), taskTables[1].node)
+      : null,
+  );
+}
+/* A link to a task shows its row, whatever is folded. */
+function openTask(name) {
+  for (const table of taskTables) {
+    const place = table.list.findIndex((one) => one.task === name);
+    if (place < 0) continue;
+    table.grown(place + 1);
+    const row = table.body.children[place],
+      folded = row.closest('details');
+    if (folded) folded.open = true;
+    for (const other of document.querySelectorAll('.cmp tr.cur')) other.classList.remove('cur');
+    row.classList.add('cur');
+    row.querySelector('a').focus();
+    row.scrollIntoView({block: 'center', behavior: 'instant'});
+    tell(`${name}: ${table.list[place].word}`);
+    return;
+  }
+  tell(`No task has the name ${name}`);
+}
+const taskLinks = () => [...document.querySelectorAll('.cmp a')].filter((one) => one.offsetParent);
+const compareParts = () => [
+  ['verdict', 'Change', change],
+  ['findings', 'Findings', foundIn],
+  ['tools', 'Calls', called],
+  ['tasks', 'Tasks', comparedTasks],
+];
