@@ -229,6 +229,18 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class UserTurn:
+    """What somebody said in place of a user: the answer to an interrupt, or to a question of the agent."""
+
+    kind: str  # "interrupt", or "reply": the message at place `said`
+    by: str  # "task" (its replies), "script", "persona"; "nobody" where an interrupt found no answer
+    said: int  # messages before it
+    after: int  # calls before it
+    asked: JsonValue = None  # what the interrupt asked
+    answer: JsonValue = None  # what it was told
+
+
+@dataclass(frozen=True, slots=True)
 class Spend:
     """What one part of the dream was told by chat models, and what that cost."""
 
@@ -278,12 +290,15 @@ class Episode:
     counts: Mapping[str, int] = field(default_factory=dict)  # bad_arguments, unknown_tool, ...
     final: JsonValue = None  # the graph's last state without its messages
     dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
+    user_turns: tuple[UserTurn, ...] = ()  # in order; none in runs of versions that did not keep them
 
     @property
     def digest(self) -> str:
         """Equal for equal behaviour: leaves out times, costs, attempts and random call ids."""
+        turns = [[turn.kind, turn.by, turn.asked, turn.answer] for turn in self.user_turns]
         return digest(
             [
+                *([turns] if turns else []),
                 [self.id, self.task, self.world.name, self.world.seed],
                 [self.verdict, self.reason, self.reward, self.stop, list(self.violations)],
                 [

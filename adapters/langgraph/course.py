@@ -7,6 +7,8 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.heard import PolicyHeard
 from dreamgym_kit.adapters.langgraph.transcript import Transcript
 from dreamgym_kit.findings.case import Asked
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import UserTurn
 
 
 @dataclass(slots=True)
@@ -22,3 +24,9 @@ class Course:
     asked: list[Asked] = field(default_factory=list)  # interrupts and their answers
     calls: Callable[[], int] = field(default=lambda: 0)  # made so far
     hear: Callable[[Iterable[str]], None] = field(default=lambda _: None)  # what the user says
+    turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
+
+    def told(self, kind: str, by: str, asked: JsonValue = None, answer: JsonValue = None) -> None:
+        """Keep what somebody is told, or is about to be, in place of a user."""
+        said = len(self.transcript.records)
+        self.turns.append(UserTurn(kind, by, said, self.calls(), asked, answer))

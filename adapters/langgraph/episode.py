@@ -22,6 +22,7 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
 from dreamgym_kit.adapters.langgraph.nested import hearing_nested_graphs
+from dreamgym_kit.adapters.langgraph.standing_in import answered, played_by
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.usage import UsageCounter
 from dreamgym_kit.dream.asking import CountedEndpoint
@@ -139,6 +140,7 @@ class LangGraphRunner:
                 counts=dict(session.counts),
                 final=final_state(course.values),
                 dream_spend=dict(sorted(session.spends.items())),
+                user_turns=tuple(course.turns),
             ),
             self.masker,
         )
@@ -323,28 +325,27 @@ async def _follow(
                 course.transcript.end_step(part)
         if not course.waiting:
             said = await user.reply(course.transcript.records) if user is not None else None
-            if said is None:
+            if user is None or said is None:
                 return
+            course.told("reply", played_by(user))
             course.transcript.records.append({"role": "user", "content": said})
             course.hear([said])
             given = {"messages": [{"role": "user", "content": said}]}
             continue
         asked = to_plain(getattr(course.waiting[0], "value", None))
-        if not replies and user is not None:
-            reply = await user.resume(asked, course.transcript.records)
-            course.asked.append(Asked(course.calls(), asked, reply))
-            course.hear(map(str, leaves(reply)))
-            given = Command(resume=reply)
-            continue
-        if not replies:
-            course.stop, course.reason = (
-                "interrupted",
-                f"waits for an answer that the task does not give: {asked}",
-            )
+        if not replies and user is None:
+            course.told("interrupt", "nobody", asked)
+            course.stop = "interrupted"
+            course.reason = f"waits for an answer that the task does not give: {asked}"
             return
-        course.asked.append(Asked(course.calls(), asked, replies[0]))
-        course.hear(map(str, leaves(replies[0])))
-        given = Command(resume=replies.pop(0))
+        if user is None or replies:
+            by, reply = "task", replies.pop(0)
+        else:
+            by, reply = played_by(user), await answered(user, asked, course)
+        course.told("interrupt", by, asked, reply)
+        course.asked.append(Asked(course.calls(), asked, reply))
+        course.hear(map(str, leaves(reply)))
+        given = Command(resume=reply)
 
 
 def _under_faults(judgement: Judgement, transitions: Sequence[Transition], session: Session) -> Judgement:

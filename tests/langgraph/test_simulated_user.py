@@ -15,10 +15,12 @@ from dreamgym_kit.dream.user import PersonaUser
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
+from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, ToolSpec, Verdict
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, ToolSpec, UserTurn, Verdict
 
 
 class ScriptedChatDouble:
@@ -80,6 +82,47 @@ async def test_a_script_answers_questions_in_order() -> None:
 async def test_a_script_answers_an_interrupt() -> None:
     told = await episode(waiting, {"script": ["o7"]})
     assert (told.messages[-1]["content"], told.verdict) == ("Heard: o7", Verdict.SUCCESS)
+
+
+async def test_what_stands_in_for_a_user_is_kept_in_the_episode() -> None:
+    told = await episode(asking, {"script": ["o7"]})
+    assert told.user_turns == (UserTurn("reply", "script", 2, 0),)
+    assert told.messages[2]["content"] == "o7"
+    told = await episode(waiting, {"script": ["o7"]})
+    assert told.user_turns == (UserTurn("interrupt", "script", 1, 0, "Really?", "o7"),)
+    unanswered = await episode(waiting, {"script": []})
+    assert unanswered.user_turns == (UserTurn("interrupt", "nobody", 1, 0, "Really?"),)
+    assert episode_from_record(episode_to_record(told)) == told
+
+
+async def test_an_interrupt_that_the_task_answers_or_leaves_open_is_kept() -> None:
+    runner = LangGraphRunner(
+        graph=graph(waiting),
+        policy=GatePolicy(Mode.DREAM),
+        settings=Settings(),
+        budget=RunBudget(None, None),
+        events=NoEvents(),
+    )
+    ask = {"messages": [{"role": "user", "content": "refund"}]}
+    told = await runner.run(Task("t", ask, replies=("yes",)), sibling=1, attempt=1)
+    assert told.user_turns == (UserTurn("interrupt", "task", 1, 0, "Really?", "yes"),)
+    text = render_episode(told)
+    assert '      waits for  "Really?"\n      told       "yes"  task\n      agent      "Heard: yes"' in text
+    left = await runner.run(Task("t", ask), sibling=1, attempt=1)
+    assert (left.stop, left.user_turns) == (
+        "interrupted",
+        (UserTurn("interrupt", "nobody", 1, 0, "Really?"),),
+    )
+    assert "told       nothing: nobody answers" in render_episode(left)
+
+
+async def test_a_secret_in_an_interrupt_is_masked() -> None:
+    def asking_key(state: MessagesState) -> dict[str, object]:
+        interrupt({"use": "sk-abcdefghijklmnopqrstuvwxyz0123456789abcd"})
+        return {}
+
+    told = await episode(asking_key, {"script": ["ok, sk-abcdefghijklmnopqrstuvwxyz0123456789abcd"]})
+    assert "abcdefghijklmnop" not in json.dumps(episode_to_record(told))
 
 
 async def test_a_persona_tells_what_it_knows_and_ends() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dreamgym_kit.vocabulary import (
     Provenance,
     Spend,
     Transition,
+    UserTurn,
     Verdict,
     World,
 )
@@ -278,6 +280,10 @@ def hostile(texts: Sequence[str]) -> Iterable[Episode]:
             {"role": "tool", "name": text, "content": text, "tool_call_id": text},
             {"role": "system", "content": [{"type": "text", "text": text}]},
         )
-        yield Episode(
-            **{name: getattr(made, name) for name in Episode.__slots__} | {"messages": made.messages + others}
+        turns = (
+            UserTurn("interrupt", text, 1, 1, {text: [text]}, text),
+            UserTurn("interrupt", "nobody", 2, 1, text),
+            UserTurn("reply", text, len(made.messages) + 3, 4),
         )
+        said = (*made.messages, *others, {"role": "user", "content": text})
+        yield replace(made, messages=said, user_turns=turns)

@@ -206,6 +206,20 @@ class Said(Strict):
     text: str
     length: int | None = None
     tool: str | None = None
+    played: str | None = None
+
+
+class Reply(Strict):
+    text: str
+    length: int | None = None
+
+
+class InterruptStep(Strict):
+    kind: Literal["interrupt"]
+    by: str
+    text: Annotated[str, Field(max_length=4096)]
+    length: int | None = None
+    reply: Reply | None = None
 
 
 class CallStep(Strict):
@@ -245,7 +259,7 @@ class Detail(Strict):
     model_calls: Count
     stop: str
     attempt: Count
-    steps: list[Annotated[Said | CallStep | VerdictStep, Field(discriminator="kind")]]
+    steps: list[Annotated[Said | CallStep | InterruptStep | VerdictStep, Field(discriminator="kind")]]
 
 
 class Packed(Strict):

@@ -1,5 +1,6 @@
 """The page in a browser: filter, open, link, keys, phone, dark, print; no console line, no request."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from pages.schema import blocks
 
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import Effect, Verdict
+from dreamgym_kit.vocabulary import Effect, UserTurn, Verdict
 
 pytestmark = pytest.mark.browser
 
@@ -259,4 +260,18 @@ def test_episodes_that_the_page_has_no_room_for_say_so(
     shown = open_page(small_run(), hash_="#e=refund-1.1")
     assert "not in this page" in shown.text("#episode")
     assert shown.page.locator(".note").count() > 0
+    shown.quiet()
+
+
+def test_interrupts_and_who_answered_stand_in_the_timeline(open_page: Opener) -> None:
+    turns = (
+        UserTurn("interrupt", "script", 1, 0, {"really": True}, "yes"),
+        UserTurn("interrupt", "nobody", 2, 0, "And now?"),
+        UserTurn("reply", "persona", 0, 0),
+    )
+    shown = open_page([replace(episode("a"), user_turns=turns)], hash_="#e=a.1")
+    text = shown.text("#episode")
+    for said in ("user, a user played by a model", "told by a scripted user", "Nobody answers."):
+        assert said in text
+    assert text.index('{"really": true}') < text.index("And now?")
     shown.quiet()

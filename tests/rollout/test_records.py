@@ -19,6 +19,7 @@ from dreamgym_kit.vocabulary import (
     Spend,
     Split,
     Transition,
+    UserTurn,
     Verdict,
     World,
 )
@@ -61,6 +62,10 @@ FULL = Episode(
     counts={"bad_arguments": 1},
     final={"done": [True, None]},
     dream_spend={"judge": Spend(1, 20, 5, 16, 0.001)},
+    user_turns=(
+        UserTurn("interrupt", "script", 1, 1, {"really": True}, "yes"),
+        UserTurn("reply", "task", 0, 0),
+    ),
 )
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(-1e300, 1e300), st.text()),
@@ -88,7 +93,20 @@ def test_any_json_value_comes_back(content: object, final: object, text: str) ->
     assert through_json(episode) == episode
 
 
-@pytest.mark.parametrize("name", list(episode_to_record(FULL)))
+def test_a_record_from_before_user_turns_were_kept_is_read() -> None:
+    record = episode_to_record(replace(FULL, user_turns=()))
+    del record["user_turns"]
+    assert episode_from_record(record) == replace(FULL, user_turns=())
+
+
+def test_what_a_user_was_asked_and_said_is_part_of_the_content() -> None:
+    record = json.loads(json.dumps(episode_to_record(FULL)))
+    record["user_turns"][0]["answer"] = "another"
+    with pytest.raises(NotJson, match=r"^digest: "):
+        episode_from_record(record)
+
+
+@pytest.mark.parametrize("name", [name for name in episode_to_record(FULL) if name != "user_turns"])
 def test_a_missing_field_is_named(name: str) -> None:
     record = episode_to_record(FULL)
     del record[name]

@@ -1,7 +1,7 @@
 """Two runs on the same tasks: what changed, task by task and tool by tool, and how sure that is.
 
-One computation for terminal, JSON and page. Only tasks that both runs have are compared. A task's success is the
-share of its decided episodes; a task that is undetermined on one side says nothing about success.
+One computation for terminal, JSON and page. Only tasks that both runs have are compared. A task's success
+is the share of its decided episodes; a task that is undetermined on one side says nothing about success.
 """
 
 from collections.abc import Callable, Mapping, Sequence

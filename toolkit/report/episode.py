@@ -17,8 +17,9 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL
 from dreamgym_kit.report.paint import PLAIN, Paint
+from dreamgym_kit.report.telling import telling
 from dreamgym_kit.report.terminal import WIDTH, duration, fold
-from dreamgym_kit.vocabulary import Episode, Finding, Provenance, Transition, Verdict
+from dreamgym_kit.vocabulary import Episode, Finding, Provenance, Transition, UserTurn, Verdict
 
 _STEP, _ARGS, _SOURCE = 4, 20, 9
 _TOOL_MAX = 22
@@ -57,7 +58,9 @@ class _Layout:
         self._paint = paint
         self._recorded = recorded
         names = [len(one_line(step.call.tool)) for step in episode.transitions]
-        self._tool = min(_TOOL_MAX, max([len("agent"), *names]))
+        self._tool = min(
+            _TOOL_MAX, max([len("agent" if not self._episode.user_turns else "waits for"), *names])
+        )
         self._answer = WIDTH - 1 - _STEP - self._tool - _ARGS - _SOURCE - 6
         self._same: dict[str, int] = {}
 
@@ -70,23 +73,18 @@ class _Layout:
         return f"{name}  {_quoted(asked, WIDTH - len(name) - 2)}" if asked else name
 
     def body(self) -> Iterator[str]:
-        """Calls in their order; what the agent said stands before the calls that it asked for with it."""
-        left = list(self._episode.transitions)
-        by_id = {step.call.call_id: step.step for step in left if step.call.call_id is not None}
-        for message in self._episode.messages:
-            if message.get("role") != "assistant":
-                continue
-            asked = [by_id[call["id"]] for call in message.get("tool_calls") or () if call.get("id") in by_id]
-            first = min(asked, default=None)
-            while left and first is not None and left[0].step < first:
-                yield from self._call(left.pop(0))
-            said = text_of(message.get("content")).strip()
-            if said:
-                yield self._said(said)
-            while left and left[0].step <= max(asked, default=0):
-                yield from self._call(left.pop(0))
-        for step in left:
-            yield from self._call(step)
+        """What happened, in its order; what the task itself asked stands in the head."""
+        for told in telling(self._episode):
+            if isinstance(told, Transition):
+                yield from self._call(told)
+            elif isinstance(told, UserTurn):
+                yield from self._interrupt(told)
+            elif told.turn is not None:
+                yield self._line("user", text_of(told.message.get("content")), told.turn.by)
+            elif told.message.get("role") == "assistant":
+                said = text_of(told.message.get("content")).strip()
+                if said:
+                    yield self._line("agent", said)
 
     def end(self) -> Iterator[str]:
         episode, paint = self._episode, self._paint
@@ -107,9 +105,17 @@ class _Layout:
         calls = f"{len(episode.transitions)} calls, {episode.model_calls} model calls"
         yield f" {calls}, {duration(episode.elapsed_s)}{stop}"
 
-    def _said(self, text: str) -> str:
-        head = f"{' ' * _STEP}  {'agent':<{self._tool}}  "
-        return head + _quoted(text, WIDTH - len(head))
+    def _line(self, who: str, text: str, by: str = "") -> str:
+        """Something said; who stood in for a user stands where the source of an answer stands."""
+        head, tail = f"{' ' * _STEP}  {who:<{self._tool}}  ", f"  {by}" if by else ""
+        return head + _quoted(text, WIDTH - len(head) - len(tail)) + self._paint.dim(tail)
+
+    def _interrupt(self, turn: UserTurn) -> Iterator[str]:
+        yield self._line("waits for", text_of(turn.asked))
+        if turn.by == "nobody":
+            yield self._paint.yellow(f"{' ' * (_STEP + 2)}{'told':<{self._tool}}  nothing: nobody answers")
+        else:
+            yield self._line("told", text_of(turn.answer), turn.by)
 
     def _call(self, step: Transition) -> Iterator[str]:
         tool = f"{shown(step.call.tool, self._tool):<{self._tool}}"

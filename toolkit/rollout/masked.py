@@ -17,6 +17,10 @@ def masked_episode(episode: Episode, masker: Masker) -> Episode:
         violations=tuple(masker.text(text) for text in episode.violations),
         findings=tuple(_finding(found, masker) for found in episode.findings),
         final=masker.plain(episode.final),
+        user_turns=tuple(
+            replace(turn, asked=masker.plain(turn.asked), answer=masker.plain(turn.answer))
+            for turn in episode.user_turns
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """An episode as one JSON object, and back: what the journal keeps and a report reads.
 
-Every field of the vocabulary is written, none may be missing or unknown, and the episode's digest is
+Every field of the vocabulary is written, none may be unknown or missing (but one that came later: a run of
+an earlier version is read without it), and the episode's digest is
 written beside them and compared on reading: a record that was edited or mixed up is named.
 """
 
@@ -23,7 +24,16 @@ from dreamgym_kit.replay.fields import (
     whole,
 )
 from dreamgym_kit.replay.records import transition_from_record, transition_to_record
-from dreamgym_kit.vocabulary import SCHEMA_VERSION, Episode, Finding, Spend, Transition, Verdict, World
+from dreamgym_kit.vocabulary import (
+    SCHEMA_VERSION,
+    Episode,
+    Finding,
+    Spend,
+    Transition,
+    UserTurn,
+    Verdict,
+    World,
+)
 
 _WORLD = ("name", "seed")
 _FINDING = ("kind", "text", "steps", "severity")
@@ -31,8 +41,9 @@ _SPEND = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_
 _EPISODE = (
     *("schema", "digest", "id", "task", "sibling", "world", "verdict", "reason", "transitions", "messages"),
     *("reward", "stop", "violations", "findings", "model_calls", "tokens", "cost_usd", "attempt"),
-    *("started_at", "elapsed_s", "counts", "final", "dream_spend"),
+    *("started_at", "elapsed_s", "counts", "final", "dream_spend", "user_turns"),
 )
+_TURN = ("kind", "by", "said", "after", "asked", "answer")
 
 
 def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
@@ -66,6 +77,7 @@ def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
         "counts": dict(episode.counts),
         "final": episode.final,
         "dream_spend": {part: spend_to_record(spend) for part, spend in episode.dream_spend.items()},
+        "user_turns": [{name: getattr(turn, name) for name in _TURN} for turn in episode.user_turns],
     }
 
 
@@ -111,6 +123,24 @@ def _episode(fields: Fields) -> Episode:
         counts=fields.take("counts", _counts),
         final=fields.take("final", anything),
         dream_spend=fields.take("dream_spend", _spends),
+        user_turns=fields.take("user_turns", _turns, ()),
+    )
+
+
+def _turns(value: object, where: str) -> tuple[UserTurn, ...]:
+    return tuple(_turn(item, f"{where}[{place}]") for place, item in enumerate(items(value, where)))
+
+
+def _turn(value: object, where: str) -> UserTurn:
+    fields = Fields(value, where, _TURN)
+    fields.refuse_unknown()
+    return UserTurn(
+        kind=fields.take("kind", text),
+        by=fields.take("by", text),
+        said=fields.take("said", whole),
+        after=fields.take("after", whole),
+        asked=fields.take("asked", anything),
+        answer=fields.take("answer", anything),
     )
 
 

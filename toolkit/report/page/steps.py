@@ -5,14 +5,14 @@ length that they had; the whole text is in the run's journal.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Set
 
 from dreamgym_kit.dream.faults import fault_kind
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.episode import text_of
 from dreamgym_kit.report.page.changes import Told
-from dreamgym_kit.vocabulary import Episode, Finding, Transition
+from dreamgym_kit.report.telling import Said, telling
+from dreamgym_kit.vocabulary import Episode, Finding, Transition, UserTurn
 
 _TEXT = 4096  # characters of an answer or a message
 _ARGUMENT = 600
@@ -34,34 +34,37 @@ def steps_of(episode: Episode) -> dict[str, JsonValue]:
 
 def _body(episode: Episode) -> Iterator[dict[str, JsonValue]]:
     """In the order in which it happened: what the agent said stands before the calls that it asked for."""
-    told, left = Told(), list(episode.transitions)
-    by_id = {step.call.call_id: step.step for step in left if step.call.call_id is not None}
-    for message in episode.messages:
-        asked = [by_id[call["id"]] for call in _calls(message) if call.get("id") in by_id]
-        while left and asked and left[0].step < min(asked):
-            yield call_step(left.pop(0), episode, told)
-        yield from _said(message, by_id)
-        while left and left[0].step <= max(asked, default=0):
-            yield call_step(left.pop(0), episode, told)
-    for step in left:
-        yield call_step(step, episode, told)
+    told = Told()
+    held = {step.call.call_id for step in episode.transitions if step.call.call_id is not None}
+    for one in telling(episode):
+        if isinstance(one, Transition):
+            yield call_step(one, episode, told)
+        elif isinstance(one, UserTurn):
+            yield _interrupt(one)
+        else:
+            yield from _said(one, held)
 
 
-def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
-
-
-def _said(message: Mapping[str, Any], by_id: Mapping[str, int]) -> Iterator[dict[str, JsonValue]]:
+def _said(said: Said, held: Set[str]) -> Iterator[dict[str, JsonValue]]:
     """A message as a step; an answer to a call is told with its call, unless no call passed the gate."""
+    message = said.message
     role = str(message.get("role"))
-    if role == "tool" and message.get("tool_call_id") in by_id:
+    if role == "tool" and message.get("tool_call_id") in held:
         return
     text = text_of(message.get("content")).strip()
     if text or role == "tool":
-        said: dict[str, JsonValue] = {"kind": "said", "by": _TOLD_BY.get(role, role)} | _cut(text)
+        step: dict[str, JsonValue] = {"kind": "said", "by": _TOLD_BY.get(role, role)} | _cut(text)
         if role == "tool":
-            said |= {"tool": str(message.get("name") or "")}
-        yield said
+            step |= {"tool": str(message.get("name") or "")}
+        if said.turn is not None:
+            step |= {"played": said.turn.by}
+        yield step
+
+
+def _interrupt(turn: UserTurn) -> dict[str, JsonValue]:
+    """Where the graph stopped and waited; no reply where nobody answered."""
+    step: dict[str, JsonValue] = {"kind": "interrupt", "by": turn.by} | _cut(text_of(turn.asked))
+    return step if turn.by == "nobody" else step | {"reply": _cut(text_of(turn.answer))}
 
 
 def call_step(step: Transition, episode: Episode, told: Told) -> dict[str, JsonValue]:

@@ -108,10 +108,30 @@ function callRow(step, episode) {
     source(step),
   );
 }
+const cutAt = (said) =>
+  said.length ? h('p', {class: 'soft'}, `cut here; ${whole.format(said.length)} characters in all`) : null;
+const PLAYED = {task: 'a reply of the task', script: 'a scripted user', persona: 'a user played by a model'};
+const player = (name) => PLAYED[name] || name;
+
+/* Where the graph stopped and waited for a person. */
+const interruptRow = (step) =>
+  h(
+    'div',
+    {},
+    h('div', {class: 'line'}, sign('undetermined'), h('b', {}, 'Interrupted: '), h('span', {class: 'faint q'}, 'the graph waits for an answer')),
+    h('div', {class: 'ans', tabindex: step.text.length > LONG_ANSWER ? 0 : null}, h('pre', {}, readable(step.text)), cutAt(step)),
+    step.reply
+      ? h(
+          'div',
+          {class: 'say'},
+          h('span', {class: 'who'}, 'told by ' + player(step.by)),
+          h('span', {class: 'pre'}, readable(step.reply.text)),
+          cutAt(step.reply),
+        )
+      : h('p', {class: 'because mild'}, 'Nobody answers.'),
+  );
 function saidRow(step) {
-  const cut = step.length
-    ? h('p', {class: 'soft'}, `cut here; ${whole.format(step.length)} characters in all`)
-    : null;
+  const cut = cutAt(step);
   if (step.by === 'tool')
     return h(
       'div',
@@ -127,7 +147,7 @@ function saidRow(step) {
   return h(
     'div',
     {class: 'say'},
-    h('span', {class: 'who'}, step.by),
+    h('span', {class: 'who'}, step.by, step.played ? ', ' + player(step.played) : null),
     h('span', {class: 'pre'}, step.text),
     cut,
   );
@@ -155,7 +175,9 @@ function stepRow(step, place, episode, one) {
       ? callRow(step, episode)
       : step.kind === 'verdict'
         ? verdictRow(step, episode, one)
-        : saidRow(step);
+        : step.kind === 'interrupt'
+          ? interruptRow(step)
+          : saidRow(step);
   const bad = (step.findings || []).some((found) => found.critical) || step.violations;
   return h(
     'li',
