@@ -43,4 +43,5 @@ def write_traces(directory: "RunDirectory", target: str, headers: str | None, *,
     if as_json:
         say_json({"to": done.to, "traces": done.episodes, "spans": done.spans, "refused": done.refused})
     else:
-        say(f" {one_line(done.to)}  {done.episodes:,} traces, {done.spans:,} spans")
+        traces = "1 trace" if done.episodes == 1 else f"{done.episodes:,} traces"
+        say(f" {one_line(done.to)}  {traces}, {done.spans:,} spans")

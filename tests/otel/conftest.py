@@ -28,16 +28,16 @@ from dreamgym_kit.vocabulary import (
 )
 
 BEGUN = 1_795_271_485.0
-Write = Callable[[Iterable[Episode]], Path]
+Write = Callable[..., Path]
 
 
 @pytest.fixture
 def write_run(tmp_path: Path) -> Write:
     """Write a run of these episodes and give its directory."""
 
-    def write(episodes: Iterable[Episode]) -> Path:
+    def write(episodes: Iterable[Episode], name: str = "a-run") -> Path:
         manifest = Manifest("7f3a", BEGUN, {"mode": "dream", "graph": "shop:graph", "n": 1, "seed": 5})
-        with RunDirectory.create(tmp_path / "runs", "a-run", manifest) as directory:
+        with RunDirectory.create(tmp_path / "runs", name, manifest) as directory:
             with directory.journal() as journal:
                 for episode in episodes:
                     journal.append(episode)

@@ -1,0 +1,174 @@
+"""An OTLP/HTTP endpoint gets all spans, once, with headers; what it does not take is said with its reason."""
+
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamgym_kit.adapters.otel.endpoint_sink import headers_from, traces_url
+from dreamgym_kit.adapters.otel.exporting import export_run
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Episode
+
+Write = Callable[[Iterable[Episode]], Path]
+SECRET = "c2VjcmV0LWtleS1vZi1zb21lYm9keQ"
+
+
+@pytest.fixture
+def directory(write_run: Write, episode: Episode) -> RunDirectory:
+    return RunDirectory.open(write_run([episode, replace(episode, id="t.2", sibling=2)]))
+
+
+@pytest.fixture(autouse=True)
+def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADERS", "TRACES_HEADERS", "ENDPOINT", "COMPRESSION"):
+        monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{name}", raising=False)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def test_all_spans_arrive_as_protobuf_with_the_headers(
+    directory: RunDirectory, collector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUR_HEADERS", f"authorization=Basic {SECRET},x-project=shop")
+    done = export_run(directory, collector.url, headers="OUR_HEADERS")
+    assert (done.to, done.episodes, done.spans, done.refused) == (f"{collector.url}/v1/traces", 2, 12, 0)
+    assert collector.paths == ["/v1/traces"]
+    assert collector.headers[0]["content-type"] == "application/x-protobuf"
+    assert collector.headers[0]["authorization"] == f"Basic {SECRET}"
+    assert collector.headers[0]["x-project"] == "shop"
+    spans = collector.spans()
+    assert sorted({span.name for span in spans}) == [
+        "chat",
+        "execute_tool look",
+        "execute_tool refund",
+        "invoke_agent shop:graph",
+    ]
+    call = next(span for span in spans if span.name == "execute_tool look")
+    known = {one.key: one.value for one in call.attributes}
+    assert known["gen_ai.tool.call.result"].string_value == "captured"
+    assert known["dreamgym.dreamt"].bool_value is True
+    assert len({span.trace_id for span in spans}) == 2
+
+
+def test_the_usual_variables_hold_too(
+    directory: RunDirectory, collector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"api-key={SECRET}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    export_run(directory, f"{collector.url}/api/public/otel/v1/traces")
+    assert collector.paths == ["/api/public/otel/v1/traces"]
+    assert collector.headers[0]["api-key"] == SECRET
+    assert len(collector.spans()) == 12
+
+
+def test_a_long_run_goes_in_several_requests_and_each_span_once(
+    write_run: Write, episode: Episode, collector: Any
+) -> None:
+    many = [replace(episode, id=f"t.{number}", sibling=number) for number in range(1, 201)]
+    export_run(RunDirectory.open(write_run(many)), collector.url)
+    names = [(span.trace_id, span.span_id) for span in collector.spans()]
+    assert len(names) == len(set(names)) == 1_200
+    assert [len(request.resource_spans[0].scope_spans[0].spans) for request in collector.requests] == [
+        500,
+        500,
+        200,
+    ]
+
+
+def test_an_endpoint_that_is_busy_is_asked_again(directory: RunDirectory, collector: Any) -> None:
+    collector.answers = [(503, {"retry-after": "0"}, b"busy")]
+    assert export_run(directory, collector.url).spans == 12
+    assert len(collector.paths) == 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 500])
+def test_a_refusal_is_said_with_its_reason_and_without_the_key(
+    directory: RunDirectory,
+    collector: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    status: int,
+) -> None:
+    monkeypatch.setenv("OUR_HEADERS", f"authorization=Bearer {SECRET}")
+    collector.answers = [(status, {}, f"no: Bearer {SECRET}\x1b[2J".encode())] * 9
+    with pytest.raises(UserError) as told, caplog.at_level(logging.DEBUG, "opentelemetry"):
+        export_run(directory, collector.url, headers="OUR_HEADERS")
+    assert str(told.value).startswith(f"{collector.url}/v1/traces: did not take the spans (HTTP {status} ")
+    assert "0 were taken before. Nothing of the run is lost" in str(told.value)
+    assert SECRET not in str(told.value)
+    assert "\x1b" not in str(told.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_redirect_is_not_followed_and_no_success(
+    directory: RunDirectory, collector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUR_HEADERS", f"x-key={SECRET}")
+    collector.answers = [(302, {"location": f"{collector.url}/login"}, b"")]
+    with pytest.raises(UserError, match="HTTP 302"):
+        export_run(directory, collector.url, headers="OUR_HEADERS")
+    assert collector.paths == ["/v1/traces"]
+
+
+def test_spans_that_an_endpoint_did_not_keep_are_told(
+    directory: RunDirectory, collector: Any, refusing: tuple[int, dict[str, str], bytes]
+) -> None:
+    collector.answers = [refusing]
+    done = export_run(directory, collector.url)
+    assert done.refused == 1
+    assert done.warnings == (f"{collector.url}/v1/traces: 1 spans were refused (one is too old)",)
+
+
+def test_an_endpoint_that_nobody_listens_at_is_named(directory: RunDirectory) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match=r"/v1/traces: did not take the spans \(ConnectionError: "):
+            export_run(directory, url)
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("http://localhost:4318", "http://localhost:4318/v1/traces"),
+        ("http://localhost:6006/v1/traces/", "http://localhost:6006/v1/traces"),
+        ("https://api.smith.langchain.com/otel", "https://api.smith.langchain.com/otel/v1/traces"),
+        ("http://[::1]:4318/", "http://[::1]:4318/v1/traces"),
+    ],
+)
+def test_the_path_for_traces_is_added_where_it_is_missing(given: str, address: str) -> None:
+    assert traces_url(given) == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://", "http://h:99999", "http://u:s3cr3t@host", "http://host?key=s3cr3t", "http://host#s3cr3t"],
+)
+def test_an_address_with_a_key_or_without_a_host_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(UserError, match="--otel: ") as told:
+        traces_url(url)
+    assert "s3cr3t" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "content", "why"),
+    [
+        ("MISSING", None, "the environment variable MISSING is not set"),
+        ("KEY", SECRET, "KEY holds no headers that can be read"),
+        ("KEY", f"a=1,{SECRET}", "KEY holds no headers that can be read"),
+        (f"authorization=Bearer {SECRET}", None, "not the headers themselves"),
+    ],
+)
+def test_headers_come_from_a_variable_and_are_not_repeated(
+    variable: str, content: str | None, why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match=why) as told:
+        headers_from(variable, {} if content is None else {variable: content})
+    assert SECRET not in str(told.value) + capfd.readouterr().err

@@ -1,0 +1,127 @@
+"""`report --otel` as a person runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.adapters.traces.importing import import_traces
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Episode
+
+Write = Callable[[Iterable[Episode]], Path]
+WITHOUT_THE_EXTRA = """\
+import sys
+sys.modules["opentelemetry.exporter.otlp.proto.http"] = None
+"""
+
+
+def kit(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("dreamgym-kit")), *map(str, arguments)]
+    known = {**os.environ, "NO_PROXY": "127.0.0.1", "OTEL_EXPORTER_OTLP_TIMEOUT": "1", **variables}
+    return subprocess.run(command, capture_output=True, text=True, env=known, timeout=60)
+
+
+def test_a_run_goes_to_a_file_that_can_be_imported_again(
+    write_run: Write, episode: Episode, tmp_path: Path
+) -> None:
+    directory, file = write_run([episode]), tmp_path / "spans.jsonl"
+    done = kit("report", directory, "--otel", file)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f" {file}  1 trace, 6 spans\n", "")
+    back = kit("buffer", "import", file, "--buffer", tmp_path / "dreams.db")
+    assert (back.returncode, back.stdout.splitlines()[0]) == (
+        0,
+        f"2 transitions were added to {tmp_path}/dreams.db; 0 were there already.",
+    )
+
+
+def test_a_run_goes_to_an_endpoint_and_json_says_how_much(
+    write_run: Write, episode: Episode, collector: Any
+) -> None:
+    done = kit("report", write_run([episode]), "--otel", collector.url, "--json")
+    told = {"to": f"{collector.url}/v1/traces", "traces": 1, "spans": 6, "refused": 0}
+    assert (done.returncode, json.loads(done.stdout)) == (0, told)
+    assert len(collector.spans()) == 6
+
+
+def test_a_missing_extra_is_said_with_what_to_install(
+    write_run: Write, episode: Episode, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_THE_EXTRA)
+    directory = write_run([episode])
+    done = kit("report", directory, "--otel", "spans.jsonl", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: report --otel needs an extra: pip install 'dreamgym-kit[otel]'\n"
+    assert kit("report", directory, PYTHONPATH=str(tmp_path)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--otel", "nowhere/spans.jsonl"), "--otel nowhere/spans.jsonl: name a file in a folder"),
+        (
+            ("--otel", "ftp://host/x"),
+            "--otel ftp://host/x: name a file in a folder that is there, or an http",
+        ),
+        (("--otel", "."), "--otel .: name a file"),
+        (("--otel", "x.jsonl", "--html"), "--otel exports the whole run"),
+        (("--otel", "x.jsonl", "--only", "failure"), "--otel exports the whole run"),
+        (("--otel", "x.jsonl", "--otel-headers", "KEYS"), "a file has no headers"),
+        (("--otel-headers", "KEYS"), "--otel-headers goes with --otel URL"),
+        (("--otel", "http://u:p4ssw0rd@host"), "no user, key or query in the URL"),
+    ],
+)
+def test_wrong_use_is_said_in_one_line_and_ends_with_2(
+    write_run: Write, episode: Episode, arguments: tuple[str, ...], why: str
+) -> None:
+    done = kit("report", write_run([episode]), *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert why in done.stderr
+    assert "p4ssw0rd" not in done.stderr
+
+
+def test_secrets_of_the_process_are_in_no_export(
+    write_run: Write, episode: Episode, tmp_path: Path, collector: Any
+) -> None:
+    key = "sk-live-4242424242424242"
+    step = episode.transitions[0]
+    told = replace(
+        step,
+        call=replace(step.call, args={"note": f"use {key}", "password": "hunter2-hunter2"}),
+        answer=replace(step.answer, content={"key": key}, why=f"said {key}"),
+    )
+    leaky = replace(
+        episode,
+        transitions=(told,),
+        messages=({"role": "user", "content": f"my key is {key}"},),
+        reason=f"it told {key}",
+        violations=(key,),
+    )
+    directory, file = write_run([leaky]), tmp_path / "spans.jsonl"
+    for target in (file, collector.url):
+        assert kit("report", directory, "--otel", target, SHOP_API_KEY=key).returncode == 0
+    texts = (file.read_text(), "".join(map(str, collector.requests)))
+    for text in texts:
+        assert key not in text
+        assert "hunter2" not in text
+        assert "<masked>" in text
+
+
+@pytest.mark.slow
+def test_what_the_desk_dreamt_comes_back_from_its_export(tmp_path: Path) -> None:
+    assert kit("demo", "--plain", "--keep", tmp_path / "demo").returncode == 0
+    (run,) = (tmp_path / "demo" / "runs").iterdir()
+    assert kit("report", run, "--otel", tmp_path / "spans.jsonl").returncode == 0
+    store = MemoryStore()  # a buffer on disk would keep as many dreamt answers as real ones and no more
+    report = import_traces(tmp_path / "spans.jsonl", store)
+    dreamt = {step.id: step for one in RunDirectory.open(run).episodes() for step in one.transitions}
+    assert (report.read, report.unread, report.unanswered) == (len(dreamt), 0, 0)
+    assert len(dreamt) > 300
+    assert {step.id: step for step in store.scan()} == dreamt

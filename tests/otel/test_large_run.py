@@ -1,0 +1,46 @@
+"""Ten thousand steps are exported in the memory of a few: one episode is held at a time, and one batch."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.vocabulary import Episode
+
+Write = Callable[..., Path]
+STEPS = 10
+
+
+def episodes(one: Episode, count: int) -> Iterator[Episode]:
+    first = one.transitions[0]
+    text = "a long answer " * 40
+    for number in range(count):
+        steps = tuple(
+            replace(first, step=step, episode=f"t.{number}", answer=replace(first.answer, content=text))
+            for step in range(1, STEPS + 1)
+        )
+        yield replace(one, id=f"t.{number}", sibling=number + 1, transitions=steps)
+
+
+def peak_mib(directory: Path, target: Path) -> float:
+    """The most memory that the command ever held."""
+    kit = str(Path(sys.executable).with_name("dreamgym-kit"))
+    child = subprocess.Popen(
+        [kit, "report", str(directory), "--otel", str(target)], stdout=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0
+    return used.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_run(write_run: Write, episode: Episode, tmp_path: Path) -> None:
+    few = peak_mib(write_run(episodes(episode, 50), "few"), tmp_path / "few.jsonl")
+    many = peak_mib(write_run(episodes(episode, 1_000), "many"), tmp_path / "many.jsonl")
+    assert (tmp_path / "many.jsonl").stat().st_size > 20 * 2**20
+    assert many < few + 10
