@@ -69,6 +69,21 @@ class RunResult:
     warnings: tuple[str, ...]
     stopped_by: int | None = None  # signal number
 
+    def __str__(self) -> str:
+        """The run as `simulate` prints it."""
+        from dreamgym_kit.report.terminal import render_run
+
+        return render_run(self.summary)
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """The report page, for notebooks."""
+        from dreamgym_kit.report.page.inline import inline
+
+        return inline(self.directory, str(self))
+
 
 async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None = None) -> RunResult:
     """Run every task n times and say what happened.
