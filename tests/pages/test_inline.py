@@ -1,4 +1,4 @@
-"""The page in a notebook: it works in its frame, reaches nothing outside it, and its text stays without it."""
+"""The page in a notebook: it works in its frame, reaches nothing outside, and its text stays without it."""
 
 import base64
 import shlex
