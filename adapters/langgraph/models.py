@@ -22,6 +22,7 @@ from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entry
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
+from dreamgym_kit.adapters.langgraph.tapes import turn_of
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, current, find
@@ -38,7 +39,8 @@ def generating(real: Any) -> Any:
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session()
-        result: ChatResult = real(self, *args, **kwargs)
+        with turn_of(session, self, args, kwargs) as turn:
+            result: ChatResult = turn.result() or turn.kept(real(self, *args, **kwargs))
         if session is not None:
             _heard(session, self, [generation.message for generation in result.generations], kwargs)
         return result
@@ -52,7 +54,8 @@ def generating_async(real: Any) -> Any:
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session()
-        result: ChatResult = await real(self, *args, **kwargs)
+        with turn_of(session, self, args, kwargs) as turn:
+            result: ChatResult = turn.result() or turn.kept(await real(self, *args, **kwargs))
         if session is not None:
             _heard(session, self, [generation.message for generation in result.generations], kwargs)
         return result
@@ -62,6 +65,7 @@ def generating_async(real: Any) -> Any:
 
 def streaming(real: Any) -> Any:
     """Wrap a sync stream of chunks or events."""
+    events = real.__name__.endswith("_events")
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -70,9 +74,10 @@ def streaming(real: Any) -> Any:
             yield from real(self, *args, **kwargs)
             return
         asked = _Asked()
-        for part in real(self, *args, **kwargs):
-            _hear_part(session, self, part, kwargs, asked)
-            yield part
+        with turn_of(session, self, args, kwargs, events=events) as turn:
+            for part in turn.parts() or turn.keeping(real(self, *args, **kwargs)):
+                _hear_part(session, self, part, kwargs, asked)
+                yield part
         asked.announce(session)
 
     return plain_wrapper(wrapper, real)
@@ -80,15 +85,17 @@ def streaming(real: Any) -> Any:
 
 def streaming_async(real: Any) -> Any:
     """Wrap an async stream of chunks or events."""
+    events = real.__name__.endswith("_events")
 
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         session = _session()
         asked = _Asked()
-        async for part in real(self, *args, **kwargs):
-            if session is not None:
-                _hear_part(session, self, part, kwargs, asked)
-            yield part
+        with turn_of(session, self, args, kwargs, events=events) as turn:
+            async for part in turn.parts_async() or turn.keeping_async(real(self, *args, **kwargs)):
+                if session is not None:
+                    _hear_part(session, self, part, kwargs, asked)
+                yield part
         if session is not None:
             asked.announce(session)
 

@@ -1,0 +1,158 @@
+"""The files beside a test that hold what real tools and the agent's model said: JSON lines, made for review.
+
+`NAME.jsonl` holds tool calls in the form of the buffer's exports (`buffer import` takes them), without ids
+and clocks, so that recording the same again gives the same bytes. `NAME.models.jsonl` holds what the
+agent's model was told and said. Both are written whole, under a lock of their folder: tests that share a
+cassette replace their own lines only, whichever worker runs them.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dreamgym_kit.adapters.pytest_plugin.turns import ModelTurn, turn_from_record, turn_to_record
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.replay.jsonl import Row, read_lines
+from dreamgym_kit.replay.records import transition_to_record
+from dreamgym_kit.rollout.files import write_atomically
+from dreamgym_kit.vocabulary import SCHEMA_VERSION, Provenance, Transition
+
+_FIRST = ("task", "step", "effect", "call", "answer", "world", "after")
+_LEFT_OUT = ("id", "elapsed_s", "recorded_at", "tenant", "split", "schema", "episode")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one run of a test's agent left: its tool calls and its model's turns."""
+
+    task: str
+    calls: tuple[Transition, ...]
+    turns: tuple[ModelTurn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cassette:
+    """A cassette on disk; `path` is that of its tool calls."""
+
+    path: Path
+
+    @property
+    def models(self) -> Path:
+        """Where the model's turns are."""
+        return self.path.with_name(f"{self.path.stem}.models.jsonl")
+
+    def holds(self, test: str) -> bool:
+        """Whether anything was recorded for a test."""
+        mine = belonging_to(test)
+        calls = any(mine(entry.task) for entry in self.calls())
+        return calls or any(mine(turn.task) for turn in self.turns())
+
+    def calls(self) -> list[Transition]:
+        """The recorded tool calls; none where there is no file.
+
+        Raises:
+            UserError: a line is no recorded call; names it.
+        """
+        if not self.path.exists():
+            return []
+        found: list[Transition] = []
+        with self.path.open("rb") as stream:
+            for item in read_lines(stream):
+                if not isinstance(item, Row):
+                    raise UserError(f"{self.path}:{item.line}: {item.why}; record the test again")
+                found.append(item.transition)
+        return found
+
+    def turns(self) -> list[ModelTurn]:
+        """The recorded turns of models; none where there is no file.
+
+        Raises:
+            UserError: a line is no recorded turn; names it.
+        """
+        if not self.models.exists():
+            return []
+        found: list[ModelTurn] = []
+        for number, line in enumerate(self.models.read_bytes().splitlines(), start=1):
+            try:
+                found.append(turn_from_record(read_json(line)))
+            except NotJson as error:
+                raise UserError(f"{self.models}:{number}: {error}; record the test again") from None
+        return found
+
+    def write(self, recording: Recording, *, instead_of: Callable[[str], bool]) -> None:
+        """Put a recording in place of what was there for the tasks that `instead_of` names.
+
+        Raises:
+            UserError: the files cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self.path.parent):
+                calls = [entry for entry in self.calls() if not instead_of(entry.task)]
+                turns = [turn for turn in self.turns() if not instead_of(turn.task)]
+                calls.extend(replace(entry, task=recording.task) for entry in recording.calls)
+                turns.extend(recording.turns)
+                calls.sort(key=lambda entry: (entry.task, entry.step))
+                turns.sort(key=lambda turn: (turn.task, turn.number))
+                _write(self.path, [_call_record(entry) for entry in calls])
+                if turns or self.models.exists():
+                    _write(self.models, [turn_to_record(turn) for turn in turns])
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be written ({error.strerror})") from error
+
+
+def belonging_to(test: str) -> Callable[[str], bool]:
+    """Which tasks are runs of a test: the first has its name, the others a number behind it."""
+    return lambda task: task == test or task.startswith(f"{test}#")
+
+
+def recordable(calls: Sequence[Transition]) -> tuple[Transition, ...]:
+    """The calls that a cassette has to answer: what is pure runs in a dream, too."""
+    return tuple(
+        entry
+        for entry in calls
+        if entry.answer.provenance is Provenance.REAL and not entry.effect.runs_in_dream
+    )
+
+
+def _call_record(entry: Transition) -> dict[str, JsonValue]:
+    """A call without what differs each time and what the reader fills in."""
+    full = transition_to_record(entry)
+    full["call"] = {key: full["call"][key] for key in ("tool", "args")}
+    answer = full["answer"]
+    full["answer"] = {
+        key: value
+        for key, value in answer.items()
+        if key in ("content", "provenance") or value not in (None, "", [], {}, 1.0)
+    }
+    record = {key: full[key] for key in _FIRST}
+    return {"schema": SCHEMA_VERSION, **record, "episode": entry.task}
+
+
+def _write(path: Path, records: Sequence[Mapping[str, JsonValue]]) -> None:
+    write_atomically(path, b"".join(_line(record) for record in records))
+
+
+def _line(record: Mapping[str, JsonValue]) -> bytes:
+    """One line, readable in any language; escaped where a text has no UTF-8 form."""
+    try:
+        return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    except UnicodeEncodeError:
+        return (json.dumps(record, allow_nan=False) + "\n").encode()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder against other workers; the system gives it back if we die."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,352 @@
+"""The `dream` fixture's object: runs the user's agent on one request, in a dream or to record it.
+
+`run` and `arun` are one course, written once as a generator that says what is to be run and is told what
+came of it. A test that has to be recorded runs its agent on the REAL tools: that happens only where the
+command line or the ini says so.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from dreamgym_kit.adapters.langgraph.api import arecord, asimulate, record, simulate
+from dreamgym_kit.adapters.langgraph.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.runs import RunResult
+from dreamgym_kit.adapters.langgraph.tapes import taped
+from dreamgym_kit.adapters.pytest_plugin.answering import CassetteExperience
+from dreamgym_kit.adapters.pytest_plugin.cassette import Cassette, Recording, belonging_to, recordable
+from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode
+from dreamgym_kit.adapters.pytest_plugin.held import gate_held
+from dreamgym_kit.adapters.pytest_plugin.options import DreamOptions, RecordMode, options_of
+from dreamgym_kit.adapters.pytest_plugin.plugin import RECORDED
+from dreamgym_kit.adapters.pytest_plugin.tape import PlayingTape, RecordingTape
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.gate.registry import PROCESS, arm, wake
+from dreamgym_kit.plain import to_plain
+from dreamgym_kit.ports import ExperienceModel
+from dreamgym_kit.replay.masking import process_masker
+from dreamgym_kit.report.clean import clean
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Task, World
+
+_ENDED = ("finished", "interrupted")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One run that the course asks for: on the real tools, or in a dream."""
+
+    real: bool
+    graph: object
+    tasks: Sequence[Task]
+    options: Mapping[str, Any]
+
+
+Course = Generator[Order, RunResult, DreamedEpisode]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One call of `run`: what is asked of which graph."""
+
+    graph: object
+    task: Task
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    unfinished: bool = False
+
+
+class Dream:
+    """Runs agents in dreams for one test.
+
+    Attributes:
+        options: what the command line, the ini and the test's marks say.
+        episodes: what was run so far.
+    """
+
+    def __init__(self, item: pytest.Item, options: DreamOptions, directory: Path) -> None:
+        self.options = options
+        self.episodes: list[DreamedEpisode] = []
+        self._item, self._directory = item, directory
+        self._cassette = Cassette(options.cassette)
+        self._settings = _settings(options)
+        self._recording = options.mode is RecordMode.ALL or (
+            options.mode is RecordMode.ONCE and not self._cassette.holds(options.test)
+        )
+        self._count = self._tries = 0
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def recording(self) -> bool:
+        """Whether this test runs its agent on the real tools."""
+        return self._recording
+
+    def run(
+        self,
+        graph: object,
+        said: str | Mapping[str, Any] | Sequence[Any] | Task,
+        /,
+        *,
+        answers: Mapping[str, Any] | None = None,
+        expect: Mapping[str, Any] | None = None,
+        checker: str | None = None,
+        replies: Sequence[Any] = (),
+        world: World | str | None = None,
+        unfinished: bool = False,
+    ) -> DreamedEpisode:
+        """Run an agent on one request; no real tool runs unless this test is to be recorded.
+
+        Args:
+            graph: a compiled graph, a StateGraph, a factory, or "module:attr" as in `langgraph.json`.
+            said: what the user says; or messages, or the graph's whole input, or a `Task`.
+            answers: what tools answer, by name: a value, an exception, or a function of the arguments.
+                They come before the cassette, and make one unnecessary where they are all there is.
+            expect: {"calls": [...], "forbid": [...], "max": {...}}, for `verdict`.
+            checker: "module:function", for `verdict`.
+            replies: answers to the graph's interrupts, in order.
+            world: which state the tools act on; recordings of another one do not answer.
+            unfinished: give an episode back that a limit or an error of the agent ended; else such a
+                one fails the test.
+        """
+        __tracebackhide__ = True
+        task = self._task(said, expect, checker, replies, world)
+        with _told_as_failures():
+            return _driven(self._course(_Run(graph, task, answers or {}, unfinished)), _now)
+
+    async def arun(
+        self,
+        graph: object,
+        said: str | Mapping[str, Any] | Sequence[Any] | Task,
+        /,
+        *,
+        answers: Mapping[str, Any] | None = None,
+        expect: Mapping[str, Any] | None = None,
+        checker: str | None = None,
+        replies: Sequence[Any] = (),
+        world: World | str | None = None,
+        unfinished: bool = False,
+    ) -> DreamedEpisode:
+        """`run` for async tests, on the test's own loop; runs of one test wait for each other."""
+        __tracebackhide__ = True
+        task = self._task(said, expect, checker, replies, world)
+        with _told_as_failures():
+            async with self._one_at_a_time:
+                return await _driven_async(self._course(_Run(graph, task, answers or {}, unfinished)), _later)
+
+    def _task(
+        self,
+        said: str | Mapping[str, Any] | Sequence[Any] | Task,
+        expect: Mapping[str, Any] | None,
+        checker: str | None,
+        replies: Sequence[Any],
+        world: World | str | None,
+    ) -> Task:
+        """What is asked, as a task named by the test; a second run of a test has a number behind its name."""
+        self._count += 1
+        name = self.options.test if self._count == 1 else f"{self.options.test}#{self._count}"
+        if isinstance(said, Task):
+            return Task(
+                name, said.input, said.world, said.checker, said.expect, said.replies, said.split, said.meta
+            )
+        if isinstance(said, str):
+            said = {"messages": [{"role": "user", "content": said}]}
+        given = dict(said) if isinstance(said, Mapping) else {"messages": list(said)}
+        where = self.options.world if world is None else world
+        return Task(
+            name,
+            given,
+            where if isinstance(where, World) else World(where),
+            checker,
+            expect or {},
+            tuple(to_plain(list(replies))),
+        )
+
+    def _course(self, run: _Run) -> Course:
+        """Dream, or record, or dream and then record what the dream could not tell.
+
+        A run in which the test itself answers for tools is not recorded: those must not be the real ones.
+        """
+        if run.answers or not self._recording:
+            result, misses = yield from self._dreamt(run)
+            if not misses:
+                return self._episode(run, result, recorded=False)
+            if run.answers or self.options.mode is not RecordMode.NEW:
+                self._fail(misses, result)
+        return (yield from self._recorded(run))
+
+    def _dreamt(self, run: _Run) -> Generator[Order, RunResult, tuple[RunResult, list[str]]]:
+        calls = self._cassette.calls()
+        masker = process_masker()
+        tape = PlayingTape(run.task.id, self.options.models, self._cassette.turns(), masker)
+        with self._further() as further, taped(run.task.id, tape):
+            experience = CassetteExperience(run.answers, calls, further)
+            result = yield self._order(run, real=False, experience=experience, store=MemoryStore())
+        return result, [*tape.misses, *experience.misses]
+
+    def _recorded(self, run: _Run) -> Course:
+        armed = PROCESS.armed
+        tape = RecordingTape(run.task.id, self.options.models, process_masker())
+        wake()
+        try:
+            with taped(run.task.id, tape):
+                result = yield self._order(run, real=True, store=MemoryStore(), label=self.options.test)
+        finally:
+            if armed:
+                arm()
+        episode = self._episode(run, result, recorded=True)
+        recording = Recording(run.task.id, recordable(episode.record.transitions), tape.turns())
+        anew = self._recording and not any(earlier.recorded for earlier in self.episodes[:-1])
+        mine = belonging_to(self.options.test)
+        self._cassette.write(recording, instead_of=mine if anew else lambda task: task == run.task.id)
+        self._item.user_properties.append((RECORDED, self._shown_path()))
+        return episode
+
+    def _order(self, run: _Run, *, real: bool, **options: Any) -> Order:
+        self._tries += 1
+        options |= {"settings": self._settings, "directory": self._directory / f"run-{self._tries}"}
+        return Order(real, run.graph, [run.task], options)
+
+    def _episode(self, run: _Run, result: RunResult, *, recorded: bool) -> DreamedEpisode:
+        """The episode of a run, if a test can go by it."""
+        record = next(iter(RunDirectory.open(result.directory).episodes()))
+        tools = [tool.name for tool in result.facts.tools]
+        episode = DreamedEpisode(record, directory=result.directory, tools=tools, recorded=recorded)
+        self.episodes.append(episode)
+        self._item.add_report_section(
+            "call", "dream", f"{run.task.id}\n{episode}\nmore: dreamgym-kit report {result.directory} --html"
+        )
+        refused = [*record.violations, *result.strays]
+        if refused:
+            _stop(f"something real was about to run, and was refused: {clean(refused[0])}")
+        unknown = sorted(set(run.answers) - set(tools) - {step.tool for step in episode.calls})
+        if unknown:
+            _stop(f"answers: the graph has no tool '{clean(unknown[0])}'; it has {', '.join(sorted(tools))}")
+        if record.stop not in _ENDED and (not run.unfinished or recorded):
+            kept = "; nothing was recorded" if recorded else ""
+            _stop(
+                f"the agent did not come to its end ({record.stop}): {clean(record.reason)}{kept}\n{episode}"
+            )
+        return episode
+
+    def _fail(self, misses: Sequence[str], result: RunResult) -> NoReturn:
+        """Say what was not recorded and how that is mended."""
+        lines = list(dict.fromkeys(misses))
+        path = self._shown_path()
+        if not self.options.cassette.exists() and not self._cassette.models.exists():
+            lines.append(f"there is no cassette {path}; to record it, which runs this test's REAL tools:")
+        else:
+            lines.append(f"if the change is meant, record {path} again, which runs this test's REAL tools:")
+        again = "once" if not self._cassette.holds(self.options.test) else "all"
+        lines.append(f'  pytest "{self._item.nodeid}" --dream-record={again}')
+        record = next(iter(RunDirectory.open(result.directory).episodes()))
+        self._item.add_report_section(
+            "call", "dream", str(DreamedEpisode(record, directory=result.directory))
+        )
+        _stop("\n".join(lines))
+
+    def _shown_path(self) -> str:
+        try:
+            return str(self.options.cassette.relative_to(self._item.config.rootpath))
+        except ValueError:
+            return str(self.options.cassette)
+
+    @contextmanager
+    def _further(self) -> Iterator[ExperienceModel | None]:
+        """The buffer that a mark names, with its tool models; nothing otherwise."""
+        named = self.options.buffer
+        if not named:
+            yield None
+            return
+        path = named if isinstance(named, Path) else self._settings.resolve(self._settings.buffer)
+        if not path.exists():
+            raise UserError(f"buffer: there is no {path}; record one (dreamgym-kit record), or leave it out")
+        with closing(SqliteStore(path, read_only=True)) as store:
+            yield chained_experience(store, self._settings)
+
+
+@contextmanager
+def dream_of(item: pytest.Item, directory: Path) -> Iterator[Dream]:
+    """The fixture's life: the gate is in from before the test until after it."""
+    with _told_as_failures():
+        dream = Dream(item, options_of(item), directory)
+    with gate_held(armed=not dream.recording):
+        yield dream
+
+
+def _settings(options: DreamOptions) -> Settings:
+    """The nearest settings, without what would make a test another one each time."""
+    known = load_settings(options.folder, file=options.settings)
+    return known.with_overrides(
+        {
+            "simulate.n": 1,
+            "simulate.concurrency": 1,
+            "simulate.abstain": "stop",
+            "endpoint.urls": (),
+            "faults": {},
+        }
+    )
+
+
+def _driven(course: Course, run: Callable[[Order], RunResult]) -> DreamedEpisode:
+    __tracebackhide__ = True
+    try:
+        order = next(course)
+        while True:
+            try:
+                result = run(order)
+            except BaseException as error:  # noqa: BLE001  the course closes what it holds open
+                order = course.throw(error)
+            else:
+                order = course.send(result)
+    except StopIteration as done:
+        episode: DreamedEpisode = done.value
+        return episode
+
+
+async def _driven_async(
+    course: Course, run: Callable[[Order], Coroutine[Any, Any, RunResult]]
+) -> DreamedEpisode:
+    __tracebackhide__ = True
+    try:
+        order = next(course)
+        while True:
+            try:
+                result = await run(order)
+            except BaseException as error:  # noqa: BLE001  as in `_driven`
+                order = course.throw(error)
+            else:
+                order = course.send(result)
+    except StopIteration as done:
+        episode: DreamedEpisode = done.value
+        return episode
+
+
+def _now(order: Order) -> RunResult:
+    return (record if order.real else simulate)(order.graph, order.tasks, **order.options)
+
+
+async def _later(order: Order) -> RunResult:
+    return await (arecord if order.real else asimulate)(order.graph, order.tasks, **order.options)
+
+
+@contextmanager
+def _told_as_failures() -> Iterator[None]:
+    """What a person can mend is told in one line, without our frames."""
+    __tracebackhide__ = True
+    try:
+        yield
+    except UserError as error:
+        _stop(str(error))
+
+
+def _stop(why: str) -> NoReturn:
+    __tracebackhide__ = True
+    pytest.fail(why, pytrace=False)

@@ -1,0 +1,229 @@
+"""An episode as a test asks about it: calls, their order, what they would have changed, how it ended.
+
+Every assertion is a method that raises `AssertionError` with what happened instead, and gives something true
+back, so that it reads with and without `assert`. Plain assertions on the attributes work as well.
+"""
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from dreamgym_kit.adapters.pytest_plugin.steps import Expected, Step, step_of
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.clean import clean
+from dreamgym_kit.rollout.records import episode_to_record
+from dreamgym_kit.vocabulary import Episode, Finding, Verdict
+
+_CLOCKS = ("started_at", "elapsed_s", "recorded_at")
+
+
+class DreamedEpisode:
+    """What came of one run of the agent.
+
+    Attributes:
+        record: the whole episode, as in a run directory.
+        directory: the run directory; `dreamgym-kit report DIRECTORY --html` shows it.
+        recorded: whether real tools ran, to be recorded.
+    """
+
+    def __init__(
+        self, record: Episode, *, directory: Path, tools: Collection[str] = (), recorded: bool = False
+    ) -> None:
+        self.record, self.directory, self.recorded = record, directory, recorded
+        self.calls: tuple[Step, ...] = tuple(step_of(entry) for entry in record.transitions)
+        self._tools = {*tools, *(step.tool for step in self.calls)}
+
+    @property
+    def effects(self) -> tuple[Step, ...]:
+        """The calls that would have changed the world, had the tools been real.
+
+        A write that failed is among them: it may have done its work before it failed.
+        """
+        return tuple(step for step in self.calls if step.took_effect)
+
+    @property
+    def answer(self) -> str:
+        """The agent's last words."""
+        said = [message for message in self.record.messages if message.get("role") == "assistant"]
+        return _text(said[-1].get("content")) if said else ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of `expect` and the checker; "undetermined" where the run was given neither."""
+        return self.record.verdict
+
+    @property
+    def reason(self) -> str:
+        """Why that verdict."""
+        return self.record.reason
+
+    @property
+    def stop(self) -> str:
+        """What ended it: "finished", "interrupted" and the like."""
+        return self.record.stop
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a person should look at first (docs/findings.md)."""
+        return self.record.findings
+
+    @property
+    def final(self) -> JsonValue:
+        """The graph's last state without its messages."""
+        return self.record.final
+
+    def called(self, tool: str, /, **args: Any) -> tuple[Step, ...]:
+        """A tool was called, with these arguments; others do not matter. Gives the calls that fit.
+
+        Args:
+            tool: a name, or a pattern as in a shell ("refund_*").
+            args: compared by `==`, so `pytest.approx`, `unittest.mock.ANY` and the like work.
+        """
+        __tracebackhide__ = True
+        expected = self._expected(tool, args)
+        found = tuple(step for step in self.calls if expected.fits(step))
+        if not found:
+            self._fail(f"{expected} was not called{self._instead(expected)}")
+        return found
+
+    def called_once(self, tool: str, /, **args: Any) -> Step:
+        """A tool was called so exactly once; gives that call."""
+        __tracebackhide__ = True
+        found = self.called(tool, **args)
+        if len(found) > 1:
+            self._fail(f"{Expected(tool, args)} was called {len(found)} times, expected once")
+        return found[0]
+
+    def not_called(self, tool: str, /, **args: Any) -> Literal[True]:
+        """No call fits."""
+        __tracebackhide__ = True
+        expected = self._expected(tool, args)
+        for step in self.calls:
+            if expected.fits(step):
+                self._fail(
+                    f"{expected} was called, and should not have been: {step.call}, step {step.number}"
+                )
+        return True
+
+    def order(self, *calls: str | Expected) -> tuple[Step, ...]:
+        """These were called one after the other; other calls may stand between. Gives the calls found."""
+        __tracebackhide__ = True
+        found: list[Step] = []
+        for expected in [self._of(one) for one in calls]:
+            after = found[-1].number if found else 0
+            step = next((one for one in self.calls if one.number > after and expected.fits(one)), None)
+            if step is None:
+                where = f"after {found[-1].call} (step {after})" if found else "at all"
+                earlier = [one for one in self.calls if expected.fits(one)]
+                but = f", but before, as step {earlier[-1].number}" if earlier else self._instead(expected)
+                self._fail(f"{expected} was not called {where}{but}")
+            found.append(step)
+        return tuple(found)
+
+    def exactly(self, *calls: str | Expected) -> Literal[True]:
+        """These were called in this order, and nothing else was."""
+        __tracebackhide__ = True
+        wanted = [self._of(one) for one in calls]
+        for place, (expected, step) in enumerate(zip(wanted, self.calls, strict=False), start=1):
+            if not expected.fits(step):
+                unlike = "; ".join(expected.unlike(step)) if expected.names(step) else ""
+                self._fail(f"call {place} is {step.call}, expected {expected}{unlike and f': {unlike}'}")
+        if len(wanted) > len(self.calls):
+            self._fail(f"{wanted[len(self.calls)]} was not called: there were only {len(self.calls)} calls")
+        if len(wanted) < len(self.calls):
+            self._fail(f"{self.calls[len(wanted)].call} was called, and nothing more was expected")
+        return True
+
+    def would_write(self, tool: str = "*", /, **args: Any) -> tuple[Step, ...]:
+        """A call would have changed the world so; gives the calls that fit. See `effects`."""
+        __tracebackhide__ = True
+        expected = self._expected(tool, args)
+        found = tuple(step for step in self.effects if expected.fits(step))
+        if not found:
+            failed = next((step for step in self.calls if expected.fits(step)), None)
+            why = f": step {failed.number} changed nothing" if failed else self._instead(expected)
+            self._fail(f"{expected} would not have changed anything{why}")
+        return found
+
+    def would_write_nothing(self) -> Literal[True]:
+        """The world would be as it was before."""
+        __tracebackhide__ = True
+        if self.effects:
+            self._fail(
+                f"{len(self.effects)} calls would have changed the world, first {self.effects[0].call}"
+            )
+        return True
+
+    def succeeded(self) -> Literal[True]:
+        """The task's `expect` and checker hold."""
+        __tracebackhide__ = True
+        if self.verdict is not Verdict.SUCCESS:
+            self._fail(f"the verdict is {self.verdict.value}, expected success: {clean(self.reason)}")
+        return True
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The episode as data, without clock times and random ids: the same for every replay."""
+        return _steady(episode_to_record(self.record))
+
+    def __str__(self) -> str:
+        lines = [str(step) for step in self.calls] or ["no tool was called"]
+        end = f"{self.stop}, {self.verdict.value}: {clean(self.reason)}"
+        return "\n".join([*lines, f"answer: {clean(self.answer)}", end])
+
+    def __repr__(self) -> str:
+        return f"<DreamedEpisode {self.record.id}: {len(self.calls)} calls, {self.stop}>"
+
+    def _expected(self, tool: str, args: dict[str, Any]) -> Expected:
+        """Refuse a name that no tool has: a wrong name would make `not_called` hold for ever."""
+        __tracebackhide__ = True
+        if self._tools and tool not in self._tools and not set(tool) & set("*?["):
+            near = get_close_matches(tool, self._tools, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(sorted(self._tools))}"
+            raise AssertionError(f"the graph has no tool '{clean(tool)}'; {hint}")
+        return Expected(tool, args)
+
+    def _of(self, one: str | Expected) -> Expected:
+        __tracebackhide__ = True
+        return self._expected(one, {}) if isinstance(one, str) else self._expected(one.tool, dict(one.args))
+
+    def _instead(self, expected: Expected) -> str:
+        """How calls of the same tool differ from the one that was expected."""
+        same = [step for step in self.calls if expected.names(step)]
+        if not same:
+            return ""
+        return "".join(f"\n  step {step.number}: {'; '.join(expected.unlike(step))}" for step in same)
+
+    def _fail(self, what: str) -> NoReturn:
+        __tracebackhide__ = True
+        story = "\n".join(f"  {line}" for line in str(self).splitlines())
+        raise AssertionError(f"{what}\nthe episode:\n{story}")
+
+
+def _text(content: JsonValue) -> str:
+    if isinstance(content, str):
+        return content
+    blocks: Sequence[JsonValue] = content if isinstance(content, list) else []
+    return "".join(
+        block if isinstance(block, str) else str(block.get("text", "")) if isinstance(block, dict) else ""
+        for block in blocks
+    )
+
+
+def _steady(record: JsonValue) -> dict[str, JsonValue]:
+    """Without what differs each time: clocks, and ids that a model or the framework draws."""
+    kept = {name: value for name, value in record.items() if name not in _CLOCKS}
+    kept["transitions"] = [
+        {name: value for name, value in one.items() if name not in _CLOCKS}
+        | {"call": {name: value for name, value in one["call"].items() if name != "call_id"}}
+        for one in record["transitions"]
+    ]
+    kept["messages"] = [_without_ids(message) for message in record["messages"]]
+    return kept
+
+
+def _without_ids(message: JsonValue) -> dict[str, JsonValue]:
+    kept = {name: value for name, value in message.items() if name not in ("id", "tool_call_id")}
+    if kept.get("tool_calls"):
+        kept["tool_calls"] = [{"name": one["name"], "args": one["args"]} for one in kept["tool_calls"]]
+    return kept

@@ -1,0 +1,131 @@
+"""What a test's dream is to be like: the command line, pytest's ini, and the marks of the test.
+
+The closest mark wins, key by key: function, class, module. Whether real tools may run is said on the command
+line or in the ini alone, never by a mark, and a CI system (`CI` set) heeds the command line only.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.vocabulary import World
+
+MARK_KEYS = ("cassette", "models", "buffer", "settings", "world")
+MODELS = ("auto", "recorded", "live")
+
+
+class RecordMode(StrEnum):
+    """When real tools run, to be recorded."""
+
+    NONE = "none"  # never
+    ONCE = "once"  # for a test that has no recording
+    NEW = "new"  # for a run that the recording does not answer
+    ALL = "all"  # always
+
+    @property
+    def records(self) -> bool:
+        """Whether a real tool may run at all."""
+        return self is not RecordMode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class DreamOptions:
+    """How one test dreams.
+
+    Attributes:
+        test: its name in cassettes.
+        cassette: the file of its tool calls.
+        models: whose chat models are taped: "auto" (a provider's), "recorded" (all) or "live" (none).
+        buffer: a buffer whose recordings and tool models answer what the cassette does not; None: none.
+        settings: the `dreamgym.toml` that holds; None: the nearest one above the test.
+        shared: the cassette was named, and other tests may use it too.
+    """
+
+    test: str
+    folder: Path
+    cassette: Path
+    mode: RecordMode
+    models: str
+    buffer: Path | bool | None
+    settings: Path | None
+    world: World
+    shared: bool
+
+
+def mode_of(config: pytest.Config) -> RecordMode:
+    """The command line's mode, else the ini's; the ini's only outside CI."""
+    said = config.getoption("dream_record")
+    in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
+    said = said or ("none" if in_ci else config.getini("dream_record")) or "none"
+    try:
+        return RecordMode(said)
+    except ValueError:
+        known = ", ".join(RecordMode)
+        raise UserError(f"dream_record: '{said}' is no mode; say one of {known}") from None
+
+
+def options_of(item: pytest.Item) -> DreamOptions:
+    """What holds for one test.
+
+    Raises:
+        UserError: a mark says something that there is not.
+    """
+    said = _marked(item)
+    folder = item.path.parent
+    models = str(said.get("models") or item.config.getini("dream_models") or "auto")
+    if models not in MODELS:
+        raise UserError(f"{item.nodeid}: models: '{models}' is none of {', '.join(MODELS)}")
+    cassettes = folder / (item.config.getini("dream_cassettes") or "cassettes")
+    named = said.get("cassette")
+    own = _file_name(item.nodeid.split("::", 1)[-1].replace("::", "."))
+    path = cassettes / item.path.stem / f"{own}.jsonl" if named is None else _named(cassettes, named)
+    buffer = said.get("buffer")
+    settings = said.get("settings")
+    world = said.get("world", World())
+    return DreamOptions(
+        test=f"{item.path.stem}.{own}",
+        folder=folder,
+        cassette=path,
+        mode=mode_of(item.config),
+        models=models,
+        buffer=buffer if buffer is None or isinstance(buffer, bool) else folder / buffer,
+        settings=folder / settings if settings is not None else None,
+        world=world if isinstance(world, World) else World(str(world)),
+        shared=named is not None,
+    )
+
+
+def _marked(item: pytest.Item) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for mark in item.iter_markers("dream"):  # the closest first
+        if mark.args:
+            raise UserError(f"{item.nodeid}: @pytest.mark.dream takes keywords only: {', '.join(MARK_KEYS)}")
+        for name, value in mark.kwargs.items():
+            if name not in MARK_KEYS:
+                raise UnknownName(
+                    "key", name, known=MARK_KEYS, source=item.nodeid, where="@pytest.mark.dream"
+                )
+            said.setdefault(name, value)
+    return said
+
+
+def _named(cassettes: Path, name: object) -> Path:
+    """A cassette that a mark names lies in the folder of cassettes, whatever the name is."""
+    plain = Path(str(name))
+    if plain.is_absolute() or ".." in plain.parts:
+        raise UserError(f"cassette: '{name}' lies outside {cassettes}; say a name")
+    return cassettes / (plain if plain.suffix == ".jsonl" else plain.with_name(f"{plain.name}.jsonl"))
+
+
+def _file_name(name: str) -> str:
+    """A test's name as a file has it; told apart by a digest where that takes letters from it."""
+    plain = name.replace("[", "-").removesuffix("]")
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", plain)[:100]
+    return safe if safe == plain else f"{safe}-{digest(name)[:8]}"

@@ -1,0 +1,80 @@
+"""What pytest loads: options, ini, the mark, the `dream` fixture and what is told at the end.
+
+Loaded in every project that has the kit installed, so nothing of the kit is imported before a test asks for
+the fixture.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.pytest_plugin.dream import Dream
+
+_MODES = ("none", "once", "new", "all")
+_WARNING = "REAL TOOLS RUN for tests with a dream"
+RECORDED = "dream_recorded"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Say what can be asked for."""
+    group = parser.getgroup("dream", "dreams (dreamgym-kit)")
+    group.addoption(
+        "--dream-record",
+        choices=_MODES,
+        default=None,
+        dest="dream_record",
+        help="When the REAL tools of a test's agent run, to be recorded: none (default): never; once: where "
+        "the test has no cassette; new: also where its cassette does not answer; all: always.",
+    )
+    parser.addini(
+        "dream_record",
+        "default of --dream-record; not heeded where CI is set (none holds there)",
+        default="none",
+    )
+    parser.addini("dream_cassettes", "folder of the cassettes, beside the test", default="cassettes")
+    parser.addini(
+        "dream_models",
+        "which chat models of the agent are recorded and replayed: auto (a provider's), recorded, live",
+        default="auto",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line(
+        "markers",
+        "dream(cassette, models, buffer, settings, world): how the test's `dream` fixture dreams "
+        "(dreamgym-kit, docs/pytest.md)",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say beforehand that real tools may run."""
+    said = config.getoption("dream_record")
+    return f"dream: --dream-record={said}: {_WARNING}" if said not in (None, "none") else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which cassettes were written; they are to be looked at before they are kept."""
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    written = {
+        str(value)
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == RECORDED
+    }
+    if written:
+        terminalreporter.section("dream: recorded on the real tools, please review")
+        for path in sorted(written):
+            terminalreporter.line(path)
+
+
+@pytest.fixture
+def dream(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Dream]":
+    """Runs an agent in a dream: `episode = dream.run(graph, "Please cancel order o1.")`."""
+    from dreamgym_kit.adapters.pytest_plugin.dream import dream_of
+
+    with dream_of(request.node, tmp_path_factory.mktemp("dream")) as dream:
+        yield dream
