@@ -6,10 +6,10 @@ ids that differ each time, and an answer in the form that the framework asked fo
 """
 
 import sys
-import sysconfig
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, Protocol, Self
 
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -28,7 +28,7 @@ ANSWER_FIELDS = (
     *("response_metadata", "name"),
 )
 _TOLD_OF_A_RESPONSE = ("model_name", "model", "finish_reason", "stop_reason")
-_PACKAGES = tuple({sysconfig.get_paths()[name] for name in ("purelib", "platlib")})
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def of_provider(model: BaseChatModel) -> bool:
         if not issubclass(owner, BaseChatModel):
             continue
         file = getattr(sys.modules.get(owner.__module__), "__file__", None) or ""
-        if file.startswith(_PACKAGES):
+        if _INSTALLED.intersection(Path(file).parts):
             return True
     return False
 

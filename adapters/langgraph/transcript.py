@@ -16,7 +16,13 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolM
 from dreamgym_kit.plain import to_plain
 from dreamgym_kit.vocabulary import Task
 
-_ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "AIMessageChunk": "assistant",  # chunks that a node joined and put into the state as they are
+    "tool": "tool",
+    "system": "system",
+}
 
 
 _SHORT_ROLES = {**_ROLES, "user": "user", "assistant": "assistant"}
