@@ -1,1 +1,30 @@
-"""Dreams in pytest: the `dream` fixture, its assertions and its cassettes. `plugin` is what pytest loads."""
+"""Dreams in pytest: the `dream` fixture, its assertions and its cassettes. `plugin` is what pytest loads.
+
+For type hints and for `order`: `from dreamgym_kit.adapters.pytest_plugin import Dream, DreamedEpisode, call`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.pytest_plugin.dream import Dream as Dream
+    from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode as DreamedEpisode
+    from dreamgym_kit.adapters.pytest_plugin.held import DreamWarning as DreamWarning
+    from dreamgym_kit.adapters.pytest_plugin.steps import Step as Step
+    from dreamgym_kit.adapters.pytest_plugin.steps import call as call
+
+_PUBLIC = {
+    "Dream": "dream",
+    "DreamWarning": "held",
+    "DreamedEpisode": "episode",
+    "Step": "steps",
+    "call": "steps",
+}
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use: pytest loads this package in every session."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)

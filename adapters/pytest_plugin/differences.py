@@ -95,7 +95,9 @@ def model_miss(
     """
     first = f"the agent's model ({clean(asked.model)}) was asked something that is not in the cassette"
     if not turns:
-        return f"{first}\n  no answer of a model was recorded for this test (models='live': it answers itself)"
+        return (
+            f"{first}\n  no answer of a model was recorded for this test (models='live': it answers itself)"
+        )
     nearest = max(turns, key=lambda turn: (_in_common(turn.told, told), -abs(len(turn.told) - len(told))))
     lines = [first, f"  nearest: turn {nearest.number} of {nearest.task}"]
     if nearest.model != asked.model:

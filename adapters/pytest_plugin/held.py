@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dreamgym_kit.adapters.langgraph.install import install, installed, uninstall
 from dreamgym_kit.gate.registry import PROCESS, arm, wake
 
+_SETTLE_S = 1.0
+
 
 class DreamWarning(UserWarning):
     """Something a person should know of a test's dream."""
@@ -34,23 +36,29 @@ def gate_held(*, armed: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        _tell_left_running(before)
+        left = _left_running(before)
         if not was_armed:
             wake()
             if not was_installed:
                 uninstall()
+    if left:
+        names = ", ".join(f"'{name}'" for name in left)
+        warnings.warn(
+            f"threads begun in this test still run, and no dream holds them any more: {names}",
+            DreamWarning,
+            stacklevel=2,
+        )
 
 
-def _tell_left_running(before: set[threading.Thread]) -> None:
-    """Threads that the agent began and that outlive the test: nothing holds them any more."""
+def _left_running(before: set[threading.Thread]) -> list[str]:
+    """Threads that were begun since and do not end; idle ones of a pool do nothing by themselves."""
     worker = getattr(pools, "_worker", None)
-    for thread in set(threading.enumerate()) - before:
-        if worker is not None and getattr(thread, "_target", None) is worker:
-            continue
-        thread.join(1.0)
-        if thread.is_alive():
-            warnings.warn(
-                f"thread '{thread.name}' was begun in this test and still runs; no dream holds it any more",
-                DreamWarning,
-                stacklevel=2,
-            )
+    since = [
+        thread
+        for thread in threading.enumerate()
+        if thread not in before and (worker is None or getattr(thread, "_target", None) is not worker)
+    ]
+    for thread in since:
+        if thread is not threading.current_thread():
+            thread.join(_SETTLE_S / len(since))
+    return sorted(thread.name for thread in since if thread.is_alive())

@@ -4,7 +4,6 @@ The closest mark wins, key by key: function, class, module. Whether real tools m
 line or in the ini alone, never by a mark, and a CI system (`CI` set) heeds the command line only.
 """
 
-import os
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dreamgym_kit.adapters.pytest_plugin.plugin import mode_of
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.vocabulary import World
@@ -29,11 +29,6 @@ class RecordMode(StrEnum):
     NEW = "new"  # for a run that the recording does not answer
     ALL = "all"  # always
 
-    @property
-    def records(self) -> bool:
-        """Whether a real tool may run at all."""
-        return self is not RecordMode.NONE
-
 
 @dataclass(frozen=True, slots=True)
 class DreamOptions:
@@ -41,11 +36,11 @@ class DreamOptions:
 
     Attributes:
         test: its name in cassettes.
+        folder: where the test is.
         cassette: the file of its tool calls.
         models: whose chat models are taped: "auto" (a provider's), "recorded" (all) or "live" (none).
         buffer: a buffer whose recordings and tool models answer what the cassette does not; None: none.
         settings: the `dreamgym.toml` that holds; None: the nearest one above the test.
-        shared: the cassette was named, and other tests may use it too.
     """
 
     test: str
@@ -56,19 +51,6 @@ class DreamOptions:
     buffer: Path | bool | None
     settings: Path | None
     world: World
-    shared: bool
-
-
-def mode_of(config: pytest.Config) -> RecordMode:
-    """The command line's mode, else the ini's; the ini's only outside CI."""
-    said = config.getoption("dream_record")
-    in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
-    said = said or ("none" if in_ci else config.getini("dream_record")) or "none"
-    try:
-        return RecordMode(said)
-    except ValueError:
-        known = ", ".join(RecordMode)
-        raise UserError(f"dream_record: '{said}' is no mode; say one of {known}") from None
 
 
 def options_of(item: pytest.Item) -> DreamOptions:
@@ -79,10 +61,10 @@ def options_of(item: pytest.Item) -> DreamOptions:
     """
     said = _marked(item)
     folder = item.path.parent
-    models = str(said.get("models") or item.config.getini("dream_models") or "auto")
+    models = str(said.get("models", item.config.getini("dream_models")))
     if models not in MODELS:
         raise UserError(f"{item.nodeid}: models: '{models}' is none of {', '.join(MODELS)}")
-    cassettes = folder / (item.config.getini("dream_cassettes") or "cassettes")
+    cassettes = folder / item.config.getini("dream_cassettes")
     named = said.get("cassette")
     own = _file_name(item.nodeid.split("::", 1)[-1].replace("::", "."))
     path = cassettes / item.path.stem / f"{own}.jsonl" if named is None else _named(cassettes, named)
@@ -93,12 +75,11 @@ def options_of(item: pytest.Item) -> DreamOptions:
         test=f"{item.path.stem}.{own}",
         folder=folder,
         cassette=path,
-        mode=mode_of(item.config),
+        mode=RecordMode(mode_of(item.config)),
         models=models,
         buffer=buffer if buffer is None or isinstance(buffer, bool) else folder / buffer,
         settings=folder / settings if settings is not None else None,
         world=world if isinstance(world, World) else World(str(world)),
-        shared=named is not None,
     )
 
 

@@ -4,6 +4,7 @@ Loaded in every project that has the kit installed, so nothing of the kit is imp
 the fixture.
 """
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.pytest_plugin.dream import Dream
 
 _MODES = ("none", "once", "new", "all")
-_WARNING = "REAL TOOLS RUN for tests with a dream"
+_MODELS = ("auto", "recorded", "live")
 RECORDED = "dream_recorded"
 
 
@@ -42,18 +43,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Make the mark known, and refuse an ini that says nothing known.
+
+    Raises:
+        pytest.UsageError: names the key and what it may be.
+    """
     config.addinivalue_line(
         "markers",
         "dream(cassette, models, buffer, settings, world): how the test's `dream` fixture dreams "
         "(dreamgym-kit, docs/pytest.md)",
     )
+    for key, known in (("dream_record", _MODES), ("dream_models", _MODELS)):
+        said = config.getini(key)
+        if said not in known:
+            raise pytest.UsageError(f"{key}: '{said}' is none of {', '.join(known)}")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Say beforehand that real tools may run."""
-    said = config.getoption("dream_record")
-    return f"dream: --dream-record={said}: {_WARNING}" if said not in (None, "none") else None
+    mode = mode_of(config)
+    return f"dream: record {mode}: REAL TOOLS RUN where a dream is recorded" if mode != "none" else None
+
+
+def mode_of(config: pytest.Config) -> str:
+    """When real tools run: the command line's word, else the ini's, which is heeded outside CI only."""
+    said: str | None = config.getoption("dream_record")
+    if said is None and os.environ.get("CI", "").lower() in ("", "0", "false"):
+        said = config.getini("dream_record")
+    return said or "none"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -111,6 +111,21 @@ def test_a_call_outside_every_run_is_refused_while_the_fixture_is_there(project,
         """
     )
     run().assert_outcomes(passed=1)
+    project.makepyfile(
+        test_orders="""
+        from agent import delete_account
+
+        def test_direct(dream):
+            delete_account.invoke({"user": "u1"})
+
+        def test_next(): ...
+        """
+    )
+    said = run()
+    said.assert_outcomes(failed=1, passed=1)
+    said.stdout.fnmatch_lines(
+        ["E*GateRefused: delete_account was called outside every episode*it did not run"]
+    )
     assert touched() == []
 
 
@@ -313,3 +328,53 @@ def test_writes_of_the_agent_itself_are_refused(project, run, touched) -> None:
     said.assert_outcomes(failed=1)
     said.stdout.fnmatch_lines(["something real was about to run, and was refused: *"])
     assert touched() == []
+
+
+def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> None:
+    project.makepyfile(
+        test_orders="""
+        import threading
+        from agent import get_order
+        GO_ON = threading.Event()
+
+        def test_leaves_one(dream):
+            threading.Thread(target=GO_ON.wait, name="left-behind").start()
+
+        def test_next():
+            GO_ON.set()
+            get_order.invoke({"order_id": "o7"})
+        """
+    )
+    said = run("-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
+    said.assert_outcomes(passed=2, errors=1)
+    said.stdout.fnmatch_lines(["*DreamWarning: threads begun in this test still run*'left-behind'"])
+    assert touched() == ["get o7"]
+
+
+def test_replays_are_the_same_bytes(project, run, touched) -> None:
+    keeps = """
+        import json
+        with open("seen", "a") as file:
+            file.write(json.dumps(episode.to_json()) + str(episode) + chr(0))
+    """
+    project.makepyfile(test_orders=CANCELS.rstrip() + keeps)
+    run("--dream-record=once").assert_outcomes(passed=1)
+    (project.path / "seen").unlink()
+    for _ in range(3):
+        run().assert_outcomes(passed=1)
+    first, second, third, _ = (project.path / "seen").read_text().split("\0")
+    assert first == second == third
+    assert "cancel_order" in first
+
+
+def test_an_ini_that_says_nothing_known_stops_the_session(project, run, touched) -> None:
+    project.makepyfile(test_orders=CANCELS)
+    said = run("-o", "dream_record=always")
+    assert said.ret == pytest.ExitCode.USAGE_ERROR
+    said.stderr.fnmatch_lines(["*dream_record: 'always' is none of none, once, new, all"])
+
+
+def test_the_header_says_that_real_tools_run(project, run, touched) -> None:
+    project.makepyfile(test_orders="def test_plain(): ...")
+    run("-v", "--dream-record=once").stdout.fnmatch_lines(["dream: record once: REAL TOOLS RUN*"])
+    run("-v").stdout.no_fnmatch_line("dream:*")
