@@ -10,6 +10,7 @@ secret even where a variable says so, since masking it would take words out of t
 
 import base64
 import json
+import operator
 import os
 import re
 import time
@@ -29,6 +30,7 @@ MASK = "<masked>"
 _LEAST = 6  # characters of a form that is looked for
 _SHORTEST_KEY = 15  # characters of the shortest text that has a published form
 _DEEP = 100
+_BARE = frozenset({int, float, bool, type(None)})  # nothing to look at
 # What every known form holds: looking for these first spares nearly every text the patterns.
 _HINTS = (
     *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
@@ -92,28 +94,26 @@ class Masker:
         return self._plain(value, _DEEP)
 
     def _plain(self, value: JsonValue, depth: int) -> JsonValue:
-        if isinstance(value, str):
+        kind = type(value)
+        if kind is str or isinstance(value, str):
             return self.text(value)
-        if depth == 0 or not value or not isinstance(value, (dict, list, tuple, Mapping)):
+        if kind in _BARE or depth == 0 or not value or not isinstance(value, (dict, list, tuple, Mapping)):
             return value
         if isinstance(value, (list, tuple)):
             items = [self._plain(item, depth - 1) for item in value]
-            same = all(new is old for new, old in zip(items, value, strict=True))
-            return value if same else items
-        fields = [(self._name(name), self._field(name, item, depth)) for name, item in value.items()]
-        same = all(
-            new is item and name is old
-            for (name, new), (old, item) in zip(fields, value.items(), strict=True)
-        )
-        return value if same else dict(fields)
-
-    def _name(self, name: Any) -> Any:
-        return self.text(name) if isinstance(name, str) else name
+            return value if all(map(operator.is_, items, value)) else items
+        names = [self.text(name) if isinstance(name, str) else name for name in value]
+        inner = [self._field(name, item, depth) for name, item in value.items()]
+        if all(map(operator.is_, names, value)) and all(map(operator.is_, inner, value.values())):
+            return value
+        return dict(zip(names, inner, strict=True))
 
     def _field(self, name: object, value: JsonValue, depth: int) -> JsonValue:
-        if isinstance(value, str) and value and isinstance(name, str) and _asks_for_a_secret(name):
-            return value if value == MASK else MASK
-        return self._plain(value, depth - 1)
+        if isinstance(value, str):
+            if value and isinstance(name, str) and _asks_for_a_secret(name):
+                return value if value == MASK else MASK
+            return self.text(value)
+        return value if type(value) in _BARE else self._plain(value, depth - 1)
 
     def __repr__(self) -> str:
         return f"Masker({MASK})"
