@@ -4,6 +4,8 @@ demo.svg     what `dreamgym-kit demo` prints
 report.png   the page that `dreamgym-kit report --html` makes of that run, in a Chromium of this machine
 
 python docs/pictures.py
+
+A test looks that the demo still prints what demo.svg shows.
 """
 
 import contextlib
@@ -38,7 +40,7 @@ def _terminal(folder: Path) -> None:
             "$ dreamgym-kit demo\n" + _in_terminal(["dreamgym-kit", "demo", "--keep", "demo"], folder)
         )
     )
-    console.save_svg(str(IMAGES / "demo.svg"), title="dreamgym-kit demo")
+    console.save_svg(str(IMAGES / "demo.svg"), title="dreamgym-kit demo", unique_id="demo")
 
 
 def _page(folder: Path) -> None:

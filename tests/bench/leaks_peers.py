@@ -50,7 +50,7 @@ Attach = Callable[[ExitStack, Shape], None]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of one shape under one product: "safe", "leaks", or "-" where it has no such form."""
+    """What became of one shape under one product: "held", "leaks", or "-" where it has no such form."""
 
     shape: str
     dreamgym: str
@@ -83,8 +83,8 @@ def outcomes() -> list[Row]:
                 canary.clear()
                 if _ran(shape, attach, kind):
                     leaked = [name for name in canary.written() if name not in shape.may_run]
-                    outcomes.append("leaks" if leaked else "safe")
-            return "leaks" if "leaks" in outcomes else "safe" if outcomes else "-"
+                    outcomes.append("leaks" if leaked else "held")
+            return "leaks" if "leaks" in outcomes else "held" if outcomes else "-"
 
         return [
             Row(
