@@ -162,8 +162,8 @@ def the_quickstart_is_true(folder: Path, said: str) -> None:
     assert "GATE FAILED" in said.partition("get_order")[2]
     assert "GATE PASSED  It passes: 2 tasks" in said
     calls = ["get_order o1", "get_order o2", "refund_order o1", "refund_order o2"]
-    assert sorted((folder / "my_shop" / "real_calls.txt").read_text().splitlines()) == calls
-    assert len(list(folder.glob("my_shop/runs/*/report.html"))) == 1
+    assert sorted((folder.parent / "my_shop" / "real_calls.txt").read_text().splitlines()) == calls
+    assert len(list(folder.parent.glob("my_shop/runs/*/report.html"))) == 1
 
 
 def the_readme_is_true(folder: Path, said: str) -> None:
