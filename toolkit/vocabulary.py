@@ -20,7 +20,7 @@ class Effect(StrEnum):
 
     PURE = "pure"  # computes from its arguments alone
     CONTROL = "control"  # the framework's own: hand-off, todo list, think
-    READ = "read"
+    READ = "read"  # looks, and changes nothing
     WRITE = "write"  # changes the world, can be undone
     DESTRUCTIVE = "destructive"  # cannot be undone: mail, payment, delete
 
@@ -38,14 +38,14 @@ class Effect(StrEnum):
 class Provenance(StrEnum):
     """Where an answer came from."""
 
-    REAL = "real"
-    RECORDED = "recorded"
-    COMPOSED = "composed"
-    ANALOGOUS = "analogous"
-    REASONED = "reasoned"
-    SCRIPTED = "scripted"
-    FAULT = "fault"
-    ABSTAINED = "abstained"
+    REAL = "real"  # the real tool ran
+    RECORDED = "recorded"  # this very call, in this very state
+    COMPOSED = "composed"  # from state and rules
+    ANALOGOUS = "analogous"  # the same call in other worlds
+    REASONED = "reasoned"  # a model decided, and code held it against what is known
+    SCRIPTED = "scripted"  # the test or the caller said it
+    FAULT = "fault"  # a planned failure
+    ABSTAINED = "abstained"  # nobody could tell
 
 
 class Verdict(StrEnum):
@@ -53,22 +53,22 @@ class Verdict(StrEnum):
 
     SUCCESS = "success"
     FAILURE = "failure"
-    UNDETERMINED = "undetermined"
+    UNDETERMINED = "undetermined"  # nobody can judge it: the dream could not tell, or a limit was met
 
 
 class Split(StrEnum):
     """Which side of the train/test line a task or transition is on."""
 
     TRAIN = "train"
-    HELD_OUT = "held_out"
+    HELD_OUT = "held_out"  # measures the dream, and never answers in it
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     """The state that tools act on: which system, and from which seed it was put up."""
 
-    name: str = "default"
-    seed: int = 0
+    name: str = "default"  # which system
+    seed: int = 0  # from which it was put up
 
     def __str__(self) -> str:
         return f"{self.name}:{self.seed}"

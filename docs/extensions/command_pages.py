@@ -56,7 +56,7 @@ def _options(command: Any, context: Any) -> Iterator[str]:
         return
     yield from ("| option | what it says |", "| --- | --- |")
     for names, said in told:
-        yield row(code(names), text(said))
+        yield row(code(names.replace(" range>", ">")), text(said))
     yield ""
 
 

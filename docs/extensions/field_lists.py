@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from docutils import nodes
 from field_comments import field_comments
 from sphinx.application import Sphinx
 
@@ -14,7 +15,16 @@ BEFORE_NAPOLEON = 400
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", _add_fields, priority=BEFORE_NAPOLEON)
+    app.connect("doctree-read", _draw_dashes)
     return {"parallel_read_safe": True}
+
+
+def _draw_dashes(_app: Sphinx, doctree: nodes.document) -> None:
+    """Between a parameter and its sentence; elsewhere two hyphens begin a flag and stay."""
+    for between in list(
+        doctree.findall(lambda node: isinstance(node, nodes.Text) and node.astext() == " -- ")
+    ):
+        between.parent.replace(between, nodes.Text(" \u2013 "))
 
 
 def _add_fields(_app: Sphinx, what: str, _name: str, thing: object, _options: Any, lines: list[str]) -> None:

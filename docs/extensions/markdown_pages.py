@@ -1,5 +1,6 @@
 """A directive whose content is Markdown that code wrote."""
 
+import re
 from collections.abc import Callable, Iterable
 
 from docutils import nodes
@@ -7,11 +8,13 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>|"})
+CODE = re.compile(r"(`[^`|]+`)")
 
 
 def text(said: str) -> str:
-    """Plain text as Markdown: no sign in it means anything."""
-    return " ".join(said.split()).translate(SPECIAL)
+    """Plain text as Markdown: no sign in it means anything, but for code between backticks."""
+    parts = CODE.split(" ".join(said.split()))
+    return "".join(part if CODE.fullmatch(part) else part.translate(SPECIAL) for part in parts)
 
 
 def code(said: object) -> str:

@@ -25,7 +25,7 @@ from dreamgym_kit.settings.load import environment_names
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Effect
 
-HEAD = ("| key | what it says; what it can be | flag, variable |", "| --- | --- | --- |")
+HEAD = ("| key | what it says, what it can be, which flag and variable say it too |", "| --- | --- |")
 KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 CHOICES = {("simulate", "abstain"): read.ABSTAIN, ("faults", "kinds"): read.FAULT_KINDS}
 NAMED = {
@@ -87,8 +87,8 @@ def _row(record: type, key: str, place: tuple[str, ...], flags: Mapping[tuple[st
     variables = {setting: name for name, setting in environment_names().items()}
     ways = [*flags.get(place, ()), *filter(None, [variables.get(place)])]
     default = next(known for known in fields(record) if known.name == key)
-    value = f"{_kind(kind, place)}; {_default(default)}"
-    return row(code(key), f"{text(sentence)}<br>*{value}*", "<br>".join(map(code, ways)))
+    told = [text(sentence), f"*{_kind(kind, place)}; {_default(default)}*", " ".join(map(code, ways))]
+    return row(code(key), "<br>".join(filter(None, told)))
 
 
 def _record(kind: Any) -> type | None:

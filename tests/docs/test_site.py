@@ -145,7 +145,7 @@ def test_every_setting_has_its_sentence_and_its_variable() -> None:
     ] == []
     assert "[simulate]" in page
     value = "*whole number, at least 1; default: `50`*"
-    assert f"| `steps` | tool calls<br>{value} | `--steps`<br>`DREAMGYM_LIMITS_STEPS` |" in page
+    assert f"| `steps` | tool calls<br>{value}<br>`--steps` `DREAMGYM_LIMITS_STEPS` |" in page
 
 
 def test_every_rule_of_the_gate_has_its_flag_in_the_settings_reference() -> None:

@@ -94,7 +94,7 @@ class EndpointSettings:
     temperature: float = 0.0  # sent with every request, as is top_p
     top_p: float = 1.0  # share of the likeliest tokens that are drawn from
     max_output: int = 1024  # tokens of one answer ("..._tokens" would read as a secret)
-    timeout_s: float = 60.0  # of one request, whatever it does in that time
+    timeout_s: float = 60.0  # seconds that one request may take, whatever it does in that time
     attempts: int = 3  # requests for one answer at most
     calibrate: int = 32  # held-out recorded calls asked before a run; 0: its confidence is not tried
     judge: bool = True  # also judges episodes, beside the checker
