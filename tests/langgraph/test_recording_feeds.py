@@ -1,0 +1,69 @@
+"""What is recorded is known to the dream after it: each dream mines what its buffer holds, as it begins.
+
+Within one dream nothing changes while somebody records beside it: siblings with equal histories get equal
+answers. The next dream of the same process, on the same open store, mines what was added.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit.adapters.langgraph.experiences import chained_experience
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.ports import ExperienceModel, Situation, TransitionStore
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.model import Settings, ToolSettings
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, ToolSpec, Transition, World
+
+READ, WRITE = Effect.READ, Effect.WRITE
+
+
+def visit(world: int) -> list[Transition]:
+    """One recorded episode: a card is looked at and frozen."""
+    card, place = f"C{world}", World("bank", world)
+    return [
+        Transition(Call("get_card", {"card": card}), Answer({"card": card}), READ, f"e{world}", 1, place),
+        Transition(
+            Call("freeze", {"card": card}), Answer({"card": card, "done": True}), WRITE, f"e{world}", 2, place
+        ),
+    ]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TransitionStore]:
+    with closing(MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "b.db")) as store:
+        yield store
+
+
+def frozen(experience: ExperienceModel, card: str = "C99") -> Answer:
+    spoken = (f"Freeze {card}.",)
+    where = Situation(World("bank", 99), "t", "e", (), "", ToolSpec("freeze", WRITE), spoken=spoken)
+    return asyncio.run(experience.answer(Call("freeze", {"card": card}), where))
+
+
+def test_a_dream_keeps_to_what_was_recorded_when_it_began_and_the_next_one_knows_more(store) -> None:
+    store.put(visit(0))
+    first = chained_experience(store, Settings())
+    assert frozen(first).abstained
+    store.put([row for world in range(1, 9) for row in visit(world)])
+    assert frozen(first).abstained
+    told = frozen(chained_experience(store, Settings()))
+    assert (told.content, told.provenance) == ({"card": "C99", "done": True}, Provenance.COMPOSED)
+
+
+def test_record_feeds_the_simulate_that_follows_it_in_one_process(project) -> None:
+    graph = project.write()
+    settings = Settings(tools={"get_order": ToolSettings(READ), "cancel_order": ToolSettings(WRITE)})
+    task = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
+    store = MemoryStore()
+    before = dreamgym_kit.simulate(graph, [task], store=store, settings=settings)
+    assert [one.verdict.value for one in RunDirectory.open(before.directory).episodes()] == ["undetermined"]
+    dreamgym_kit.record(graph, [task], store=store, settings=settings)
+    after = dreamgym_kit.simulate(graph, [task], store=store, settings=settings)
+    (episode,) = RunDirectory.open(after.directory).episodes()
+    assert {step.answer.provenance for step in episode.transitions} == {Provenance.RECORDED}
