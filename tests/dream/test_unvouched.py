@@ -83,6 +83,27 @@ def test_what_the_task_names_is_presumed_to_be_there(kennel: Knowledge, state: S
     assert best(kennel, state, "release", dog_id="d7").support < 0.5
 
 
+def test_what_was_only_presumed_vouches_for_nothing(kennel: Knowledge) -> None:
+    guessed = follow(kennel, NEW, released("d77"), confidence=0.45)
+    assert best(kennel, guessed, "feed", dog="d77", note="supper").support < 0.5
+    told = follow(kennel, NEW, released("d77"))
+    assert best(kennel, told, "feed", dog="d77", note="supper").support >= 0.5
+
+
+def test_that_other_worlds_have_a_thing_of_that_id_does_not_say_that_this_one_has(kennel: Knowledge) -> None:
+    episodes = []
+    for world in range(12):
+        dog = f"d{world % 3}"  # the same few ids everywhere, and not the same dogs
+        kind = step("look", {"dog": dog, "kind": f"kind {world}"}, dog=dog)
+        one = (kind, step("feed", {"fed": dog, "left": world == 11}, dog=dog))
+        episodes.append(Recording(f"e{world}", f"w{world}", one))
+    models = mine(episodes)
+    known = Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
+    assert models.everywhere["feed", spell({"dog": "d1"})].total() == 4
+    found = consider(known, NEW, "never recorded", "feed", {"dog": "d1"})[0]
+    assert all(one.support < 0.5 for one in found)
+
+
 def test_what_a_read_told_is_there(kennel: Knowledge) -> None:
     assert best(kennel, after(kennel, look("d77")), "release", dog_id="d77").support >= 0.5
 

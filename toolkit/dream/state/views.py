@@ -19,6 +19,7 @@ ViewKey = tuple[str, str]
 """A read tool and its spelled arguments; pseudo-reads have names like "probe:tool"."""
 
 _MOST_RECORDS = 400
+_VOUCHES = 0.5  # confidence of an answer from which on it shows that a thing is there
 _JOINS = r"[\w]|[-.@/](?=\w)"  # what goes on a word: "O-1" does not name "O", nor "O-12" "O-1"
 
 
@@ -193,8 +194,15 @@ class State:
         return (view for (_, spelled), view in self.views.items() if spelled == "{}")
 
     def has_seen(self, text: str) -> bool:
-        """Whether a value occurs in anything that was ever known of this world; failed reads tell nothing."""
-        return any(text in view.index for view in (*self.views.values(), *self.forgotten) if not view.failed)
+        """Whether a value occurs in anything that was ever known of this world.
+
+        Failed reads tell nothing, and neither does what was told although it was likelier wrong than right.
+        """
+        return any(
+            text in view.index
+            for view in (*self.views.values(), *self.forgotten)
+            if not view.failed and (view.source != "told" or view.confidence >= _VOUCHES)
+        )
 
     def denies(self, text: str) -> bool:
         """Whether a read of this value, which nothing else here knows, is known to fail, or a write did."""
