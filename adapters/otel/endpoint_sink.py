@@ -97,8 +97,11 @@ class EndpointSink:
     def send(self, spans: Sequence[ReadableSpan]) -> None:
         """Send a batch; returns once it was taken."""
         with _silenced():
-            result = self._exporter.export(spans)
-        if result is not SpanExportResult.SUCCESS or not 200 <= self._session.status < 300:
+            try:
+                taken = self._exporter.export(spans) is SpanExportResult.SUCCESS
+            except requests.RequestException:  # older exporters let it through
+                taken = False
+        if not taken or not 200 <= self._session.status < 300:
             raise UserError(
                 f"{self.url}: did not take the spans ({self.said}); {self.sent:,} were taken before. Nothing "
                 "of the run is lost: the same command sends all of them again, under the same ids."

@@ -7,14 +7,16 @@
 Not told, because a run does not keep it: the model's name and provider, and tokens by turn.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from dreamgym_kit.adapters.otel.messages import input_messages, output_message
+from dreamgym_kit.adapters.otel.messages import Message, input_messages, output_message
 from dreamgym_kit.adapters.otel.timeline import ModelTurn, begun, ended, model_turns
 from dreamgym_kit.adapters.otel.tracing import PastTracer, Value, cleaned, cleaned_text, nanoseconds
 from dreamgym_kit.adapters.traces.own_spans import spelled, to_attributes
+from dreamgym_kit.report.episode import text_of
 from dreamgym_kit.vocabulary import Episode, Finding, Transition
 
 _FAILED = ("error", "violation")
@@ -62,6 +64,8 @@ def _agent(episode: Episode, facts: RunFacts) -> dict[str, Value]:
         "gen_ai.agent.name": facts.graph,
         "gen_ai.conversation.id": f"{facts.run}/{episode.id}",
         "gen_ai.input.messages": spelled(input_messages(episode.messages[:first])),
+        "input.value": _last_text(episode.messages[:first]),  # what lists of traces show
+        "output.value": _last_text(said),
         "dreamgym.run": facts.run,
         "dreamgym.episode": episode.id,
         "dreamgym.task": episode.task,
@@ -81,6 +85,10 @@ def _agent(episode: Episode, facts: RunFacts) -> dict[str, Value]:
     if episode.stop in _FAILED:
         attributes["error.type"] = episode.stop
     return attributes
+
+
+def _last_text(messages: Sequence[Message]) -> str:
+    return text_of(messages[-1].get("content")) if messages else ""
 
 
 def _write_turn(tracer: PastTracer, trace: str, root: Span, turn: ModelTurn, number: int) -> None:

@@ -22,6 +22,7 @@ from dreamgym_kit.vocabulary import Episode, Transition
 
 _SPANS, _CHARACTERS = 500, 1_000_000  # of one request; collectors take 20 MiB, some backends 4
 SERVICE = "dreamgym-kit"
+_PROJECT = "openinference.project.name"  # where Phoenix puts traces; else among those of no project
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def _export(directory: RunDirectory, sink: Sink, *, to: str) -> Exported:
 
 
 def _resource(manifest: Manifest, name: str, kit: str, masker: Masker) -> dict[str, Value]:
-    """What all spans of a run are of; a service name of the environment goes first."""
+    """What all spans of a run are of; names that the environment gives go first."""
     facts: dict[str, Value] = {
         "service.version": kit,
         "service.instance.id": name,
@@ -138,8 +139,12 @@ def _resource(manifest: Manifest, name: str, kit: str, masker: Masker) -> dict[s
         "dreamgym.graph": masker.text(_fact(manifest, "graph")),
         "dreamgym.seed": _fact(manifest, "seed"),
     }
-    named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    return facts if named else {"service.name": SERVICE, **facts}
+    given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    if not environ.get("OTEL_SERVICE_NAME") and "service.name=" not in given:
+        facts["service.name"] = SERVICE
+    if f"{_PROJECT}=" not in given:
+        facts[_PROJECT] = environ.get("OTEL_SERVICE_NAME") or SERVICE
+    return facts
 
 
 def _fact(manifest: Manifest, name: str) -> str:

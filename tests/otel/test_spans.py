@@ -106,6 +106,7 @@ def test_messages_stand_where_the_convention_has_them(spans: list[Told]) -> None
     assert json.loads(agent["gen_ai.output.messages"]) == [
         {"role": "assistant", "parts": [{"type": "text", "content": "It failed."}], "finish_reason": "stop"}
     ]
+    assert (agent["input.value"], agent["output.value"]) == ("Refund o1.", "It failed.")
     second = plain([one for one in spans if one["name"] == "chat"][1]["attributes"])
     heard = {"type": "tool_call_response", "id": "c1", "response": "captured"}
     assert json.loads(second["gen_ai.input.messages"]) == [{"role": "tool", "parts": [heard]}]
@@ -139,7 +140,11 @@ def test_the_run_is_a_resource_and_a_service_name_of_the_environment_goes_first(
     )
     monkeypatch.setenv("OTEL_SERVICE_NAME", "shop-dreams")
     known = plain(export(directory, tmp_path / "b.jsonl")[0]["resource"]["attributes"])
-    assert known["service.name"] == "shop-dreams"
+    assert (known["service.name"], known["openinference.project.name"]) == ("shop-dreams", "shop-dreams")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "openinference.project.name=ours,service.name=theirs")
+    monkeypatch.delenv("OTEL_SERVICE_NAME")
+    known = plain(export(directory, tmp_path / "c.jsonl")[0]["resource"]["attributes"])
+    assert (known["service.name"], known["openinference.project.name"]) == ("theirs", "ours")
 
 
 def test_the_same_run_gives_the_same_file_and_no_two_episodes_share_a_trace(
