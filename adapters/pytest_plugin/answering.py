@@ -42,8 +42,7 @@ class CassetteExperience:
         if told.abstained and self._further is not None:
             told = await self._further.answer(call, situation)
         if told.abstained:
-            writes = [entry.call for entry in situation.history if entry.effect.changes_world]
-            self.misses.append(call_miss(call, situation.after, writes, self._recorded))
+            self.misses.append(call_miss(call, situation, self._recorded))
         return told
 
     def _of_world(self, world: World, tenant: str) -> list[Transition]:  # noqa: ARG002  a cassette has one

@@ -24,7 +24,6 @@ from dreamgym_kit.rollout.files import write_atomically
 from dreamgym_kit.vocabulary import SCHEMA_VERSION, Provenance, Transition
 
 _FIRST = ("task", "step", "effect", "call", "answer", "world", "after")
-_LEFT_OUT = ("id", "elapsed_s", "recorded_at", "tenant", "split", "schema", "episode")
 
 
 @dataclass(frozen=True, slots=True)

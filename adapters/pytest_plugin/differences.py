@@ -6,7 +6,9 @@ from difflib import get_close_matches
 
 from dreamgym_kit.adapters.langgraph.tapes import Asked
 from dreamgym_kit.adapters.pytest_plugin.turns import ModelTurn
+from dreamgym_kit.canonical import canonical
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import Situation
 from dreamgym_kit.report.clean import clean
 from dreamgym_kit.vocabulary import Call, Transition
 
@@ -27,7 +29,7 @@ def shown_call(tool: str, args: Mapping[str, object]) -> str:
 
 def changes(recorded: JsonValue, now: JsonValue, where: str = "") -> list[str]:
     """Where two values differ, path by path: "payment: recorded 'p1', now 'p2'"."""
-    if recorded == now and type(recorded) is type(now):
+    if _same(recorded, now):
         return []
     if isinstance(recorded, Mapping) and isinstance(now, Mapping):
         names = [*recorded, *(name for name in now if name not in recorded)]
@@ -46,26 +48,27 @@ def changes(recorded: JsonValue, now: JsonValue, where: str = "") -> list[str]:
     return [f"{clean(where) or 'value'}: recorded {shown(recorded)}, now {shown(now)}"]
 
 
-def call_miss(call: Call, after: str, writes: Sequence[Call], recorded: Sequence[Transition]) -> str:
-    """Say of a tool call that no recording answers which one came nearest.
-
-    Args:
-        call: what the agent called now.
-        after: names the state it was called in (`Transition.after`).
-        writes: the calls that changed the world before it, in this episode.
-        recorded: everything in the cassette.
-    """
+def call_miss(call: Call, situation: Situation, recorded: Sequence[Transition]) -> str:
+    """Say of a tool call that no recording answers which one came nearest."""
     first = f"{_written(call)} is not in the cassette"
     same = [entry for entry in recorded if entry.call.tool == call.tool]
     if not same:
         return f"{first}\n  {_other_tools(call.tool, recorded)}"
+    after, world = situation.after, situation.world
     nearest = min(
-        same, key=lambda entry: (_distance(entry.call.args, call.args), entry.after != after, entry.step)
+        same,
+        key=lambda entry: (
+            *(_distance(entry.call.args, call.args), entry.world != world, entry.after != after),
+            *(entry.task != situation.task, entry.step),
+        ),
     )
     lines = [first, f"  nearest: {_written(nearest.call)}, call {nearest.step} of {nearest.task}"]
     different = changes(dict(nearest.call.args), dict(call.args))
     lines.extend(f"    {line}" for line in different)
+    if nearest.world != world:
+        lines.append(f"    world: recorded {clean(str(nearest.world))}, now {clean(str(world))}")
     if nearest.after != after:
+        writes = [entry.call for entry in situation.history if entry.effect.changes_world]
         before = [
             entry.call
             for entry in recorded
@@ -74,7 +77,7 @@ def call_miss(call: Call, after: str, writes: Sequence[Call], recorded: Sequence
         lines.append("    what the agent changed before it differs:")
         lines.append(f"      recorded: {_calls(before)}")
         lines.append(f"      now:      {_calls(writes)}")
-    elif not different:
+    if len(lines) == 2:
         lines.append("    recordings of this very call disagree, so neither is repeated")
     return "\n".join(lines)
 
@@ -130,13 +133,20 @@ def _in_common(recorded: Sequence[str], now: Sequence[str]) -> int:
 def _distance(recorded: Mapping[str, JsonValue], now: Mapping[str, JsonValue]) -> tuple[int, int]:
     """How many arguments differ, and by how many characters all in all."""
     names = set(recorded) | set(now)
-    different = [name for name in names if recorded.get(name, _MISSING) != now.get(name, _MISSING)]
+    different = [name for name in names if not _same(recorded.get(name, _MISSING), now.get(name, _MISSING))]
     far = sum(abs(len(_spelled(recorded.get(name))) - len(_spelled(now.get(name)))) for name in different)
     return len(different), far
 
 
 def _written(call: Call) -> str:
     return shown_call(call.tool, call.args)
+
+
+def _same(recorded: object, now: object) -> bool:
+    """Equal as recordings are looked up: 1 is 1.0, and True is neither."""
+    if recorded is _MISSING or now is _MISSING:
+        return recorded is now
+    return canonical(recorded) == canonical(now)
 
 
 def _spelled(value: JsonValue) -> str:

@@ -1,5 +1,7 @@
 """Assertions on an episode: what holds, what does not, and what is said then."""
 
+import itertools
+import time
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -9,18 +11,24 @@ from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode
 from dreamgym_kit.adapters.pytest_plugin.steps import call
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Transition, Verdict, World
 
+DRAWN = itertools.count()
 TOOLS = ("get_payment", "refund_payment", "delete_account")
 
 
 def step(number, tool, effect=Effect.READ, content="ok", error=None, **args) -> Transition:
     answer = Answer(content=content, provenance=Provenance.RECORDED, error=error)
-    return Transition(Call(tool, args, call_id=f"c{number}"), answer, effect, "t.1", number)
+    call = Call(tool, args, call_id=f"c{next(DRAWN)}")
+    return Transition(call, answer, effect, "t.1", number, recorded_at=time.time())
 
 
 def episode(*steps: Transition, answer="Done.", **more) -> DreamedEpisode:
     messages = (
         {"role": "user", "content": "refund p1"},
-        {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "name": "get_payment", "args": {}}]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": f"c{next(DRAWN)}", "name": "get_payment", "args": {}}],
+        },
         {"role": "assistant", "content": answer},
     )
     about = {"verdict": Verdict.UNDETERMINED, "reason": "nobody asked", **more}

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dreamgym_kit import Task, record
+from dreamgym_kit.adapters.langgraph.install import uninstall
+
 CANCELS = """
     from agent import graph
 
@@ -378,3 +381,73 @@ def test_the_header_says_that_real_tools_run(project, run, touched) -> None:
     project.makepyfile(test_orders="def test_plain(): ...")
     run("-v", "--dream-record=once").stdout.fnmatch_lines(["dream: record once: REAL TOOLS RUN*"])
     run("-v").stdout.no_fnmatch_line("dream:*")
+
+
+def test_a_buffer_answers_what_the_cassette_does_not(project, run, touched) -> None:
+    task = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
+    record("agent:graph", [task], store=project.path / "shop.db", directory=project.path / "run")
+    uninstall()
+    before = touched()
+    project.makepyfile(
+        test_orders="""
+        import pytest
+        from agent import graph
+
+        @pytest.mark.dream(buffer="shop.db")
+        def test_cancels(dream):
+            dream.run(graph, "Now cancel o1").exactly("get_order", "cancel_order")
+
+        @pytest.mark.dream(buffer="shop.db")
+        def test_unknown(dream):
+            dream.run(graph, "Now cancel o1", world="elsewhere")
+
+        @pytest.mark.dream(buffer="shpo.db")
+        def test_misspelt(dream):
+            dream.run(graph, "Now cancel o1")
+        """
+    )
+    said = run()
+    said.assert_outcomes(passed=1, failed=2)
+    said.stdout.fnmatch_lines(
+        ["get_order(order_id='o1') is not in the cassette", "buffer: there is no *shpo.db*"]
+    )
+    assert touched() == before
+
+
+def test_another_world_is_a_miss(project, run, touched) -> None:
+    project.makepyfile(test_orders=CANCELS)
+    run("--dream-record=once").assert_outcomes(passed=1)
+    test = project.path / "test_orders.py"
+    test.write_text(test.read_text().replace('o1.")', 'o1.", world="berlin")'))
+    said = run()
+    said.assert_outcomes(failed=1)
+    said.stdout.fnmatch_lines(["    world: recorded default:0, now berlin:0"])
+
+
+def test_replies_answer_the_agents_interrupts(project, run, touched) -> None:
+    agent = project.path / "agent.py"
+    agent.write_text(
+        agent.read_text()
+        + """
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langgraph.checkpoint.memory import InMemorySaver
+asking = create_agent(ScriptedModelDouble(), [get_order, cancel_order], checkpointer=InMemorySaver(),
+    middleware=[HumanInTheLoopMiddleware(interrupt_on={"cancel_order": True})])
+"""
+    )
+    project.makepyfile(
+        test_orders="""
+        from agent import asking
+        ANSWERS = {"get_order": {}, "cancel_order": "ok"}
+
+        def test_approved(dream):
+            yes = {"decisions": [{"type": "approve"}]}
+            dream.run(asking, "cancel o1", answers=ANSWERS, replies=[yes]).would_write("cancel_order")
+
+        def test_left_waiting(dream):
+            episode = dream.run(asking, "cancel o1", answers=ANSWERS)
+            assert episode.stop == "interrupted"
+            episode.would_write_nothing()
+        """
+    )
+    run().assert_outcomes(passed=2)

@@ -1,0 +1,83 @@
+"""What a miss says: the nearest recording, and each thing in which it differs."""
+
+import pytest
+
+from dreamgym_kit.adapters.pytest_plugin.differences import call_miss, changes
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.vocabulary import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
+
+CANCEL = Call("cancel_order", {"order": "o1"})
+
+
+def recorded(
+    step: int, tool: str, *, after: str = "", effect: Effect = Effect.READ, **args: object
+) -> Transition:
+    return Transition(Call(tool, args), Answer("ok"), effect, "t", step, task="t", after=after)
+
+
+def miss(call: Call, rows: list[Transition], *, history: tuple[Transition, ...] = (), after: str = "") -> str:
+    spec = ToolSpec(call.tool, Effect.READ)
+    return call_miss(call, Situation(World(), "t", "t", history, after, spec), rows)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": 1}, {"a": 1.0}, []),
+        ({"a": True}, {"a": 1}, ["a: recorded True, now 1"]),
+        ({"a": {"b": [1, {"c": 2}]}}, {"a": {"b": [1, {"c": 3}]}}, ["a.b[1].c: recorded 2, now 3"]),
+        ({"a": [1]}, {"a": [1, 2]}, ["a: recorded [1], now [1, 2]"]),
+        ({"a": 1}, {"b": 2}, ["a: recorded 1, now nothing", "b: recorded nothing, now 2"]),
+        ({"a": None}, {}, ["a: recorded None, now nothing"]),
+    ],
+)
+def test_values_differ_path_by_path(old: dict, new: dict, said: list[str]) -> None:
+    assert changes(old, new) == said
+
+
+def test_the_nearest_differs_in_fewest_arguments() -> None:
+    rows = [
+        recorded(1, "refund", payment="p9", amount=1, to="x"),
+        recorded(2, "refund", payment="p1", amount=40, to="x"),
+    ]
+    said = miss(Call("refund", {"payment": "p1", "amount": 45, "to": "x"}), rows)
+    assert said.splitlines()[1:] == [
+        "  nearest: refund(payment='p1', amount=40, to='x'), call 2 of t",
+        "    amount: recorded 40, now 45",
+    ]
+
+
+def test_the_same_call_after_other_changes_says_which() -> None:
+    after = history_digest([CANCEL.key])
+    rows = [
+        recorded(1, "cancel_order", effect=Effect.WRITE, order="o1"),
+        recorded(2, "get_order", after=after, order="o1"),
+    ]
+    said = miss(Call("get_order", {"order": "o1"}), rows)
+    assert said.splitlines()[1:] == [
+        "  nearest: get_order(order='o1'), call 2 of t",
+        "    what the agent changed before it differs:",
+        "      recorded: cancel_order(order='o1')",
+        "      now:      nothing",
+    ]
+
+
+def test_a_tool_that_was_never_recorded_and_an_empty_cassette_say_so() -> None:
+    rows = [recorded(1, "get_order"), recorded(2, "get_user")]
+    said = miss(Call("get_orders", {}), rows)
+    assert said.endswith(
+        "no call of get_orders was recorded, only of get_order, get_user; nearest name: get_order"
+    )
+    assert miss(CANCEL, []).endswith("the cassette holds no call at all")
+
+
+def test_recordings_that_disagree_say_so() -> None:
+    rows = [recorded(1, "get_order", order="o1"), recorded(1, "get_order", order="o1")]
+    assert "recordings of this very call disagree" in miss(Call("get_order", {"order": "o1"}), rows)
+
+
+def test_long_values_are_cut_and_nothing_moves_a_cursor() -> None:
+    said = miss(Call("note", {"text": "\x1b[2J" + "x" * 5000}), [recorded(1, "note", text="\x1b]0;y\x07")])
+    assert "\x1b" not in said
+    assert len(said) < 1500
