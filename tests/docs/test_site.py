@@ -26,7 +26,7 @@ from command_pages import all_commands, commands_page
 from field_comments import field_comments
 from setting_pages import flags_of_keys, settings_page
 
-SAFE = re.compile(r"(?<!where that is )\bsafe(ly)?\b", re.IGNORECASE)
+SAFE = re.compile(r"\bsafe(ly)?\b", re.IGNORECASE)
 
 
 @dataclass
