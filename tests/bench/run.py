@@ -52,6 +52,7 @@ BENCHES: Mapping[str, str] = {
     "endpoint_faults": "1,000 episodes against an endpoint that fails one request in five",
     "crawl": "what one read crawl of a world adds to the dream of the desk",
     "page": "the report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in every field",
+    "first_minutes": "README's two commands in fresh environments, by the clock; packages of a base install",
 }
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
@@ -122,6 +123,8 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("page", "size_ratio"): Goal("<=", 1.5),
     ("page", "xss"): Goal("=", 0),
     ("page", "requests"): Goal("=", 0),
+    ("first_minutes", "demo_s"): Goal("<", 60),
+    ("first_minutes", "packages"): Goal("<", 40),
 }
 
 

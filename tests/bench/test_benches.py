@@ -38,7 +38,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "findings"),
-        *("endpoint_faults", "crawl", "page"),
+        *("endpoint_faults", "crawl", "page", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 

@@ -1,0 +1,97 @@
+"""X12: what shows a run to a browser listens to nobody.
+
+The bar is about dashboards and local servers: host and origin checks, a token, loopback. The kit has none:
+the pages are files. Held here is that it stays so: no module of the package can serve, and no command that
+makes a page binds a port. Whoever adds a server has to write its tests against rebinding first.
+"""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pages.runs import run_directory, small_run
+
+import dreamgym_kit
+
+SERVERS = {
+    *("http.server", "socketserver", "wsgiref", "xmlrpc.server", "uvicorn", "starlette", "fastapi", "flask"),
+    *("aiohttp.web", "tornado", "hypercorn", "websockets.server"),
+}
+LISTENING = {"bind", "listen", "start_server", "start_unix_server", "create_server", "serve_forever"}
+AMBIGUOUS = {"bind", "listen"}  # others do so too: only where a module has sockets are these ports
+WATCH = """
+import sys
+sys.addaudithook(lambda event, args: event == "socket.bind" and print("bound", args[1], file=sys.stderr))
+{start}
+"""
+
+
+def serving(source: str) -> Iterator[str]:
+    """What a module imports or calls that could listen."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if _serves(one.name))
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+            yield from (name for name in names if _serves(name))
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in LISTENING
+        ):
+            yield node.func.attr
+
+
+def _serves(module: str) -> bool:
+    return any(module == one or module.startswith(f"{one}.") for one in SERVERS)
+
+
+def test_x12_no_module_of_the_kit_can_serve() -> None:
+    root = Path(dreamgym_kit.__file__).parent
+    walk = os.walk(root, followlinks=True)  # an editable install is made of links
+    files = [Path(folder) / name for folder, _, names in walk for name in names if name.endswith(".py")]
+    found = {str(path.relative_to(root)): set(serving(path.read_text("utf-8"))) for path in files}
+    print(f"x12: {len(files)} modules, {sum(map(bool, found.values()))} that listen")
+    assert len(files) > 200
+    assert {name: what - AMBIGUOUS for name, what in found.items() if what - AMBIGUOUS} == {}
+    assert [name for name, what in found.items() if what and _has_socket(root / name)] == []
+
+
+def _has_socket(path: Path) -> bool:
+    return "import socket" in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "import http.server",
+        "from http import server",
+        "import uvicorn.main",
+        "import asyncio\nasyncio.start_server(None, '127.0.0.1', 8000)",
+        "import socket\nsocket.socket().listen()",
+    ],
+)
+def test_x12_a_planted_server_is_found_out(planted: str) -> None:
+    assert list(serving(planted))
+
+
+@pytest.mark.parametrize("what", ["report", "compare"])
+def test_x12_a_page_is_made_without_a_port(tmp_path: Path, what: str) -> None:
+    run = str(run_directory(tmp_path, small_run()))
+    page = str(tmp_path / "x.html")
+    arguments = ["report", run, "--to", page] if what == "report" else ["compare", run, run, "--html", page]
+    start = f"sys.argv = ['dreamgym-kit', *{arguments!r}]\nfrom dreamgym_kit.cli.main import main\nmain()"
+    done = _watched(start)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "x.html").is_file()
+    bound = _watched("import socket\nsocket.socket().bind(('127.0.0.1', 0))")
+    assert bound.stderr.startswith("bound ('127.0.0.1', 0)")
+
+
+def _watched(start: str) -> subprocess.CompletedProcess[str]:
+    code = WATCH.format(start=start)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
