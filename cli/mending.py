@@ -1,8 +1,9 @@
 """The one command to type next after something failed; it works as it is typed."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dreamgym_kit.cli.running import pasted
 
 if TYPE_CHECKING:
     from dreamgym_kit.errors import UserError
@@ -22,12 +23,17 @@ def next_command(error: "UserError", command: str, graph: str | None, folder: Pa
     from dreamgym_kit.adapters.langgraph.import_trouble import in_env_file
     from dreamgym_kit.errors import GraphNotLoaded, SeveralGraphs
 
-    again = ["dreamgym-kit", command, *([graph] if graph else [])]
     if isinstance(error, SeveralGraphs):
-        return shlex.join([*again[:2], error.choices[0]])
+        first = error.choices[0]
+        return _typed(command, f"{graph}:{first.partition(':')[2]}" if graph else first)
+    again = _typed(command, graph)
     if isinstance(error, GraphNotLoaded) and error.variables:
         if in_env_file(error.variables, folder):
-            return f"set -a; . {shlex.quote(str(folder / '.env'))}; set +a; {shlex.join(again)}"
+            return f"set -a; . {pasted(str(folder / '.env'))}; set +a; {again}"
         told = " ".join(f"{name}={PLACEHOLDER}" for name in error.variables)
-        return f"export {told} && {shlex.join(again)}"
-    return shlex.join(again)
+        return f"export {told} && {again}"
+    return again
+
+
+def _typed(command: str, graph: str | None) -> str:
+    return " ".join(["dreamgym-kit", command, *([pasted(graph)] if graph else [])])

@@ -18,6 +18,7 @@ _MOST_LINES = 4  # of a message that has several
 _VARIABLE = re.compile(
     r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET|PASSWORD|URL|URI|DSN|ENDPOINT)\b"
 )
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # what a shell can set
 _AT_IMPORT = 'under `if __name__ == "__main__":`'
 
 
@@ -40,7 +41,7 @@ def _variables(error: BaseException) -> tuple[str, ...]:
     """The environment variables that are missed; of those that a message offers, the first."""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and frames and frames[-1].filename.endswith(("os.py", "<frozen os>")):
-        return (str(error.args[0]),)
+        return (str(error.args[0]),) if _NAME.fullmatch(str(error.args[0])) else ()
     if isinstance(error, ImportError):
         return ()
     return tuple(name for name in _VARIABLE.findall(str(error)) if name not in os.environ)[:1]

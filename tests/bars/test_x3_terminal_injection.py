@@ -83,6 +83,16 @@ def test_x3_no_screen_holds_a_control_byte(tmp_path: Path) -> None:
     assert {name: bad for name, bad in found.items() if bad} == {}
 
 
+@pytest.mark.slow
+def test_x3_a_comparison_holds_no_control_byte(tmp_path: Path) -> None:
+    runs = [str(run_directory(tmp_path / name, hostile(TEXTS))) for name in ("one", "two")]
+    for arguments in (("--limit", "200"), ("--json",), ("--html", str(tmp_path / "x.html"))):
+        command = [sys.executable, "-m", "dreamgym_kit.cli.main", "compare", *runs, *arguments]
+        done = subprocess.run(command, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert control_characters((done.stdout + done.stderr).decode("utf-8")) == set(), arguments
+
+
 def test_x3_the_whole_run_with_every_text(tmp_path: Path) -> None:
     summary = summarise(hostile(TEXTS), {"matters": {"mode": "dream", "graph": TEXTS[0]}})
     drawn = terminal.render_run(summary) + terminal.finding_list(summary) + terminal.tool_table(summary)
