@@ -20,6 +20,7 @@ CHECKOUT = Path(__file__).parents[2]
 _CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _LEFT_OUT = (".git", ".links", "__pycache__", "runs")
 _LONGEST_S = 1800
+_TYPED: list[tuple[str, float]] = []  # what was typed, and the seconds it took
 
 
 def measure(seed: int) -> list[tuple[str, float, str]]:
@@ -45,6 +46,13 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
         ("packages_langgraph", len(theirs), "of them langgraph's own"),
         ("packages_ours", len(ours - theirs), "of them the kit's"),
     ]
+
+
+def table() -> str:
+    """What a newcomer has to know and to type, with the seconds that each takes."""
+    rows = "".join(f"| `{command}` | {seconds:.1f} |\n" for command, seconds in _TYPED)
+    know = "To know: Python 3.11 or later, and a clone of this repository. No key, no account, no setting."
+    return f"{know}\n\n| typed | seconds |\n| --- | --- |\n{rows}"
 
 
 def quick(seed: int) -> list[tuple[str, float, str]]:
@@ -85,13 +93,15 @@ def typed(command: str, folder: Path, **more: str) -> float:
         raise RuntimeError(
             f"{command}: ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-2000:]}"
         )
-    return time.perf_counter() - begun
+    _TYPED.append((command, time.perf_counter() - begun))
+    return _TYPED[-1][1]
 
 
 def packages(what: str, folder: Path) -> set[str]:
     """Names of what pip would install for it into an empty environment."""
     report = folder / "packages.json"
     typed(f".venv/bin/pip install -q --dry-run --ignore-installed --report {report.name} '{what}'", folder)
+    _TYPED.pop()  # ours to count with, nobody's to type
     return {str(one["metadata"]["name"]).lower() for one in json.loads(report.read_text())["install"]}
 
 
