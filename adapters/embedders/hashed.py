@@ -23,11 +23,9 @@ _MAX_WORD = 64
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _powers = np.cumprod(np.full(_MAX_WORD, 0x100000001B3, dtype=np.uint64))  # wraps around, on purpose
-_kind = np.zeros(256, dtype=np.uint8)  # 0: separates words; else the byte itself, lower case
-_kind[0x80:] = np.arange(0x80, 0x100)
-for _sign in b"abcdefghijklmnopqrstuvwxyz0123456789":
-    _kind[_sign] = _sign
-    _kind[ord(chr(_sign).upper())] = _sign
+_KIND = bytes(  # 0: separates words; else the byte itself, lower case
+    code if code >= 0x80 else ord(chr(code).lower()) * chr(code).isalnum() for code in range(256)
+)
 
 
 class HashedEmbedder:
@@ -69,7 +67,8 @@ def _bytes(text: str) -> bytes:
 
 def _hashed(texts: list[bytes]) -> NDArray[np.float32]:
     """Sum the features of each text and bring the sums to length 1."""
-    signs = _kind[np.frombuffer((b"\0" * _GAP).join([*texts, b"", b""]), dtype=np.uint8)]
+    raw = (b"\0" * _GAP).join([*texts, b"", b""])
+    signs = np.frombuffer(raw.translate(_KIND), dtype=np.uint8)
     size = sum(map(len, texts)) + _GAP * len(texts)
     signs = signs[: size + _GAP]
     inside = signs[: size + 1] != 0

@@ -54,6 +54,7 @@ from dreamgym_kit.adapters.stores.sqlite_rows import (
     row_of,
 )
 from dreamgym_kit.adapters.stores.sqlite_search import Source, SqliteSearch
+from dreamgym_kit.adapters.stores.sqlite_words import merge_some, scattered
 from dreamgym_kit.errors import NotJson, StoreError
 from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
@@ -333,9 +334,20 @@ class SqliteStore:
         embedder = self._embedder.to_search(words_only=words_only)
         with self._searching:
             if self._search is None:
+                self._merge_words()
                 source = Source(self._path, self._select, self._transitions, self._keep_vectors)
                 self._search = SqliteSearch(source, embedder)
             return self._search
+
+    def _merge_words(self) -> None:
+        """Some at a time, so that no other process waits for long; who cannot write asks the parts."""
+        if self._read_only or not scattered(self._select):
+            return
+        with suppress(StoreError):
+            more = True
+            while more:
+                with self._writing_by() as deadline, self._transaction(deadline) as writer:
+                    more = merge_some(writer)
 
     def _kept_embedder(self) -> tuple[str, int] | None:
         if self._version() < 2:

@@ -34,6 +34,7 @@ _STALE = 0.25  # words are counted again when the rows have grown or shrunk by t
 _KINDS = (int, str, str, str, str, str, int, int)  # of the fields of `Place`, in their order
 _PROVENANCES = frozenset(str(provenance) for provenance in Provenance)
 _SMALL = 2_000  # up to so many rows they are counted at every change
+_FRESH = 32  # so few new rows are read for their words at once
 
 _PLACES = f"""select p.seq, p.tenant, p.world, p.tool, p.episode, p.provenance, p.same, p.terms, v.vector
     from places p left join vectors v on v.seq = p.seq where p.seq > ? and p.found = 1
@@ -64,6 +65,7 @@ class SqliteSearch:
         self._without: list[int] = []  # rows without a vector, rising
         self._rows_with: dict[str, int] = {}
         self._counted_at = -1  # how many rows there were when words were counted
+        self._uncounted = False  # whether rows came since whose words nobody read
 
     @property
     def has_vectors(self) -> bool:
@@ -112,8 +114,8 @@ class SqliteSearch:
         return best(*score_words(rows, lengths, weights[numbers], self._index.average_terms), depth)
 
     def _new_terms(self, terms: Sequence[str]) -> list[str]:
-        """Terms that only rows can have that came after words were counted."""
-        if self._counted_at == self._index.rows:
+        """Terms that only rows can have that came after words were counted; to look for them costs time."""
+        if not self._uncounted:
             return []
         return [term for term in terms if term not in self._rows_with][:ASKED]
 
@@ -121,15 +123,15 @@ class SqliteSearch:
         ((version,),) = self._source.select("pragma data_version", ())
         if version == self._version:
             return
-        whole = _PAGE
+        whole, fresh = _PAGE, []
         while whole == _PAGE:
             page = self._source.select(_PLACES, (self._last,))
-            whole = len(page)
+            whole, fresh = len(page), [*fresh[: _FRESH + 1], *(row[0] for row in page)]
             if page:
                 self._add(page)
         self._read_vectors()
         self._read_gone()
-        self._count_words()
+        self._count_words(fresh)
         self._version = version
 
     def _read_vectors(self) -> None:
@@ -211,12 +213,20 @@ class SqliteSearch:
                 self._index.embed(seq, vector.astype(np.float16).astype(np.float32))
             self._without = self._without[len(seqs) :]
 
-    def _count_words(self) -> None:
+    def _count_words(self, fresh: Sequence[int]) -> None:
+        """Count all words now and then, those of a few new rows at once."""
         rows = self._index.rows
         changed = abs(rows - self._counted_at)
+        known = not self._uncounted
+        self._uncounted = self._uncounted or bool(fresh)  # until it is done: reading may fail
         if self._counted_at < 0 or rows <= _SMALL or changed > _STALE * self._counted_at:
             self._rows_with = dict(self._source.select("select term, doc from vocabulary", ()))
-            self._counted_at = rows
+            self._counted_at, self._uncounted = rows, False
+        elif fresh and len(fresh) <= _FRESH:
+            for row in self._source.transitions(fresh).values():
+                for term in terms_of(search_text(row)):
+                    self._rows_with[term] = self._rows_with.get(term, 0) + 1
+            self._uncounted = not known
 
 
 def _wanted(query: HybridQuery, provenances: frozenset[Provenance]) -> Wanted:

@@ -4,13 +4,12 @@ Decides order by places alone, so that a cosine and a BM25 score never have to b
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 DAMPING = 60  # Cormack, Clarke and Büttcher 2009: the usual constant
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(NamedTuple):
     """A row, its fused score and its 1-based place in each ranking that had it."""
 
     row: int
@@ -27,15 +26,16 @@ def fuse(rankings: Mapping[str, Sequence[int]]) -> list[Fused]:
     places: dict[int, dict[str, int]] = {}
     for name, rows in rankings.items():
         for place, row in enumerate(rows, 1):
-            places.setdefault(row, {})[name] = place
-    scores = {row: _score(at) for row, at in places.items()}
-    return [
-        Fused(row, scores[row], places[row]) for row in sorted(scores, key=lambda row: (-scores[row], row))
-    ]
+            if row in places:
+                places[row][name] = place
+            else:
+                places[row] = {name: place}
+    ranked = sorted([(-_score(at), row) for row, at in places.items()])
+    return [Fused(row, -score, places[row]) for score, row in ranked]
 
 
 def _score(places: Mapping[str, int]) -> float:
-    found = list(places.values())
-    if len(found) == 1:
-        return 1 / (DAMPING + found[0])
-    return sum([1 / (DAMPING + place) for place in sorted(found)])
+    if len(places) == 1:
+        (place,) = places.values()
+        return 1 / (DAMPING + place)
+    return sum([1 / (DAMPING + place) for place in sorted(places.values())])

@@ -68,9 +68,8 @@ def terms_of(text: str) -> list[str]:
 
 def rarest(terms: Sequence[str], rows_with: Mapping[str, int]) -> list[str]:
     """The terms of a question that tell most, rarest first; those that no row has find nothing."""
-    known = [term for term in terms if rows_with.get(term)]
-    known.sort(key=lambda term: rows_with[term])
-    return known[:ASKED]
+    known = [(rows, place) for place, term in enumerate(terms) if (rows := rows_with.get(term))]
+    return [terms[place] for _, place in sorted(known)[:ASKED]]
 
 
 def rarity(rows: int, rows_with: int) -> float:
