@@ -50,16 +50,15 @@ def content_id(value: object) -> str:
 
 
 def _one_spelling(value: object) -> object:
-    kind = type(value)
-    if kind in _AS_IT_IS:
+    if type(value) in _AS_IT_IS:
         return value
-    if kind is dict or isinstance(value, dict):  # containers first: nearly all that comes here
+    if isinstance(value, dict):  # containers first: nearly all that comes here
         if not _TEXT.issuperset(map(type, value)):
             for key in value:
                 if not isinstance(key, str):
                     raise NotJson(f"object key {key!r} is not a string")
         return {key: item if type(item) in _AS_IT_IS else _one_spelling(item) for key, item in value.items()}
-    if kind is list or isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)):
         return [item if type(item) in _AS_IT_IS else _one_spelling(item) for item in value]
     if isinstance(value, str):
         return value

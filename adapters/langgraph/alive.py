@@ -5,8 +5,8 @@ from itertools import compress
 from typing import Any
 
 
-def alive(kind: type) -> list[Any]:
-    """All objects of `kind` that the garbage collector knows, half-built ones too.
+def alive(*kinds: type) -> list[Any]:
+    """All objects of these kinds that the garbage collector knows, half-built ones too.
 
     By `type()`, not `isinstance`: foreign proxies run code in `__class__`. A process has some hundred
     thousand objects of some thousand types, so each type is asked once.
@@ -14,5 +14,5 @@ def alive(kind: type) -> list[Any]:
     gc.unfreeze()  # a run sets aside what was there before it (rollout.heap); it is looked at too
     objects: list[Any] = gc.get_objects()
     types = list(map(type, objects))
-    wanted = {one for one in set(types) if issubclass(one, kind)}
+    wanted = {one for one in set(types) if issubclass(one, kinds)}
     return list(compress(objects, map(wanted.__contains__, types)))

@@ -92,9 +92,9 @@ class Holdings:
             own = weakref.ref(copy, _forgetting(self._told, id(copy)))
             self._told[id(copy)] = Told(own, told.objects, told.structured, told.schemas)
 
-    def scan(self) -> None:
-        """Find tools that were made since: anything alive may be called."""
-        for candidate in alive(BaseTool):
+    def scan(self, living: Iterable[BaseTool] | None = None) -> None:
+        """Find tools that were made since: anything alive may be called. Who just looked gives `living`."""
+        for candidate in alive(BaseTool) if living is None else living:
             try:
                 self.add_tool(candidate)
             except AttributeError:

@@ -5,7 +5,7 @@ programs by itself is named here, before the first episode; what reading cannot 
 while the dream runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -88,7 +88,8 @@ async def inspect_graph(spec: str, settings: Settings, *, folder: Path | None = 
 
 def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     """Read a compiled graph, and find the tools that are alive: a node may hold some in any form."""
-    HOLDINGS.scan()
+    living = alive(BaseTool, BaseChatModel)  # one look at all objects for both
+    HOLDINGS.scan(one for one in living if issubclass(type(one), BaseTool))
     facts = GraphFacts()
     tools: dict[str, BaseTool] = {}
     for path, bound in nodes_of(graph):
@@ -101,7 +102,7 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     facts.tools = [spec_of(tool, settings) for tool in tools.values()]
     facts.tools += [function_spec(name, settings) for name in sorted(hooked_names() - set(tools))]
     facts.tools.sort(key=lambda spec: spec.name)
-    facts.hosts = sorted(_model_hosts())
+    facts.hosts = sorted(_model_hosts(one for one in living if issubclass(type(one), BaseChatModel)))
     facts.example = _example(graph)
     _check_bound(settings, facts)
     _check_settings(settings, facts)
@@ -241,10 +242,10 @@ def _model_schema(model: Any) -> Any:
     return model.model_json_schema() if hasattr(model, "model_json_schema") else model.schema()
 
 
-def _model_hosts() -> set[str]:
+def _model_hosts(living: Iterable[BaseChatModel]) -> set[str]:
     """Where the chat models that are alive send their requests."""
     hosts = set()
-    for model in alive(BaseChatModel):
+    for model in living:
         client = getattr(model, "root_client", None) or getattr(model, "_client", None)
         base = getattr(client, "base_url", None) or getattr(model, "openai_api_base", None)
         parts = urlsplit(str(base)) if base else None

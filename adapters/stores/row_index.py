@@ -197,7 +197,9 @@ class RowIndex:
         if not len(rows):
             return np.empty(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
         if rows[-1] - rows[0] == len(rows) - 1:  # none left, none held out: no need to look for them
-            place = np.clip(seqs - rows[0], 0, len(rows) - 1)
+            place = seqs - rows[0]
+            np.maximum(place, 0, out=place)  # np.clip takes three times as long for a few
+            np.minimum(place, len(rows) - 1, out=place)
         else:
             place = np.minimum(np.searchsorted(rows, seqs), len(rows) - 1)
         return place, rows[place] == seqs

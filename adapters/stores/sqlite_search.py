@@ -123,7 +123,8 @@ class SqliteSearch:
         ((version,),) = self._source.select("pragma data_version", ())
         if version == self._version:
             return
-        whole, fresh = _PAGE, []
+        whole = _PAGE
+        fresh: list[int] = []
         while whole == _PAGE:
             page = self._source.select(_PLACES, (self._last,))
             whole, fresh = len(page), [*fresh[: _FRESH + 1], *(row[0] for row in page)]

@@ -1,4 +1,4 @@
-"""The word index is put together before it is asked: puts leave it in parts, and each question looks into all.
+"""The word index is put together before it is asked: puts leave it in parts, a question looks into all.
 
 A put is quicker when SQLite merges seldom (`MERGE_LATER`), a question when there is little to look into.
 So who opens a search of a file that it may write merges what others left; parts of like size go together,
@@ -14,7 +14,7 @@ _PAGES = 500  # of some 4 KB, written at once: others wait for a put's time, not
 
 _COUNT = "select count(*) from (select distinct segid from words_idx)"
 _ALL_SIZES = "insert into words (words, rank) values ('usermerge', 2)"  # two of a size are merged already
-_MERGE = f"insert into words (words, rank) values ('merge', {_PAGES})"
+_MERGE = f"insert into words (words, rank) values ('merge', {_PAGES})"  # noqa: S608  # our own number
 
 
 def scattered(select: Callable[[str, Sequence[object]], list[tuple[Any, ...]]]) -> bool:

@@ -55,9 +55,12 @@ class Talk:
         self.messages.append({"role": role, "content": text})
         return self
 
-    def found(self) -> dict[str, tuple[int, ...]]:
+    def case(self) -> Case:
         task = Task("t", {"messages": [self.messages[0]]})
-        case = Case(task, self.steps, self.messages, SPECS, **self.more)
+        return Case(task, self.steps, self.messages, SPECS, **self.more)
+
+    def found(self) -> dict[str, tuple[int, ...]]:
+        case = self.case()
         return {finding.kind: finding.steps for finding in DEFAULT.look(case)}
 
 
@@ -116,6 +119,17 @@ def test_a_value_that_nobody_gave_is_found(args: dict[str, object], made_up: boo
 def test_a_value_told_by_a_person_later_on_is_given() -> None:
     talk = looked().say("To which city?").say("Berlin", "user")
     assert talk.call(("refund_payment", {"payment_id": "P57", "city": "Berlin"}, "ok")).found() == {}
+
+
+def test_what_the_tools_tell_is_read_once_for_all_episodes_of_a_run() -> None:
+    told = SPECS | {"send_mail": replace(SPECS["send_mail"], description="Use template_id TPL-77.")}
+    made = ("send_mail", {"template_id": "TPL-99"}, "sent")
+    given = ("send_mail", {"template_id": "TPL-77"}, "sent")
+    shared: dict[object, object] = {}
+    for specs in (told, {}):  # the second episode has only what the first one read
+        for call, wrong in ((made, True), (given, False)):
+            case = replace(Talk("Send it.").call(call).case(), specs=specs, shared=shared)
+            assert ("made_up_argument" in {found.kind for found in DEFAULT.look(case)}) is wrong
 
 
 def test_a_call_that_code_made_has_no_made_up_values() -> None:

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-from dreamgym_kit.adapters.stores import sqlite_migrations
+from dreamgym_kit.adapters.stores import sqlite_migrations, sqlite_search
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.ports import HybridQuery, Room
@@ -150,6 +150,56 @@ def test_new_words_are_found_before_words_are_counted_again(tmp_path: Path) -> N
         assert found(store, "ord-2000") == [2000]
         store.put([row(3000, "xylophone")])
         assert store.search(HybridQuery("xylophone", words_only=True, k=1))[0].transition.step == 3000
+
+
+def test_words_of_a_few_new_rows_count_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_search, "_SMALL", 0)  # as if there were many rows: not counted anew each time
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        store.put([row(step) for step in range(1, 101)])
+        assert len(found(store, "a lamp", k=3)) == 3
+        store.put([row(step, "a comet") for step in (101, 102)])
+        assert found(store, "comet", k=2) == [101, 102]
+        assert store._search._rows_with["comet"] == 2
+        assert not store._search._uncounted
+        store.put([row(step, "a quasar") for step in range(103, 124)] + [row(124, "a pulsar")])
+        assert found(store, "pulsar") == [124]
+
+
+def parts(path: Path) -> int:
+    """In how many parts the words of a buffer lie."""
+    with closing(sqlite3.connect(path)) as plain:
+        return plain.execute("select count(*) from (select distinct segid from words_idx)").fetchone()[0]
+
+
+def scattered(path: Path) -> list[int]:
+    """A buffer whose words lie in parts, and what it answers."""
+    with closing(SqliteStore(path)) as store:
+        for first in range(1, 29, 4):
+            store.put([row(step, f"a lamp of {step} watts") for step in range(first, first + 4)])
+    assert parts(path) == 7
+    with closing(SqliteStore(path, read_only=True)) as store:
+        return found(store, "lamp of 7 watts", k=5)
+
+
+def test_the_first_search_puts_the_words_together_and_finds_what_it_found_before(tmp_path: Path) -> None:
+    path = tmp_path / "b.db"
+    before = scattered(path)
+    assert parts(path) == 7  # who only reads writes nothing
+    with closing(SqliteStore(path)) as store:
+        assert found(store, "lamp of 7 watts", k=5) == before
+        assert before[0] == 7
+    assert parts(path) == 1
+
+
+def test_a_search_goes_on_where_others_keep_it_from_putting_the_words_together(tmp_path: Path) -> None:
+    path = tmp_path / "b.db"
+    before = scattered(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        with closing(SqliteStore(path, lock_wait_s=0.05)) as store:
+            assert found(store, "lamp of 7 watts", k=5) == before
+        other.execute("rollback")
+    assert parts(path) == 7
 
 
 def test_vectors_of_a_slow_embedder_are_made_once_at_the_first_search_and_kept(tmp_path: Path) -> None:

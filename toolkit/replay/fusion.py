@@ -30,12 +30,11 @@ def fuse(rankings: Mapping[str, Sequence[int]]) -> list[Fused]:
                 places[row][name] = place
             else:
                 places[row] = {name: place}
-    ranked = sorted([(-_score(at), row) for row, at in places.items()])
+    ranked = sorted([(-_score(list(at.values())), row) for row, at in places.items()])
     return [Fused(row, -score, places[row]) for score, row in ranked]
 
 
-def _score(places: Mapping[str, int]) -> float:
+def _score(places: list[int]) -> float:
     if len(places) == 1:
-        (place,) = places.values()
-        return 1 / (DAMPING + place)
-    return sum([1 / (DAMPING + place) for place in sorted(places.values())])
+        return 1 / (DAMPING + places[0])
+    return sum([1 / (DAMPING + place) for place in sorted(places)])
