@@ -153,7 +153,7 @@ class _Reader:
                 raise UserError(
                     f"{self.where(*key, 'model', part)}: {_dotted((*key, 'model', part))}: "
                     f"'{key[-1]}' has the effect '{effect}', which changes nothing; delete '{part}', "
-                    f"or say effect = \"write\" in [{_dotted(key)}]."
+                    f'or say effect = "write" in [{_dotted(key)}].'
                 )
 
     def value(self, kind: Any, value: Any, key: tuple[str, ...]) -> Any:
