@@ -349,4 +349,4 @@ def _told_as_failures() -> Iterator[None]:
 
 def _stop(why: str) -> NoReturn:
     __tracebackhide__ = True
-    pytest.fail(why, pytrace=False)
+    raise pytest.fail.Exception(why, pytrace=False) from None

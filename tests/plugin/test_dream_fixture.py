@@ -306,6 +306,7 @@ def test_an_unknown_graph_is_told_in_one_line(project, run, touched) -> None:
     said.assert_outcomes(failed=1)
     said.stdout.fnmatch_lines(["*grpah*"])
     said.stdout.no_fnmatch_line("*Traceback*")
+    said.stdout.no_fnmatch_line("*another exception*")
 
 
 def test_a_spec_and_the_nearest_settings_are_taken(project, run, touched) -> None:
@@ -451,3 +452,13 @@ asking = create_agent(ScriptedModelDouble(), [get_order, cancel_order], checkpoi
         """
     )
     run().assert_outcomes(passed=2)
+
+
+def test_an_agent_named_by_its_module_is_imported_inside_the_dream(project, run, touched) -> None:
+    agent = project.path / "agent.py"
+    agent.write_text(agent.read_text() + '\n\ntouch("import")\n')
+    project.makepyfile(test_orders='def test_import(dream):\n    dream.run("agent:graph", "cancel o1")\n')
+    said = run()
+    said.assert_outcomes(failed=1)
+    said.stdout.fnmatch_lines(["*refused to *touched*"])
+    assert touched() == []
