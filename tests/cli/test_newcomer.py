@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from newcomers import projects
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 Typed = Callable[..., str]
 KEY_FROM_SDK = """
 import os
