@@ -86,8 +86,9 @@ def with_worlds(learned: Knowledge, crawled: Sequence[Worked]) -> Knowledge:
 def dream(known: Knowledge, episode: Recording, threshold: float) -> Dreamt:
     """The whole model-free dream. Colleagues were told the world's task; walks were told nothing."""
     begin = start(known.pool, known.models, episode.world)
-    if not episode.id.startswith("walk"):
-        begin = replace(begin, spoken=(make_case(int(episode.world.rpartition(":")[2])).text,))
+    desk, _, seed = episode.world.rpartition("/desk:")
+    if desk and not episode.id.startswith("walk"):
+        begin = replace(begin, spoken=(make_case(int(seed)).text,))
     return [_seen(one) for one in replay(known, begin, episode, threshold)]
 
 
