@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from foreign_recordings import Api, Place, Worked, apis, crawl, noisy, rows, solution, walk, writing
-from truth import ABSTAINED, Dreamt, Score, dream, score
+from truth import ABSTAINED, Dreamt, Score, dream_from, score
 
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
@@ -22,6 +22,7 @@ from dreamgym_kit.dream.state.history import Recording, recordings
 from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import spell
+from dreamgym_kit.dream.state.worlds import start
 
 THRESHOLD = 0.5
 MINED, DREAMED = 10, 10  # worlds
@@ -104,7 +105,7 @@ def dreamt(api: Api, seed: int) -> tuple[list[Recording], dict[str, list[Dreamt]
     spent = time.process_time() - began
     steps = [renamed(one, learned.models) for one in recordings(rows(asked, writes))]
     told = {
-        setting: [dream(known, one, THRESHOLD) for one in steps]
+        setting: [_dream(known, one) for one in steps]
         for setting, known in (
             ("same", _knowing(learned, again, writes)),
             ("other", _knowing(learned, walks, writes)),
@@ -112,6 +113,11 @@ def dreamt(api: Api, seed: int) -> tuple[list[Recording], dict[str, list[Dreamt]
         )
     }
     return steps, told, learned.models.transitions, spent
+
+
+def _dream(known: Knowledge, episode: Recording) -> Dreamt:
+    """Nobody tells these dreams the task."""
+    return dream_from(start(known.pool, known.models, episode.world), known, episode, THRESHOLD)
 
 
 def _split(api: Api) -> tuple[list[Place], list[Place]]:

@@ -20,6 +20,7 @@ from dreamgym_kit.dream.state.dreaming import Knowledge, Told, replay
 from dreamgym_kit.dream.state.history import Recording, recordings
 from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state.values import spell
+from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.recipes.desk.cases import make_case
@@ -89,6 +90,11 @@ def dream(known: Knowledge, episode: Recording, threshold: float) -> Dreamt:
     desk, _, seed = episode.world.rpartition("/desk:")
     if desk and not episode.id.startswith("walk"):
         begin = replace(begin, spoken=(make_case(int(seed)).text,))
+    return dream_from(begin, known, episode, threshold)
+
+
+def dream_from(begin: State, known: Knowledge, episode: Recording, threshold: float) -> Dreamt:
+    """The same from a state."""
     return [_seen(one) for one in replay(known, begin, episode, threshold)]
 
 

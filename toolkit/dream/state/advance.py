@@ -77,6 +77,8 @@ def forget(models: ToolModels, state: State, step: Step) -> State:
         or (forms and all(_leaves(rules.get(key[0]), step, view) for rules in forms))
     }
     gone = tuple(view for key, view in state.views.items() if key not in kept)
+    if step.args:  # what it named may be there from now on
+        gone += (View(LAST + step.tool, "{}", {"args": dict(step.args)}, confidence=0.0, source="rule"),)
     return replace(
         state, views=kept, line=OFF_RECORD, writes=state.writes + 1, forgotten=(*state.forgotten, *gone)
     )

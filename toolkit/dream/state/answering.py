@@ -31,5 +31,5 @@ def answer_form(examples: Sequence[Told]) -> AnswerForm:
             if world in half:
                 filled = other.fill(names)
                 if filled is not None:
-                    made.count(filled.share, right=spell(filled.value) == spell(seen))
+                    made.count(filled.grade, right=spell(filled.value) == spell(seen))
     return made

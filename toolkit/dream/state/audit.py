@@ -1,5 +1,6 @@
 """From recordings to knowledge: mine, then hold worlds out to learn how far support can be believed."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from dreamgym_kit.dream.state.curve import Trials, curve
@@ -13,6 +14,7 @@ from dreamgym_kit.dream.state.worlds import start
 
 _HELD_OUT = 4  # one world of so many
 _LEAST_WORLDS = 4
+_TURNS = 3  # one episode of so many is known when the others are replayed, each in its turn
 _MOST_TRANSITIONS = 4_000  # that the held-out models are mined from: they are thrown away
 _MOST_TRIED = 3_000  # calls of held-out worlds that are replayed
 
@@ -65,21 +67,23 @@ class Learner:
 
 def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trials]:
     in_symbols = [renamed(episode, models) for episode in episodes]
-    known = [episode for number, episode in enumerate(in_symbols) if _is_known(number, episode)]
-    knowledge = Knowledge(models, pooled(known, models))
     nothing = Knowledge(models, pooled([], models))
     found: list[Trials] = []
-    for number, episode in enumerate(in_symbols):
-        if not _is_known(number, episode):
-            for source in (knowledge, nothing):
-                state = start(source.pool, models, episode.world)
-                answered = trials(episode, replay(source, state, episode, guesses=False))
-                found.append(Trials(answered, len(episode.steps)))
+    for turn, third in itertools.product(range(_TURNS), (True, False)):
+        known = [one for number, one in enumerate(in_symbols) if _is_known(number, one, turn, third=third)]
+        knowledge = Knowledge(models, pooled(known, models))
+        for number, episode in enumerate(in_symbols):
+            if not _is_known(number, episode, turn, third=third):
+                for source in (knowledge, nothing) if third and not turn else (knowledge,):
+                    state = start(source.pool, models, episode.world)
+                    answered = trials(episode, replay(source, state, episode, guesses=False))
+                    found.append(Trials(answered, len(episode.steps)))
     return found
 
 
-def _is_known(number: int, episode: Recording) -> bool:
-    return number % 3 == 0 or not any(step.writes for step in episode.steps)
+def _is_known(number: int, episode: Recording, turn: int, *, third: bool) -> bool:
+    """Whether it is known beforehand: a third of the episodes, or all but a third, and what only read."""
+    return (number % _TURNS == turn) == third or not any(step.writes for step in episode.steps)
 
 
 def _some(episodes: Sequence[Recording], most: int) -> list[Recording]:

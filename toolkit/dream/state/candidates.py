@@ -77,10 +77,11 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
         provenance = Provenance.RECORDED if recorded else Provenance.COMPOSED
         support = view.confidence * min(1.0, state.sure + 0.02)
         yield Candidate(view.observation, provenance, support, f"view {view.source}", f"known: {view.source}")
-    if view is None or asked.writes or view.confidence < _HELD:  # what is known is not guessed anew
-        yield from _by_rules(models, pool, state, asked)
+    listed = _listed(models, asked)
+    if listed is None and (view is None or asked.writes or view.confidence < _HELD):
+        yield from _by_rules(models, pool, state, asked)  # what is known is not guessed anew
     yield from _after_other_writes(models, pool, state, asked)
-    yield from _analogous(models, state, asked)
+    yield from (_analogous(models, state, asked) if listed is None else (listed,))
 
 
 def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:
@@ -97,12 +98,12 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     filled = form.template.fill(asked.names) if form is not None else None
     if form is None or filled is None:
         return
-    support = predicted.purity * form.support(filled.share)
+    support = predicted.purity * form.support(filled.grade)
     presumed = (
         form.failure
         and not vouched(predicted.path, lambda name: models.fails(asked.tool, name))
         and not _surely_absent(models, state, asked)
-        and not _always(models, pool, asked, predicted.form)
+        and not (state.writes == 0 and _always(models, pool, asked, predicted.form))
     )
     why = f"by rule: form seen {predicted.cases} times under these facts"
     if presumed:
@@ -110,7 +111,7 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     elif not form.failure and (strange := list(unlike(models.usual, asked.tool, asked.args, state))):
         why = f"{why}, but of calls with such a {strange[0]} nothing is known"
         yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)
-    elif predicted.contested or form.contested(filled.share):
+    elif predicted.contested or form.contested(filled.grade):
         others = predicted.leaf.total() - predicted.cases
         why = f"{why}, and another one {others} times; held out {form.right} right and {form.wrong} wrong"
         yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)
@@ -153,6 +154,19 @@ def _after_other_writes(models: ToolModels, pool: Pool, state: State, asked: Ask
     support = steady * state.sure * (count + 0.2) / (said.total() + 0.5)
     why = f"recorded {count} times in this world after other writes"
     yield Candidate(seen, Provenance.RECORDED, support, SAME_WORLD, why)
+
+
+def _listed(models: ToolModels, asked: Asked) -> Candidate | None:
+    """What a tool that answers alike in all worlds, as a catalogue does, has answered to this very call."""
+    support, said = models.fixed.get(asked.tool, 0.0), models.everywhere.get((asked.tool, asked.spelled))
+    if not support or not said or SIGN in asked.spelled:
+        return None
+    spelled, count = said.most_common(1)[0]
+    seen = json.loads(spelled)
+    if failed(seen) or len(said) > 1:
+        return None
+    why = f"the same call in {count} worlds, and the tool answers alike in all"
+    return Candidate(seen, Provenance.ANALOGOUS, support * count / (count + _DOUBT), OTHER_WORLDS, why)
 
 
 def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candidate]:

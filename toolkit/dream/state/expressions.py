@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.texts import fill, has_holes, holes, mask, readable
-from dreamgym_kit.dream.state.values import MISSING, add, as_number, is_number, spell
+from dreamgym_kit.dream.state.values import MISSING, add, as_number, is_number, is_scalar, spell
 from dreamgym_kit.plain import JsonValue
 
 _DEFAULTS = ("[]", '""', "0", "1", "null", "false")
@@ -23,7 +23,8 @@ class Expression(NamedTuple):
     """One way to come by a value.
 
     Attributes:
-        kind: const, name, float, text, old_plus, old_minus, old_step, next, plus, minus, times, default, not.
+        kind: const, name, float, text, old_plus, old_minus, old_step, next, plus, minus, times, default, not,
+            with and without (a list and one value more or less, where it was not there or was).
         of: the names it takes.
         text: the spelled constant or default, the masked text, or the step.
     """
@@ -66,6 +67,8 @@ class Expression(NamedTuple):
                 return f"{self.of[0]} or {self.text}"
             case "float" | "not":
                 return f"{self.kind} {self.of[0]}"
+            case "with" | "without":
+                return f"{self.of[0]} {self.kind} {self.of[1]}"
         return f" {_SIGNS[self.kind]} ".join(self.of)
 
 
@@ -78,6 +81,8 @@ _COST = {
     "const": 2.0,
     "not": 2.2,
     "next": 2.5,
+    "with": 2.4,
+    "without": 2.4,
     "plus": 2.6,
     "minus": 2.6,
     "times": 2.6,
@@ -98,6 +103,8 @@ def explanations(value: JsonValue, names: Names, old: object = MISSING) -> set[E
         found.update(_texts(value, names))
     if is_number(value):
         found.update(_sums(value, names))
+    if isinstance(value, list):
+        found.update(_lists(value, names))
     if isinstance(value, bool):
         opposite = names.by_spelling.get(spell(not value), ())
         found.update(Expression("not", (name,)) for name in opposite if name.startswith("args."))
@@ -139,6 +146,8 @@ def _of_names(kind: str, operands: list[JsonValue], old: object) -> object:
             return add(first, 1) if is_number(first) else MISSING
         case "old_plus" | "old_minus":
             return MISSING if old is MISSING else add(old, first, 1 if kind == "old_plus" else -1)
+        case "with" | "without":
+            return _listed(kind, first, operands[1])
         case "plus" | "minus":
             return add(first, operands[1], 1 if kind == "plus" else -1)
     return first * operands[1] if is_number(first) and is_number(operands[1]) else MISSING
@@ -160,13 +169,34 @@ def _sums(value: JsonValue, names: Names) -> Iterator[Expression]:
     for name, operand in operands:
         if not name.startswith("args.") and _same(add(operand, 1), value):
             yield Expression("next", (name,))
-        if isinstance(value, float) and isinstance(operand, int) and float(operand) == value:
+        if isinstance(value, float) and float(operand) == value:
             yield Expression("float", (name,))
     arguments = [operand for operand in operands if operand[0].startswith("args.")]
     others = [operand for operand in operands if operand[0].startswith(("args.", "view.", "row."))]
     for (right, other), (left, one) in itertools.product(arguments, others):
         if left != right:
             yield from _of_two(value, left, one, right, other)
+
+
+def _lists(value: list[JsonValue], names: Names) -> Iterator[Expression]:
+    """A known list with or without something given."""
+    for name, known in names.values.items():
+        if not isinstance(known, list) or abs(len(known) - len(value)) > 1:
+            continue
+        for other, given in names.values.items():
+            if other.startswith(("args.", "fresh.")) and is_scalar(given):
+                for kind in ("with", "without"):
+                    if _listed(kind, known, given) == value:
+                        yield Expression(kind, (name, other))
+
+
+def _listed(kind: str, known: JsonValue, given: JsonValue) -> object:
+    if not isinstance(known, list):
+        return MISSING
+    if kind == "with":
+        return known if given in known else [*known, given]
+    place = known.index(given) if given in known else len(known)
+    return known[:place] + known[place + 1 :]
 
 
 def _of_two(

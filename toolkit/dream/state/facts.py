@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dreamgym_kit.dream.state.likeness import well_known
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.trees import Feature, Test
-from dreamgym_kit.dream.state.values import as_number, is_key, is_scalar
+from dreamgym_kit.dream.state.values import as_number, is_key, is_number, is_scalar
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 
@@ -76,9 +76,11 @@ def _own_values(names: Names, common: Common) -> dict[Feature, Hashable]:
 def texts_around(names: Names) -> dict[Feature, str]:
     """Texts that are facts where they are common: those that recur in several worlds."""
     return {
-        ("is", name): value
+        ("is", name): str(value)
         for name, value in names.values.items()
-        if isinstance(value, str) and len(value) < 60 and not name.startswith(("view.last:", "view.probe:"))
+        if (isinstance(value, str) and len(value) < 60 and not name.startswith("view.probe:"))
+        or (is_number(value) and name.startswith("view."))
+        if not (name.startswith("view.last:") and ".args." in name)  # what was asked for is no state
     }
 
 
@@ -108,7 +110,7 @@ def vouched(path: Iterable[Test], fails: Callable[[str], bool]) -> bool:
     return any(
         test.way < 2
         and _may_vouch(test)
-        and _failing(test.here, fails, _ALL if test.feature[0] == "in" else _MOST)
+        and _failing(test.here, fails, _ALL if test.feature[0] in ("in", ">") else _MOST)
         and _working(test.there, fails)
         for test in path
     )

@@ -16,11 +16,13 @@ from dreamgym_kit.dream.state.values import field_path, is_number, walk
 from dreamgym_kit.plain import JsonValue
 
 Enumerated = frozenset[tuple[str, str]]
-"""(path, kind of text) that recur."""
+"""(path, kind of text) that recur; see `_FIXED`."""
 
 _WORDED = re.compile(r"[^\W\d_]")  # a kind without a letter is nothing but what differs
 _MOST_KINDS = 10
 _WIDE = 14
+_NOTHING = Names({})
+_FIXED = "="  # before the path of a text that stays itself where an argument happens to say it too
 
 
 def form_of(seen: JsonValue, args: Names, enumerated: Enumerated = frozenset()) -> str:
@@ -49,6 +51,9 @@ class _Form:
     def _text(self, value: str, path: str) -> str:
         if self._is_failure:
             return kind_of_text(value, self._args) if " " in value else "s"
+        kind = kind_of_text(value, _NOTHING)
+        if (_FIXED + path, kind) in self._enumerated:
+            return kind
         kind = kind_of_text(value, self._args)
         return kind if (path, kind) in self._enumerated else "s"
 
@@ -57,6 +62,7 @@ def enumerated_texts(episodes: Iterable[Recording]) -> dict[str, Enumerated]:
     """For each writing tool, the texts of its answers that are one of a few and recur in other worlds."""
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     worlds: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    said_by_args: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for episode in episodes:
         for step in episode.steps:
             if step.failed or not step.writes:
@@ -65,6 +71,8 @@ def enumerated_texts(episodes: Iterable[Recording]) -> dict[str, Enumerated]:
             for path, value in walk(step.seen):
                 if isinstance(value, str) and not any(isinstance(part, int) for part in path):
                     name, kind = f".{field_path(path)}" if path else "", kind_of_text(value, args)
+                    bare = kind_of_text(value, _NOTHING)
+                    said_by_args[step.tool, name][bare] += kind != bare
                     kind = kind if _WORDED.search(kind) else "s"
                     counts[step.tool, name][kind] += 1
                     worlds[step.tool, name, kind].add(episode.world)
@@ -73,4 +81,6 @@ def enumerated_texts(episodes: Iterable[Recording]) -> dict[str, Enumerated]:
         recurring = [kind for kind in kinds if len(worlds[tool, name, kind]) > 1]
         if len(kinds) <= _MOST_KINDS and sum(kinds[kind] for kind in recurring) > 0.8 * sum(kinds.values()):
             found[tool].update((name, kind) for kind in recurring)
+            by_args = said_by_args[tool, name]
+            found[tool].update((_FIXED + name, kind) for kind in recurring if kinds[kind] > 3 * by_args[kind])
     return {tool: frozenset(texts) for tool, texts in found.items()}

@@ -89,19 +89,23 @@ class Pool:
     anywhere: dict[tuple[str, str, str], dict[str, JsonValue]] = field(default_factory=dict)
     episodes: dict[str, list[Recording]] = field(default_factory=dict)  # by world
     worlds: dict[int, str] = field(default_factory=dict)  # of each node
+    again: set[tuple[int, ViewKey]] = field(default_factory=set)  # writes at nodes after that very write
     _nodes: dict[tuple[int | str, str], int] = field(default_factory=dict)
 
     def add(self, recording: Recording) -> None:
         """Put one episode in."""
         self.episodes.setdefault(recording.world, []).append(recording)
-        node = self._node(recording.world, "")
+        node, done = self._node(recording.world, ""), set()
         for step in recording.steps:
             self.worlds[node] = recording.world
             place = self.at.setdefault(node, {})
             key = (step.tool, step.spelled)
             place.setdefault(key, (step.seen, set()))[1].add(recording.id)
             self.anywhere.setdefault((recording.world, *key), {})[recording.id] = step.seen
+            if key in done:
+                self.again.add((node, key))
             if self.advances(step):
+                done.add(key)
                 node = self._node(node, f"{step.tool}{step.spelled}")
 
     def root(self, world: str) -> int:
@@ -141,11 +145,16 @@ class Pool:
         return list(self.anywhere.get((world, tool, spelled), {}).values())
 
     def steadiness(self) -> dict[str, float]:
-        """By tool, how often a call that went well is answered alike after other writes to its world."""
+        """By tool, how often a call that went well is answered alike after other writes to its world.
+
+        What a write answers once it was done is another matter.
+        """
         answers: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
         worked: set[str] = set()
         for node, told in self.at.items():
             for (tool, spelled), (seen, _) in told.items():
+                if (node, (tool, spelled)) in self.again:
+                    continue
                 said = spell(seen)
                 answers[self.worlds[node], tool, spelled][said] += 1
                 if not failed(seen):

@@ -8,6 +8,7 @@ worlds that they touch; the result is that of mining everything at once. Everyth
 tried on worlds that it was not made from.
 """
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from dreamgym_kit.dream.state.gathering import Gathered, gather, together
 from dreamgym_kit.dream.state.history import Pool, Recording, acting_failures
 from dreamgym_kit.dream.state.likeness import count_heard, usual_values
 from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.pseudo import hidden_fields, probes
 from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.trees import Case, grow
@@ -32,6 +34,7 @@ Made = TypeVar("Made")
 
 _FIRST = 12  # worlds
 _PAIR_PASSES, _CALLS, _LATER = (0, 1), 2, 3  # of the first worlds; of those after them
+_FIXED = 4  # calls that went well in several worlds, from which on equal answers are no chance
 _COMMON = 3  # worlds in which a text has to recur
 _PAIRS, _CASES, _ANSWERS = 40, 350, 60  # of one (write, form, read), of one tool, of one (tool, form)
 
@@ -264,4 +267,14 @@ def _count_everywhere(models: ToolModels, episodes: Sequence[Recording]) -> None
             said = Counter(spelled for seen in answers.values() for spelled in seen)
             counts[tool][0] += max(said.values()) - 1
             counts[tool][1] += said.total() - 1
+    worked: dict[str, list[bool]] = defaultdict(list)
+    for (tool, _), answers in worlds.items():
+        kinds = {spelled for seen in answers.values() for spelled in seen}
+        if len(answers) > 1 and any(not failed(json.loads(one)) for one in kinds):
+            worked[tool].append(len(kinds) == 1)
+    models.fixed = {
+        tool: (len(alike) + 0.2) / (len(alike) + 1)
+        for tool, alike in worked.items()
+        if all(alike) and len(alike) >= _FIXED
+    }
     models.agreement = {tool: (same + 0.2) / (total + 1) for tool, (same, total) in counts.items()}

@@ -17,7 +17,7 @@ from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.likeness import Usuals
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.stated import StatedModel
-from dreamgym_kit.dream.state.templates import Template
+from dreamgym_kit.dream.state.templates import GRADES, Template
 from dreamgym_kit.dream.state.trees import CONTESTED, Node
 from dreamgym_kit.dream.state.values import field_path, is_scalar, walk
 from dreamgym_kit.dream.state.views import State
@@ -25,7 +25,6 @@ from dreamgym_kit.dream.state.volatile import Fresh, symbol_of
 from dreamgym_kit.dream.state.wrapping import Wrap, is_raw
 from dreamgym_kit.plain import JsonValue
 
-_STRONG = 0.8  # share of examples that the weakest leaf explains
 PROBE, HIDDEN, LAST = "probe:", "hidden:", "last:"
 """Pseudo-reads: whether a tool can be used at all, a hidden field of a write's answer, its last success."""
 
@@ -34,18 +33,18 @@ PROBE, HIDDEN, LAST = "probe:", "hidden:", "last:"
 class AnswerForm:
     """How answers of one form are made, with what it was right about on worlds that it was not made from.
 
-    `tried` is [right, wrong], apart for answers all of whose leaves are well explained: the same form may
-    be sure where a number is known that it needs, and a guess where it is not.
+    `tried` is [right, wrong] by grade (`templates.Filled`): the same form may be sure where a number is known
+    that it needs, and a guess where it is not.
     """
 
     template: Template
-    tried: dict[bool, list[int]] = field(default_factory=lambda: {True: [0, 0], False: [0, 0]})
+    tried: dict[str, list[int]] = field(default_factory=lambda: {grade: [0, 0] for grade in GRADES})
     worlds: int = 0
     failure: bool = False
 
-    def count(self, share: float, *, right: bool) -> None:
-        """One answer on a held-out world, made of leaves of which the weakest explains this share."""
-        self.tried[share >= _STRONG][not right] += 1
+    def count(self, grade: str, *, right: bool) -> None:
+        """One answer of this grade on a held-out world."""
+        self.tried[grade][not right] += 1
 
     @property
     def right(self) -> int:
@@ -57,16 +56,16 @@ class AnswerForm:
         """How often it was wrong there."""
         return sum(wrong for _, wrong in self.tried.values())
 
-    def support(self, share: float) -> float:
+    def support(self, grade: str) -> float:
         """0..1; never high for what only one world has shown."""
         if self.worlds < 2:
             return 0.35
-        right, wrong = self.tried[share >= _STRONG]
+        right, wrong = self.tried[grade]
         return (right + 0.4) / (right + wrong + 1)
 
-    def contested(self, share: float) -> bool:
+    def contested(self, grade: str) -> bool:
         """Whether other worlds contradicted it too often."""
-        right, wrong = self.tried[share >= _STRONG]
+        right, wrong = self.tried[grade]
         return wrong >= 2 and wrong > CONTESTED * (right + wrong)
 
 
@@ -89,6 +88,7 @@ class ToolModels:
         wraps: of stated tools, what they put around their answers.
         everywhere: by (tool, spelled arguments), the answers in all worlds, as spelled.
         agreement: by tool, how often another world's answer to the same call is right.
+        fixed: tools that answered all calls that went well alike in all worlds: a catalogue, a conversion.
         steady: by tool, how often a call that went well is answered alike after other writes to its world.
         left_alone: pairs of a read around a write: left as it was, and all; by write and read, by write
             ("*" for the read), and of everything ("*", "*").
@@ -108,6 +108,7 @@ class ToolModels:
     answers: dict[tuple[str, str], AnswerForm] = field(default_factory=dict)
     everywhere: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     agreement: dict[str, float] = field(default_factory=dict)
+    fixed: dict[str, float] = field(default_factory=dict)
     steady: dict[str, float] = field(default_factory=dict)
     left_alone: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     absences: Absences = field(default_factory=dict)

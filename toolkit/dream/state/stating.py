@@ -219,6 +219,8 @@ def _spoken(expression: Expression) -> JsonValue:
     }
     if kind in said:
         return f"{{{said[kind]()}}}"
+    if kind in ("with", "without"):
+        raise _Unsayable
     return f"{{{kind} {of[0]}}}" if kind in ("float", "not") else f"{{{of[0]} {_SIGNS[kind]} {of[1]}}}"
 
 

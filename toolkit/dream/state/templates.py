@@ -16,16 +16,29 @@ from dreamgym_kit.plain import JsonValue
 
 EXAMPLES = 60  # that a leaf looks at; more change nothing
 _MOST_KEYS = 40
+GRADES = ("sure", "named", "guessed")
+_SURE = 0.8  # share of examples from which on a leaf is well explained
+_WHOLE, _WHOLE_LIST = 0.93, 0.75  # share of examples from which on a container is not explained part by part
 _DOUBT = 1.0  # examples that may yet say otherwise
 _TRIED = 40  # of the expressions with most votes
 _LONGEST_LIST = 4  # that is explained item by item
 
 
 class Filled(NamedTuple):
-    """A value made from a template, and the share of examples that its weakest leaf explains."""
+    """A value made from a template.
+
+    `share` is that of the examples that its weakest leaf explains, `guessed` whether some leaf is no more
+    than the most frequent of several constants, because nothing known gives it.
+    """
 
     value: JsonValue
     share: float
+    guessed: bool = False
+
+    @property
+    def grade(self) -> str:
+        """How well it is explained; what is tried on other worlds is counted for each grade by itself."""
+        return "sure" if self.share >= _SURE else "guessed" if self.guessed else "named"
 
 
 @dataclass(slots=True)
@@ -71,8 +84,8 @@ class Template:
             value = evaluate(expression, names, old)
             if value is MISSING:
                 continue
-            if share > 0.93 or not (self.records or self.lengths):
-                return Filled(value, share)
+            if share > (_WHOLE_LIST if self.lengths else _WHOLE) or not (self.records or self.lengths):
+                return Filled(value, share, expression.kind == "const" and share < _SURE)
             break
         if self.records:
             return self._fill_record(names, old)
@@ -124,7 +137,7 @@ class Template:
 
     def _fill_record(self, names: Names, old: object) -> Filled | None:
         made: dict[str, JsonValue] = {}
-        share, weakest = 1.0, 1.0
+        share, weakest, guessed = 1.0, 1.0, False
         for key, count in self.keys.items():
             if count < 0.5 * self.records:
                 share *= 1 - count / self.records
@@ -135,16 +148,16 @@ class Template:
             if part is None:
                 return None
             made[key] = part.value
-            weakest = min(weakest, part.share)
-        return Filled(made, weakest * share * self.records / self.seen)
+            weakest, guessed = min(weakest, part.share), guessed or part.guessed
+        return Filled(made, weakest * share * self.records / self.seen, guessed)
 
     def _fill_list(self, names: Names) -> Filled | None:
         length, count = self.lengths.most_common(1)[0]
-        made, weakest = [], count / self.seen
+        made, weakest, guessed = [], count / self.seen, False
         for place in range(length):
             part = self.items[length, place].fill(names)
             if part is None:
                 return None
             made.append(part.value)
-            weakest = min(weakest, part.share)
-        return Filled(made, weakest)
+            weakest, guessed = min(weakest, part.share), guessed or part.guessed
+        return Filled(made, weakest, guessed)

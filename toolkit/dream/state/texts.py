@@ -7,6 +7,7 @@ import re
 
 from dreamgym_kit.dream.state.names import Names, spelled_as
 from dreamgym_kit.dream.state.values import as_number
+from dreamgym_kit.dream.state.volatile import SYMBOL
 from dreamgym_kit.plain import JsonValue
 
 _OPEN, _CLOSE = "\x01", "\x02"  # around a hole; no tool writes them
@@ -28,8 +29,9 @@ def mask(text: str, names: Names, prefixes: tuple[str, ...] = ("args.",)) -> str
                 place += len(part)
                 break
         else:
-            made.append(text[place])
-            place += 1
+            symbol = SYMBOL.match(text, place)  # the words in its name are not the caller's
+            made.append(symbol[0] if symbol else text[place])
+            place += len(made[-1])
     return "".join(made)
 
 

@@ -19,6 +19,7 @@ Fresh = Mapping[str, Mapping[str, tuple[str, ...]]]
 """By tool and field path: some recorded values, as spelled."""
 
 SIGN = "\u00a7"
+SYMBOL = re.compile(f"{SIGN}[^{SIGN}#]+#\\d+")
 _ID_NAME = re.compile(r"(id|no|number|token|key|ref|timestamp|_at|uuid|code)\d*$", re.IGNORECASE)
 _NUMBERED = re.compile(r"(\D*)(\d+)")
 _LEAST = 5
@@ -93,7 +94,7 @@ class Renaming:
         """A value with ids in place of symbols; new ones are made up from the seed, in the recorded form."""
         for _, item in walk(value, depth=12):
             for text in [item] if isinstance(item, str) else list(item) if isinstance(item, dict) else []:
-                for symbol in re.findall(f"{SIGN}[^{SIGN}#]+#\\d+", text):
+                for symbol in SYMBOL.findall(text):
                     if symbol not in self.values:
                         self.values[symbol] = mint(symbol, self.fresh, seed)
         if not self.values:
