@@ -72,15 +72,6 @@ def test_a_test_that_tells_sure_calls_from_doubtful_ones_survives_pruning() -> N
     assert predict(tree, {}).contested
 
 
-def test_a_test_that_only_remembers_a_world_is_still_cut() -> None:
-    cases = [
-        Case({("is", "args.title"): f"t{world}"}, "done" if world in (1, 2) else "refused", f"w{world}")
-        for world in range(9)
-        for _ in range(4)
-    ]
-    assert grow(cases).feature is None
-
-
 def catalogue(wrong: bool = False) -> Knowledge:
     def worked(world: int) -> tuple[Step, ...]:
         towns = [step("zip_of", {"zip": f"1000{place}"}, town=f"town{place}") for place in range(6)]
