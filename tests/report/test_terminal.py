@@ -154,6 +154,14 @@ def test_a_clean_run_passes_and_an_empty_one_does_not() -> None:
     assert render_run(summarise([], {})).startswith(" UNDETERMINED  Nothing is known")
 
 
+def test_tasks_that_fail_pass_no_gate_that_was_not_asked_about_them() -> None:
+    failed = replace(fine("b"), verdict=Verdict.FAILURE, reason="no")
+    assert "GATE PASSED" not in render_run(summarise([fine("a"), failed], {}))
+    assert " LOOK AT THIS  It fails 1 of 2 tasks.\n" in render_run(summarise([fine("a"), failed], {}))
+    asked = {"gate": {"success": 0.5}}
+    assert "GATE PASSED" in render_run(summarise([fine("a"), failed], asked))
+
+
 def test_without_colour_the_words_are_the_same() -> None:
     coloured = render_run(run(), paint=Paint(colour=True))
     assert coloured != render_run(run())

@@ -6,6 +6,7 @@ all of it passes.
 """
 
 from dreamgym_kit.report.figures import CRITICAL, FindingGroup, Summary
+from dreamgym_kit.report.gating import gate_of
 from dreamgym_kit.report.wording import past
 from dreamgym_kit.vocabulary import Verdict
 
@@ -52,7 +53,14 @@ def stamp(summary: Summary, *, fail_on_findings: bool = False) -> tuple[str, str
         return "look", "LOOK AT THIS"
     if not summary.decided:
         return "undetermined", "UNDETERMINED"
+    if summary.success < summary.decided and not _asks_success(summary):
+        return "look", "LOOK AT THIS"  # no rule was broken, since none speaks of tasks that fail
     return "passed", "GATE PASSED"
+
+
+def _asks_success(summary: Summary) -> bool:
+    gate = gate_of(summary.fact("gate"))
+    return gate.success is not None or gate.success_low is not None
 
 
 def _finding(group: FindingGroup, summary: Summary) -> str:
