@@ -4,7 +4,7 @@ A view that a write provably leaves alone is carried over, one that a rule chang
 nobody can tell of is forgotten. Confidence goes down only by the rules that a view went through.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dreamgym_kit.dream.state.absences import denied_by
@@ -37,7 +37,13 @@ def advance(
     }
     if not step.writes:
         views[step.tool, step.spelled] = View(
-            step.tool, step.spelled, step.seen, confidence=confidence, source="told", step=state.writes
+            step.tool,
+            step.spelled,
+            step.seen,
+            confidence=confidence,
+            source="told",
+            step=state.writes,
+            spared=state.sure,
         )
         views.update({(name, "{}"): view for name, view in pseudo.items()})
         return replace(state, views=views, line=line)
@@ -47,6 +53,9 @@ def advance(
     # what the write has told of hidden things was so before it: it goes through the rules like all else
     before = {**state.views, **{(name, "{}"): view for name, view in pseudo.items()}}
     views = _through_rules(models, before, step, names, state.writes)
+    sure = min(1.0, confidence / TOLD)
+    if sure < 1.0:
+        views.update(_spared(models, state, step, views, sure))
     gone = tuple(view for key, view in state.views.items() if key not in views)
     last = {"args": dict(step.args), "answer": step.seen}
     views[LAST + step.tool, "{}"] = View(
@@ -58,7 +67,7 @@ def advance(
         state,
         views=views,
         line=line,
-        sure=state.sure * min(1.0, confidence / TOLD),
+        sure=state.sure * sure,
         writes=state.writes + 1,
         done=done,
         minted=minted,
@@ -69,19 +78,33 @@ def advance(
 
 def forget(models: ToolModels, state: State, step: Step) -> State:
     """The state after a write that nobody could answer: what it never touches is still known."""
-    forms = [rules for (write, _), rules in models.rules.items() if write == step.tool]
-    kept = {
-        key: view
-        for key, view in state.views.items()
-        if said_to_keep(models, step.tool, key[0])
-        or (forms and all(_leaves(rules.get(key[0]), step, view) for rules in forms))
-    }
+    kept = dict(_left_alone(models, state.views, step))
     gone = tuple(view for key, view in state.views.items() if key not in kept)
     if step.args:  # what it named may be there from now on
         gone += (View(LAST + step.tool, "{}", {"args": dict(step.args)}, confidence=0.0, source="rule"),)
     return replace(
         state, views=kept, line=OFF_RECORD, writes=state.writes + 1, forgotten=(*state.forgotten, *gone)
     )
+
+
+def _left_alone(
+    models: ToolModels, views: Mapping[ViewKey, View], step: Step
+) -> Iterator[tuple[ViewKey, View]]:
+    """The views that a write leaves alone, whatever becomes of it."""
+    forms = [rules for (write, _), rules in models.rules.items() if write == step.tool]
+    for key, view in views.items():
+        if said_to_keep(models, step.tool, key[0]) or (
+            forms and all(_leaves(rules.get(key[0]), step, view) for rules in forms)
+        ):
+            yield key, view
+
+
+def _spared(
+    models: ToolModels, state: State, step: Step, after: Mapping[ViewKey, View], sure: float
+) -> dict[ViewKey, View]:
+    """The views after a write of which nobody is sure, as far as that does not concern them."""
+    alone = _left_alone(models, state.views, step)
+    return {key: after[key].sparing(sure) for key, _ in alone if key in after}
 
 
 def names_after(names: Names, seen: JsonValue) -> Names:

@@ -75,7 +75,7 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
     if view is not None:
         recorded = view.source == "recorded"
         provenance = Provenance.RECORDED if recorded else Provenance.COMPOSED
-        support = view.confidence * min(1.0, state.sure + 0.02)
+        support = view.confidence * min(1.0, state.sure / view.spared + 0.02)
         yield Candidate(view.observation, provenance, support, f"view {view.source}", f"known: {view.source}")
     listed = _listed(models, asked)
     if listed is None and (view is None or asked.writes or view.confidence < _HELD):

@@ -47,6 +47,8 @@ class View:
         source: "recorded" (in this world, before the episode), "told" (the agent saw it) or "rule".
         step: how many writes the episode had seen when it was said.
         through: the rules that it went through; one is right or wrong as a whole, so its doubt counts once.
+        spared: 0..1, the part of `State.sure` that does not concern it: doubts about writes that leave it
+            alone whatever became of them, or that were there when it was told.
     """
 
     def __init__(
@@ -59,10 +61,12 @@ class View:
         source: str,
         step: int = 0,
         through: frozenset[str] = frozenset(),
+        spared: float = 1.0,
         like: "View | None" = None,
     ) -> None:
         self.tool, self.spelled, self.observation = tool, spelled, observation
         self.confidence, self.source, self.step, self.through = confidence, source, step, through
+        self.spared = spared
         if like is not None:  # the same words: what was found in them is found again
             for name in ("failed", "index", "named"):
                 if name in like.__dict__:
@@ -85,6 +89,21 @@ class View:
             source=self.source,
             step=self.step,
             through=self.through | {rule},
+            spared=self.spared,
+            like=self,
+        )
+
+    def sparing(self, sure: float) -> "View":
+        """The same view after a write of which nobody is sure, and which leaves it alone in any case."""
+        return View(
+            self.tool,
+            self.spelled,
+            self.observation,
+            confidence=self.confidence,
+            source=self.source,
+            step=self.step,
+            through=self.through,
+            spared=self.spared * sure,
             like=self,
         )
 
@@ -98,6 +117,7 @@ class View:
             source="rule",
             step=self.step,
             through=self.through,
+            spared=self.spared,
         )
 
     @cached_property
