@@ -63,7 +63,7 @@ def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
     run(*BASE, "--markdown", "summary.md")
     told = (recorded / "summary.md").read_text()
     assert told.startswith(
-        "before\n## Gate passed: It would have refunded a payment twice in 2 of 2 episodes"
+        "before\n## Look at this: It would have refunded a payment twice in 2 of 2 episodes"
     )
 
 

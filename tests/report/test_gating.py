@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dreamgym_kit.report.gating import gate_of, gate_to_record
+from dreamgym_kit.report.headline import stamp
 from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import code, markdown, plain
 from dreamgym_kit.report.summary import Summary, summarise
@@ -193,3 +194,26 @@ def test_hostile_text_stays_text_in_both_files() -> None:
 def test_marks_are_escaped() -> None:
     assert plain("a*b @x #1 <b>") == "a\\*b @<!-- -->x \\#<!-- -->1 &lt;b&gt;"
     assert code("a`b|c") == "`a'b\\|c`"
+
+
+def test_a_killed_run_is_not_judged_by_the_few_episodes_that_ended() -> None:
+    """It left no report of its own end, so what is missing is counted from what was asked for."""
+    asked = {"about": {"tasks": 50}, "matters": {"n": 2}}
+    good = [episode("good", "get_order"), episode("also", "get_order")]
+
+    def killed(gate: GateSettings) -> Summary:
+        return summarise(good, {"mode": "dream", "graph": "g", "gate": gate_to_record(gate), **asked})
+
+    summary = killed(GateSettings())
+    assert summary.headline == "It passes: 2 tasks, no anomaly; 98 of 100 episodes were never run."
+    assert stamp(summary)[1] == "UNDETERMINED"
+    broken = [rule.rule for rule in killed(GateSettings(success=0.9)).rules() if not rule.passed]
+    assert broken == ["all episodes"]
+
+
+def test_markdown_says_what_the_terminal_says_where_no_rule_was_asked_for() -> None:
+    seen = episode("seen", "refund_payment", findings=(REPEATED,))
+    assert markdown(run(None, seen), str).startswith("## Look at this: ")
+    assert markdown(run(None), str).startswith("## Gate passed: ")
+    dim = summarise([episode("dim", verdict=Verdict.UNDETERMINED, reason="not known")], {"mode": "dream"})
+    assert markdown(dim, str).startswith("## Undetermined: ")

@@ -168,6 +168,19 @@ class Summary:
         return sum(tool.calls for tool in self.tools)
 
     @property
+    def not_run(self) -> int:
+        """Episodes that were asked for and never ended.
+
+        Counted from what was asked for: a run that was killed wrote nothing about its own end.
+        """
+        about, n = self.manifest.get("about"), self.fact("n")
+        asked = about.get("tasks") if isinstance(about, Mapping) else None
+        if isinstance(asked, int) and isinstance(n, int):
+            return max(0, asked * n - len(self.episodes))
+        told = self.fact("not_run")
+        return told if isinstance(told, int) else 0
+
+    @property
     def abstentions(self) -> int:
         """Calls that the dream could not answer."""
         return sum(tool.provenance.get(Provenance.ABSTAINED, 0) for tool in self.tools)

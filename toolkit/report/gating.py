@@ -82,8 +82,8 @@ def _real(summary: "Summary") -> Iterator[Rule]:
 
 
 def _finished(summary: "Summary") -> Iterator[Rule]:
-    left = summary.fact("not_run")
-    if isinstance(left, int) and left > 0:
+    left = summary.not_run
+    if left > 0:
         why = f"{left} episodes were not run: {summary.fact('stopped') or 'the run was stopped'}"
         yield Rule("all episodes", False, f"{left} not run", "0 not run", why)
 

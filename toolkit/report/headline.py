@@ -42,6 +42,9 @@ def headline(summary: Summary) -> str:
         return f"{broken.why}." if named else f"{broken.why[:1].upper()}{broken.why[1:]}."
     if summary.undetermined * 2 > total:
         return f"Too little is known to say: {_of(summary.undetermined, total)} undetermined."
+    if summary.not_run:
+        asked = total + summary.not_run
+        return f"{_tasks(summary).rstrip('.')}; {_of(summary.not_run, asked)} were never run."
     return _tasks(summary)
 
 
@@ -51,7 +54,7 @@ def stamp(summary: Summary, *, fail_on_findings: bool = False) -> tuple[str, str
         return "failed", "GATE FAILED"
     if summary.critical:
         return "look", "LOOK AT THIS"
-    if not summary.decided:
+    if not summary.decided or summary.not_run:
         return "undetermined", "UNDETERMINED"
     if summary.success < summary.decided and not _asks_success(summary):
         return "look", "LOOK AT THIS"  # no rule was broken, since none speaks of tasks that fail

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL, EFFECT_ORDER, EpisodeLine, Summary
+from dreamgym_kit.report.headline import stamp
 from dreamgym_kit.vocabulary import Effect
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|~^:/$=])")
@@ -18,9 +19,9 @@ _MOST = 20  # rows of a table
 
 def markdown(summary: Summary, look: Callable[[str], str], *, fail_on_findings: bool = False) -> str:
     """Give the page; `look` is the command that shows an episode."""
-    holds = summary.gate(fail_on_findings=fail_on_findings)
+    word = stamp(summary, fail_on_findings=fail_on_findings)[1].capitalize()
     parts = [
-        f"## {'Gate passed' if holds else 'Gate failed'}: {plain(summary.headline)}",
+        f"## {word}: {plain(summary.headline)}",
         _figures(summary),
         _rules(summary, fail_on_findings=fail_on_findings),
         _findings(summary),
