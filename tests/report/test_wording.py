@@ -28,3 +28,10 @@ def test_what_a_tool_did_is_said_in_words(tool: str, told: str) -> None:
 def test_times_are_counted() -> None:
     assert past_times("refund_payment", 1) == "refunded a payment"
     assert past_times("refund_payment", 52) == "refunded a payment 52 times"
+
+
+def test_the_article_goes_by_the_sound() -> None:
+    assert past("delete_user") == "deleted a user"
+    assert past("delete_url") == "deleted a url"
+    assert past("post_update") == "posted an update"
+    assert past("delete_unpaid_order") == "deleted an unpaid order"

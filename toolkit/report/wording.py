@@ -6,6 +6,7 @@ payment_v2"). A wrong verb would be a wrong report.
 
 import re
 
+_VOWEL = re.compile(r"[aeio]|u(?!ser|nit|sage|rl|ri|uid|nion|ni[qv])")  # as it is spoken: a user, an update
 _PAST = {
     "buy": "bought",
     "cancel": "cancelled",
@@ -43,7 +44,7 @@ def past(tool: str) -> str:
         return verb
     if object_.endswith("s"):
         return f"{verb} {object_}"
-    return f"{verb} {'an' if object_[0] in 'aeiou' else 'a'} {object_}"
+    return f"{verb} {'an' if _VOWEL.match(object_) else 'a'} {object_}"
 
 
 def past_times(tool: str, times: int) -> str:
