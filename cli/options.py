@@ -5,6 +5,7 @@ Only typer and the standard library at the top: `--help` imports every command m
 
 from collections.abc import Mapping
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,11 +91,22 @@ def settings_for(
         place = Path(graph_from_here(graph).rpartition(":")[0] or graph)
         start = place.parent if place.is_absolute() else None
     settings = load_settings(start, file=file)
+    finite(overrides or {})
     flags = {
         key: str(flag.absolute()) if isinstance(flag, Path) else flag
         for key, flag in (overrides or {}).items()
     }
     return settings.with_overrides(flags | {"graph": graph_from_here(graph) if graph is not None else None})
+
+
+def finite(flags: Mapping[str, object]) -> None:
+    """Refuse "inf", as the settings file does: no journal could hold it, and leaving a limit out is none."""
+    from dreamgym_kit.errors import UserError
+
+    for key, value in flags.items():
+        if isinstance(value, float) and not isfinite(value):
+            name = key.rpartition(".")[2].replace("_", "-")
+            raise UserError(f"{name}: {value} is no number to work with; leave it out for no limit.")
 
 
 def graph_of(settings: "Settings", command: str) -> str:
