@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dreamgym_kit.cli import options
+
 if TYPE_CHECKING:
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.settings.model import Settings
@@ -86,6 +88,7 @@ def with_gate(settings: "Settings", flags: Mapping[str, object]) -> "Settings":
     """Lay the gate's flags over the settings; lists and limits are added to what settings say."""
     said = {name: value for name, value in flags.items() if value is not None and value != []}
     gate = settings.gate
+    options.finite({f"gate.gate_{name}": value for name, value in said.items()})
     for name in ("forbid", "findings"):
         more = said.get(name)
         if isinstance(more, list):

@@ -34,18 +34,19 @@ from dreamgym_kit.adapters.langgraph.registering import register_functions, regi
 from dreamgym_kit.adapters.langgraph.run_directories import count_earlier, run_directory
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.judge import ModelJudge
+from dreamgym_kit.dream.judge import DISAGREE, ModelJudge
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
 from dreamgym_kit.errors import ShapeRefused
-from dreamgym_kit.findings.detectors import Detectors
+from dreamgym_kit.findings.detectors import FAILED, Detectors
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.replay.masking import Masker, process_masker
-from dreamgym_kit.report.figures import TrustPoint
+from dreamgym_kit.report.figures import CRITICAL, TrustPoint
 from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Summary, Tally
+from dreamgym_kit.report.unmatched import told, unmatched_kinds, unmatched_tools
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut
@@ -132,7 +133,16 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        summary = _finish(directory, request, totals, tally, answering, masker)
+        gate, (tools, kinds) = settings.gate, _names(facts, detectors, tally)
+        summary = _finish(
+            directory,
+            request,
+            totals,
+            tally,
+            answering,
+            masker,
+            [*unmatched_tools(gate, tools), *unmatched_kinds(gate, kinds)],
+        )
         heard.emit("run_finished", directory=str(directory.path))
         return RunResult(
             directory=directory.path,
@@ -141,7 +151,13 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             facts=facts,
             strays=tuple(masker.text(stray) for stray in PROCESS.strays),
             warnings=tuple(
-                masker.text(said) for said in (*warnings, *facts.warnings, *_unreset(request, tasks, facts))
+                masker.text(said)
+                for said in (
+                    *warnings,
+                    *facts.warnings,
+                    *_unreset(request, tasks, facts),
+                    *told(gate, tools, kinds),
+                )
             ),
             stopped_by=switch.signal,
         )
@@ -266,6 +282,14 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
     ]
 
 
+def _names(facts: GraphFacts, detectors: Detectors, tally: Tally) -> tuple[list[str], list[str]]:
+    """The tools and the kinds of findings that a gate may name: known before, or met in the run."""
+    met = tally.summary({})
+    tools = [*facts.specs(), *(tool.name for tool in met.tools)]
+    kinds = [*detectors.known, FAILED, DISAGREE, CRITICAL, *(group.kind for group in met.findings)]
+    return list(dict.fromkeys(tools)), list(dict.fromkeys(kinds))
+
+
 def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint]:
     """What each threshold gave on held-out recordings; nothing where nothing was mined in this run."""
     if not isinstance(first, ChainedExperience):
@@ -280,6 +304,7 @@ def _finish(
     tally: Tally,
     answering: _Answering,
     masker: Masker,
+    unmatched: list[str],
 ) -> Summary:
     manifest: dict[str, Any] = {
         "mode": request.mode.value,
@@ -291,6 +316,8 @@ def _finish(
         "strays": list(PROCESS.strays),
         "gate": gate_to_record(request.settings.gate),
     }
+    if unmatched:
+        manifest["unmatched"] = unmatched
     if answering.support.rows:
         manifest["reasoned_support"] = answering.support.table()
     summary = tally.summary(masker.plain(manifest), _curve(answering.recorded, request.settings))

@@ -151,3 +151,21 @@ def test_the_actions_example_is_what_the_command_line_takes() -> None:
     assert context.params["most"] == ["refund_payment=1"]
     assert flow["permissions"] == {"contents": "read"}
     assert any(step.get("if") == "always()" for step in steps)
+
+
+def test_a_slip_in_a_name_of_the_gate_is_told_and_stays_with_the_run(recorded: Path, run) -> None:
+    """Without a word a gate that forbids `refund_paymnt` would pass for ever."""
+    done = run(*BASE, "--forbid", "refund_paymnt", "--gate-finding", "repeated_wrte")
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stderr.split())
+    assert "forbid 'refund_paymnt' fits no tool of this graph; did you mean 'refund_payment'?" in told
+    assert "findings 'repeated_wrte' fits no kind of finding; did you mean 'repeated_write'?" in told
+    rules = json.loads(run("report", "--json").stdout)["gate"]["rules"]
+    assert [rule["measured"] for rule in rules[1:]] == ["0 calls, no such tool", "0, no such kind"]
+
+
+@pytest.mark.parametrize("flag", ["--gate-usd", "--gate-seconds", "--usd", "--seconds"])
+def test_an_infinite_limit_is_refused_as_in_the_settings(recorded: Path, run, flag: str) -> None:
+    done = run(*BASE, flag, "inf")
+    assert done.returncode == 2, done.stderr
+    assert f"{flag[2:]}: inf is no number to work with; leave it out" in done.stderr

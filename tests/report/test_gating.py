@@ -1,6 +1,7 @@
 """The gate: each rule holds and breaks, and terminal, JSON, JUnit and Markdown say the same of it."""
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +12,7 @@ from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import code, markdown, plain
 from dreamgym_kit.report.summary import Summary, summarise
 from dreamgym_kit.report.terminal import render_run
+from dreamgym_kit.report.unmatched import told, unmatched_kinds, unmatched_tools
 from dreamgym_kit.settings.model import GateSettings
 from dreamgym_kit.vocabulary import (
     Answer,
@@ -217,3 +219,42 @@ def test_markdown_says_what_the_terminal_says_where_no_rule_was_asked_for() -> N
     assert markdown(run(None), str).startswith("## Gate passed: ")
     dim = summarise([episode("dim", verdict=Verdict.UNDETERMINED, reason="not known")], {"mode": "dream"})
     assert markdown(dim, str).startswith("## Undetermined: ")
+
+
+@pytest.mark.parametrize(
+    ("gate", "broken"),
+    [
+        ({"usd": 0.001}, "the run cost USD 0.004, the gate allows 0.001"),
+        ({"usd": 0.0}, "the run cost USD 0.004, the gate allows 0.00"),
+        ({"seconds": 1.2}, "the run took 1.4 s, the gate allows 1.2"),
+        ({"success": 0.9}, "success is 89.98 %, the gate asks for 90 %"),
+        ({"undetermined": 0.1}, "1002 of 10002 episodes are undetermined (10.02 %)"),
+    ],
+)
+def test_a_figure_is_never_rounded_onto_the_limit_that_it_misses(
+    gate: dict[str, object], broken: str
+) -> None:
+    summary = summarise(
+        [episode("a", elapsed_s=1.4, cost_usd=0.004)], {"gate": gate_to_record(GateSettings(**gate))}
+    )
+    lines = {"success": (2998, 334, 0), "undetermined": (9000, 0, 1002)}.get(next(iter(gate)))
+    if lines is not None:
+        verdicts = (Verdict.SUCCESS, Verdict.FAILURE, Verdict.UNDETERMINED)
+        counted = zip(verdicts, lines, strict=True)
+        many = [replace(summary.episodes[0], verdict=one) for one, times in counted for _ in range(times)]
+        summary = replace(summary, episodes=tuple(many))
+    assert [rule.why for rule in summary.rules() if not rule.passed] == [broken]
+
+
+def test_a_name_in_the_gate_that_fits_nothing_is_told_beside_its_rule() -> None:
+    gate = GateSettings(forbid=("delet_user",), max={"Send_mail": 1}, findings=("repeatd_write",))
+    tools, kinds = ["delete_user", "send_mail"], ["repeated_write", "loop"]
+    assert list(told(gate, tools, kinds)) == [
+        "gate: forbid 'delet_user' fits no tool of this graph; did you mean 'delete_user'?",
+        "gate: max 'Send_mail' fits no tool of this graph; did you mean 'send_mail'?",
+        "gate: findings 'repeatd_write' fits no kind of finding; did you mean 'repeated_write'?",
+    ]
+    unmatched = [*unmatched_tools(gate, tools), *unmatched_kinds(gate, kinds)]
+    measured = [rule.measured for rule in run(gate, unmatched=unmatched).rules()][1:]
+    assert measured == ["0 calls, no such tool", "0 in an episode, no such tool", "0, no such kind"]
+    assert not list(told(GateSettings(forbid=("delete_*",), findings=("*",)), tools, kinds))

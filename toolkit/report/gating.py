@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _CONTRADICTS, _DISAGREE, _DETECTOR_FAILED = "contradicting_answer", "judges_disagree", "detector_failed"
 _CRITICAL = "critical"
+_MOST_PLACES = 9
 Places = tuple[tuple[str, int | None], ...]
 
 
@@ -96,7 +97,7 @@ def _shares(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
         if least is None:
             continue
         passed = measured is not None and measured >= least
-        told = "nothing decided" if measured is None else _percent(measured)
+        told = "nothing decided" if measured is None else _percent(measured, least)
         what = "success" if name == "success" else "the lower bound of success"
         why = "" if passed else f"{what} is {told}, the gate asks for {_percent(least)}"
         why = "no episode was decided, so success is not known" if measured is None else why
@@ -105,10 +106,11 @@ def _shares(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
         share = summary.undetermined / total if total else 1.0
         passed = share <= gate.undetermined
         limit = f"at most {_percent(gate.undetermined)}"
-        told = f"{summary.undetermined} of {total} episodes are undetermined ({_percent(share)})"
+        measured_share = _percent(share, gate.undetermined)
+        told = f"{summary.undetermined} of {total} episodes are undetermined ({measured_share})"
         at = tuple((line.id, None) for line in summary.episodes if line.verdict == "undetermined")
         at = () if passed else at
-        yield Rule("undetermined", passed, _percent(share), limit, told * (not passed), at)
+        yield Rule("undetermined", passed, measured_share, limit, told * (not passed), at)
 
 
 def _contradictions(summary: "Summary", most: int) -> Iterator[Rule]:
@@ -126,7 +128,14 @@ def _forbidden(summary: "Summary", pattern: str) -> Rule:
     names = ", ".join(sorted({tool[0] for _, tool in used}))
     why = f"the agent called {names} {_times(calls)}, which is forbidden" if calls else ""
     places = tuple((line.id, tool[2]) for line, tool in used)
-    return Rule(f"forbid {pattern}", not calls, f"{calls} calls", "0 calls", why, places)
+    measured = f"{calls} calls{_no_such(summary, pattern, 'tool') if not calls else ''}"
+    return Rule(f"forbid {pattern}", not calls, measured, "0 calls", why, places)
+
+
+def _no_such(summary: "Summary", pattern: str, what: str) -> str:
+    """Says of a name that fits nothing that it does; the end of the run noted which do."""
+    unmatched = summary.fact("unmatched")
+    return f", no such {what}" if isinstance(unmatched, list) and pattern in unmatched else ""
 
 
 def _most_calls(summary: "Summary", pattern: str, most: int) -> Rule:
@@ -135,7 +144,8 @@ def _most_calls(summary: "Summary", pattern: str, most: int) -> Rule:
     highest = max(counts.values(), default=0)
     times = f"{_times(highest)} in one episode; more than {most} in {len(over)} episodes"
     told = f"the agent called {pattern} {times}"
-    measured, limit = f"{highest} in an episode", f"at most {most}"
+    measured = f"{highest} in an episode{_no_such(summary, pattern, 'tool') if not highest else ''}"
+    limit = f"at most {most}"
     return Rule(f"max {pattern}", not over, measured, limit, told if over else "", over)
 
 
@@ -154,7 +164,8 @@ def _kind(summary: "Summary", kind: str) -> Rule:
     groups = [group for group in summary.findings if meant(group)]
     count = sum(group.count for group in groups)
     why = f"{groups[0].text}{f', and {count - 1} more' if count > 1 else ''}" if groups else ""
-    return Rule(f"findings {kind}", not count, str(count), "0", why, _places(summary, meant))
+    measured = f"{count}{_no_such(summary, kind, 'kind') if not count else ''}"
+    return Rule(f"findings {kind}", not count, measured, "0", why, _places(summary, meant))
 
 
 def _detectors(summary: "Summary") -> Iterator[Rule]:
@@ -169,12 +180,14 @@ def _detectors(summary: "Summary") -> Iterator[Rule]:
 def _limits(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
     if gate.usd is not None:
         passed = summary.cost_usd <= gate.usd
-        why = "" if passed else f"the run cost USD {summary.cost_usd:.2f}, the gate allows {gate.usd:.2f}"
-        yield Rule("usd", passed, f"{summary.cost_usd:.2f}", f"at most {gate.usd:.2f}", why)
+        measured, limit = _beside(gate.usd, summary.cost_usd, 2), _money(gate.usd)
+        why = "" if passed else f"the run cost USD {measured}, the gate allows {limit}"
+        yield Rule("usd", passed, measured, f"at most {limit}", why)
     if gate.seconds is not None:
         passed = summary.elapsed_s <= gate.seconds
-        why = "" if passed else f"the run took {summary.elapsed_s:.0f} s, the gate allows {gate.seconds:g}"
-        yield Rule("seconds", passed, f"{summary.elapsed_s:.0f}", f"at most {gate.seconds:g}", why)
+        measured = _beside(gate.seconds, summary.elapsed_s, 0)
+        why = "" if passed else f"the run took {measured} s, the gate allows {gate.seconds:g}"
+        yield Rule("seconds", passed, measured, f"at most {gate.seconds:g}", why)
 
 
 def _places(summary: "Summary", meant: Callable[["FindingGroup"], bool]) -> Places:
@@ -182,10 +195,27 @@ def _places(summary: "Summary", meant: Callable[["FindingGroup"], bool]) -> Plac
     return tuple(place for group in chosen for place in group.at)
 
 
-def _percent(share: float) -> str:
+def _percent(share: float, limit: float | None = None) -> str:
     """To one place where that matters, and never rounded onto a limit that it misses."""
-    text = f"{share * 100:.0f} %"
-    return text if abs(share * 100 - round(share * 100)) < 1e-9 else f"{share * 100:.1f} %"
+    whole = abs(share * 100 - round(share * 100)) < 1e-9
+    if whole or limit is None or abs(share - limit) < 1e-12:
+        return f"{share * 100:.0f} %" if whole else f"{share * 100:.1f} %"
+    return f"{_beside(limit * 100, share * 100, 1)} %"
+
+
+def _beside(limit: float, measured: float, places: int) -> str:
+    """A figure with as many more places as it takes to stand on its own side of a limit."""
+    while places < _MOST_PLACES and _side(round(measured, places), limit) != _side(measured, limit):
+        places += 1
+    return f"{measured:.{places}f}"
+
+
+def _side(one: float, other: float) -> int:
+    return (one > other) - (one < other)
+
+
+def _money(limit: float) -> str:
+    return f"{limit:.2f}" if round(limit, 2) == limit else f"{limit:g}"
 
 
 def _times(count: int) -> str:
