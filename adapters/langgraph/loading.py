@@ -23,6 +23,7 @@ from typing import Any
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.import_trouble import not_loaded
+from dreamgym_kit.adapters.langgraph.importing import no_running_loop
 from dreamgym_kit.adapters.langgraph.projects import PROJECT_FILE, project_graph
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName, UserError
 
@@ -75,7 +76,10 @@ def load_object(spec: str, *, folder: Path | None = None, kind: str = "graph") -
         forms = "module:attribute or file.py:attribute" + (f" or {PROJECT_FILE}" if kind == "graph" else "")
         raise UserError(f"{kind} '{spec}': write it as {forms}")
     try:
-        module = _import_file(start / path, start) if path.endswith(".py") else _import_module(path, start)
+        with no_running_loop():
+            module = (
+                _import_file(start / path, start) if path.endswith(".py") else _import_module(path, start)
+            )
     except GraphNotLoaded as error:
         if missing_env is None:
             raise

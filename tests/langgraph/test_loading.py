@@ -1,7 +1,9 @@
 """Graphs from what a person writes, and the words for what is wrong with it."""
 
+import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +193,16 @@ async def test_a_damaged_project_file_is_named(project: Any, text: str) -> None:
     with pytest.raises(UserError, match=r"langgraph\.json: "):
         async with open_graph("langgraph.json"):
             pass
+
+
+async def test_a_module_may_run_a_loop_of_its_own_while_it_is_imported(tmp_path: Path) -> None:
+    """As one does that fetches its MCP tools at the top; ours goes on afterwards."""
+    (tmp_path / "fetches.py").write_text(
+        f"import asyncio\nseen = asyncio.run(asyncio.sleep(0, 'tools'))\n{FORMS}"
+    )
+    ours = asyncio.current_task()
+    async with open_graph("fetches.py:compiled", folder=tmp_path) as graph:
+        assert isinstance(graph, Pregel)
+        await asyncio.sleep(0)
+        assert asyncio.current_task() is ours
+    assert sys.modules["fetches"].seen == "tools"
