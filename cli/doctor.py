@@ -76,7 +76,7 @@ def command(
     as_json: options.AsJson = False,
 ) -> None:
     """Check settings, graph, tasks, recordings and packages; imports the graph, runs no tool."""
-    from dreamgym_kit.cli.running import prints_on_stderr
+    from dreamgym_kit.cli.running import let_go, prints_on_stderr
     from dreamgym_kit.replay.masking import masked_text
     from dreamgym_kit.report.terminal import next_steps
 
@@ -97,6 +97,7 @@ def command(
             say(_told(check))
         say(f" {stops} to stop, {fixes} to fix.\n")
         say(next_steps([step]))
+    let_go(2 if stops else 0)
     raise typer.Exit(2 if stops else 0)
 
 

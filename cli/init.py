@@ -78,7 +78,7 @@ def command(
     Imports the graph's module and calls its factory, if it is one; runs no tool. Without a tasks file,
     one with a first task is written too.
     """
-    from dreamgym_kit.cli.running import prints_on_stderr
+    from dreamgym_kit.cli.running import let_go, prints_on_stderr
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.model import SETTINGS_FILE
 
@@ -99,6 +99,7 @@ def command(
 
         raise UserError(f"{error}\nThen: {next_command(error, 'init', chosen, file.parent)}") from None
     _write(file, _with_hosts(settings, facts), facts, as_json=as_json)
+    let_go(0)
 
 
 def _look(graph: str, settings: "Settings") -> "GraphFacts":

@@ -69,7 +69,12 @@ def dreamgym(
 
 def main() -> None:
     """Run the command line."""
-    sys.exit(_code())
+    code = _code()
+    if code in (CANNOT_RUN, OUR_FAULT):  # nothing of the agent's is under way that anybody asked for
+        from dreamgym_kit.cli.running import let_go
+
+        let_go(code)
+    sys.exit(code)
 
 
 def _code() -> int:

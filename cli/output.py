@@ -28,7 +28,12 @@ def tell(text: str) -> None:
 
 def coloured(stream: TextIO) -> bool:
     """Whether colour may be used: a terminal, and nobody said no (no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        not stream.closed
+        and stream.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
 
 
 def finish() -> None:
@@ -38,6 +43,8 @@ def finish() -> None:
 
 
 def _write(stream: TextIO, text: str) -> None:
+    if stream.closed:  # an agent's module may do that
+        return
     if text:
         from dreamgym_kit.replay.masking import process_masker  # `--help` does without it
 

@@ -81,6 +81,17 @@ def end(code: int, *, dreamt: bool) -> NoReturn:
     raise typer.Exit(code)
 
 
+def let_go(code: int) -> None:
+    """End the process where a thread that the agent's module started would keep it for ever."""
+    import threading
+
+    held = (one for one in threading.enumerate() if one is not threading.main_thread())
+    if any(not one.daemon for one in held):
+        from dreamgym_kit.rollout.signals import leave
+
+        leave(code)
+
+
 def stdout_paint() -> "Paint":
     """Colours for stdout, or none."""
     from dreamgym_kit.report.paint import Paint

@@ -188,10 +188,15 @@ def test_what_loading_touches_is_told_before_a_dry_run_refuses_it(
         ("import sys\nsys.exit('usage: agent.py')", "", "It ends the program while it is imported"),
         ("input('Your name? ')", "", "It runs its agent while it is imported"),
         ("", "graph.invoke({'messages': [('user', 'hi')]})", "It runs its agent while it is imported"),
+        (
+            "import asyncio",
+            "asyncio.run(graph.ainvoke({'messages': [('user', 'hi')]}))",
+            "It runs its agent while it is imported",
+        ),
         ("", "TOOLS[0].invoke({'id': '7'})", "It runs its agent while it is imported"),
         ("import not_installed_here", "", "Install what the project needs into this environment"),
     ],
-    ids=["exits", "asks", "runs", "calls", "lacks"],
+    ids=["exits", "asks", "runs", "runs-async", "calls", "lacks"],
 )
 def test_a_module_that_acts_when_imported_is_told_what_belongs_elsewhere(
     folder: Path, typed: Typed, before: str, after: str, told: str
@@ -233,3 +238,13 @@ def test_without_a_graph_what_is_here_is_named(folder: Path, typed: Typed) -> No
     asked = typed("dreamgym-kit doctor", 2)
     assert "none was named; found here: one.py:graph\n" in asked
     assert next_typed(asked) == "dreamgym-kit init one.py:graph"
+
+
+@pytest.mark.parametrize(("after", "code"), [("", 0), ("raise RuntimeError", 2)])
+@pytest.mark.parametrize("command_word", ["init", "doctor"])
+def test_a_thread_that_the_module_starts_does_not_keep_the_command(
+    folder: Path, typed: Typed, command_word: str, after: str, code: int
+) -> None:
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n"
+    (folder / "agent.py").write_text(projects.agent(before=thread, after=after))
+    assert next_typed(typed(f"dreamgym-kit {command_word} agent.py:graph", code=code))
