@@ -7,6 +7,7 @@ import pytest
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import BUILT_IN, DEFAULT, FAILED, Detectors, detectors_of
+from dreamgym_kit.findings.repeated_write import repeated_writes
 from dreamgym_kit.settings.model import FindingsSettings, Settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Finding, Provenance, Task, ToolSpec, Transition
 
@@ -295,3 +296,75 @@ def test_a_detector_that_is_not_there_is_named() -> None:
         detectors_of(Settings(findings=FindingsSettings(off=("lop",))), lambda *_: seen)
     with pytest.raises(UserError, match="detector 'a:b' is of type int, not a function"):
         detectors_of(Settings(findings=FindingsSettings(detectors=("a:b",))), lambda *_: 3)
+
+
+MAIL = ("send_mail", {"customer_id": "C7", "body": "Your order is on its way."})
+
+
+@pytest.mark.parametrize(
+    ("between", "named"),
+    [
+        ("Please send the same mail again.", False),
+        ("One more, please.", False),
+        ("Thanks. When does it arrive?", True),
+        ("Can you check the mail again?", True),
+        ("Do not send it again.", True),
+        ("", True),
+    ],
+)
+def test_what_the_user_asks_for_once_more_is_no_repeat(between: str, named: bool) -> None:
+    talk = Talk("Mail C7 that the order is on its way.").call((*MAIL, "sent")).say("Sent.")
+    talk = talk.say(between, role="user") if between else talk
+    assert ("repeated_write" in talk.call((*MAIL, "sent")).found()) is named
+
+
+def test_after_a_time_out_a_word_of_the_user_changes_nothing() -> None:
+    timed = looked().call((*REFUND, TimeoutError("after 30 s"))).say("It timed out.")
+    asked = timed.say("Then try it again, please.", role="user").call((*REFUND, "ok"))
+    assert "repeated_write" in asked.found()
+
+
+def test_the_same_write_in_another_spelling_is_a_repeat() -> None:
+    other = ("refund_payment", {"payment_id": "p57", "amount": 88.0})
+    assert looked().call((*REFUND, "ok")).call((*other, "ok")).found()["repeated_write"] == (3, 4)
+    more = ("refund_payment", {"payment_id": "P57", "amount": "8.80"})
+    assert "repeated_write" not in looked().call((*REFUND, "ok")).call((*more, "ok")).found()
+
+
+def test_a_setting_that_is_set_back_is_no_repeat() -> None:
+    def steps(*values: tuple[str, str]) -> list[Transition]:
+        calls = [Call("set_light", {"room": room, "state": state}) for room, state in values]
+        return [
+            Transition(call, Answer("ok"), Effect.WRITE, "e", number)
+            for number, call in enumerate(calls, start=1)
+        ]
+
+    assert repeated_writes(steps(("hall", "on"), ("hall", "off"), ("hall", "on"))) == []
+    assert len(repeated_writes(steps(("hall", "on"), ("attic", "off"), ("hall", "on")))) == 1
+
+
+def test_waiting_that_paid_off_is_no_circle() -> None:
+    talk = Talk("Tell me when O12 is there.")
+    for _ in range(6):
+        talk = talk.call(ORDER)
+    assert "loop" in talk.found()
+    assert talk.call((*ORDER[:2], {"order_id": "O12", "status": "there"})).found() == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "args"),
+    [
+        ("Order a table for twelve people", {"people": 12}),
+        ("Refund the 3 tickets at 12.50 each", {"amount": "37.50"}),
+        ("Pay back my 1.5k", {"amount": 1500}),
+        ("Half of it, please", {"percent": 50}),
+        ("Call me at 0170 123-4567", {"phone": "+491701234567"}),
+        ("Tomorrow at two in the afternoon", {"date": "20261122", "time": "2pm", "at": 1795286783}),
+    ],
+)
+def test_a_value_told_in_other_words_is_given(said: str, args: dict[str, object]) -> None:
+    assert "made_up_argument" not in Talk(said).call(("create_ticket", args, "ok")).found()
+    assert (
+        "made_up_argument"
+        in Talk("Hello").call(("create_ticket", {"people": 14, "x_id": 20261122}, "ok")).found()
+    )

@@ -15,7 +15,8 @@ def loop(case: Case) -> Iterator[Finding]:
     """Name each call that was made over and over while nothing changed.
 
     Four equal answers, or three equal errors, without a write that succeeded in between; other calls may
-    lie in between, so circles of any length are found. Critical where the episode ended at a limit.
+    lie in between, so circles of any length are found. Waiting that paid off is no circle: the last answer
+    was another one. Critical where the episode ended at a limit.
     """
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     names: dict[tuple[str, str, int], str] = {}
@@ -33,7 +34,10 @@ def loop(case: Case) -> Iterator[Finding]:
         if len(groups[key]) == 1 and answer.error is not None:
             names[key] = called(step) + ": the same error"
     errors = {step.step for step in case.steps if step.answer.error is not None}
+    last = {key[0]: key for key, _ in sorted(groups.items(), key=lambda group: group[1][-1])}
     for key, steps in groups.items():
+        if last[key[0]][:2] != key[:2]:
+            continue
         if len(steps) >= (_SAME_ERRORS if steps[0] in errors else _SAME_ANSWERS):
             severity = "critical" if case.stop == "limit" else "warning"
             yield Finding("loop", f"{names[key]} {len(steps)} times", tuple(steps), severity)

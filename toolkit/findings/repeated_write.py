@@ -1,5 +1,6 @@
 """The same write twice: the first finding anybody wants, also where a time-out hid that it took effect."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -7,7 +8,13 @@ from itertools import pairwise
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.findings.case import Case, severity_of, timed_out, took_effect
 from dreamgym_kit.findings.values import ids
+from dreamgym_kit.findings.words import deed_of, negated, stem
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Finding, Transition
+
+_FIGURE = re.compile(r"-?\d+(\.\d+)?")
+_AGAIN = re.compile(r"\b(again|once more|one more|another one|the same|repeat|resend)\b", re.IGNORECASE)
+_ASKS = re.compile(r"\b(check|see|look|tell|show|why|when|where|status|was|were|happen\w*)\b", re.IGNORECASE)
 
 
 def repeated_write(case: Case) -> Iterator[Finding]:
@@ -15,9 +22,13 @@ def repeated_write(case: Case) -> Iterator[Finding]:
 
     A repeat after a failure that says that nothing happened is a plain retry and not named; one after
     a time-out is, unless the agent looked in between and saw that nothing had changed. One that the tool
-    turned away ("already cancelled") is named too, as a warning.
+    turned away ("already cancelled") is named too, as a warning. Not named is what the user asked for once
+    more, knowing of the first, and a value that is set back in between.
     """
-    yield from repeated_writes(case.steps)
+    for found in repeated_writes(case.steps):
+        group = [step for step in case.steps if step.step in found.steps]
+        if not all(_asked_again(case, one, later) for one, later in pairwise(group)):
+            yield found
 
 
 def repeated_writes(transitions: Sequence[Transition]) -> list[Finding]:
@@ -25,8 +36,56 @@ def repeated_writes(transitions: Sequence[Transition]) -> list[Finding]:
     groups: dict[str, list[Transition]] = defaultdict(list)
     for entry in transitions:
         if entry.effect.changes_world:
-            groups[entry.call.key].append(entry)
-    return [_finding(group) for group in groups.values() if _counts(group, transitions)]
+            groups[_alike(entry)].append(entry)
+    return [
+        _finding(group)
+        for group in groups.values()
+        if _counts(group, transitions) and not _all_set_back(group, transitions)
+    ]
+
+
+def _alike(entry: Transition) -> str:
+    """The same for calls that mean the same: "5.00" is 5.0, and P1 is p1."""
+    return digest([entry.call.tool, {name: _plain(value) for name, value in entry.call.args.items()}])
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return value
+    text = str(value).strip().casefold()
+    if _FIGURE.fullmatch(text):
+        whole, _, part = text.partition(".")
+        return f"{whole}.{part.rstrip('0')}".rstrip(".")
+    return text
+
+
+def _asked_again(case: Case, first: Transition, later: Transition) -> bool:
+    """Whether the user, told of the first call, asked for another; a time-out tells nobody anything."""
+    place = case.place(first)
+    if place is None or timed_out(first):
+        return False
+    heard = [text for at, text in case.said("user", before=later) if at > place]
+    return any(_AGAIN.search(text) and not _ASKS.search(text) and not negated(text) for text in heard)
+
+
+def _all_set_back(group: list[Transition], transitions: Sequence[Transition]) -> bool:
+    """Whether the same setting had another value between each two of these calls."""
+    deed = deed_of(group[0].call.tool)
+    if deed is None or stem("update") not in deed.verbs:
+        return False
+    return all(
+        any(
+            one.step < entry.step < later.step and _sets_otherwise(entry, one) and took_effect(entry)
+            for entry in transitions
+        )
+        for one, later in pairwise(group)
+    )
+
+
+def _sets_otherwise(entry: Transition, other: Transition) -> bool:
+    if entry.call.tool != other.call.tool or entry.call.args.keys() != other.call.args.keys():
+        return False
+    return [entry.call.args[name] != value for name, value in other.call.args.items()].count(True) == 1
 
 
 def _counts(group: list[Transition], transitions: Sequence[Transition]) -> bool:

@@ -19,10 +19,24 @@ _EDGES = ".:#/-_+@"
 _PART = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?")
 _AMOUNT = re.compile(r"[-+]?[$\u20ac\u00a3]?\s?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d.*|\d\d?[./]\d\d?[./]\d{2,4}|\d\d?:\d\d.*|P\d*[YMWDTH].*")
+_DATE = re.compile(
+    r"\d{4}-\d\d-\d\d.*|\d\d?[./]\d\d?[./]\d{2,4}|\d\d?:\d\d.*|\d\d?\s?[ap]\.?m\.?|P\d*[YMWDTH].*"
+)
 _OF_SOMEBODY = re.compile(r"(^|_)(name|city|town|street|address|country|email|mail|phone|recipient|to|iban)$")
 _FREE = re.compile(r"body|text|message|subject|note|comment|reason|description|summary|content|title|prompt")
 _OWN = re.compile(r"idempot|nonce|correlation|trace|request_id|dedup")
+_TIME = re.compile(r"(^|_)(date|day|time|at|when|until|from|since|start|end|due|deadline|timestamp)(_|$)")
+_DENSE = re.compile(
+    r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])|1\d{9}(\d{3})?"
+)  # 20261122, seconds since
+_PHONE = re.compile(r"\d[\d\s()./-]{5,}\d")
+_LEAST_PHONE = 7  # digits
+_THOUSANDS = re.compile(r"\b(\d+(?:\.\d+)?)k\b")
+_SPELLED = {
+    "dozen": 12, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
+    "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50,
+    "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90, "hundred": 100, "thousand": 1000, "half": 50,
+}  # fmt: skip
 _SMALL = 10
 _MOST_TEXT = 200_000  # characters of one text that are read
 _MOST_LEAVES = 50_000  # values of one answer that are read
@@ -60,6 +74,12 @@ class Known:
         """Whether a number was told, in this unit or in hundredths, or follows from two that were."""
         return any(one in self.numbers for one in _units(value)) or self._computed(value)
 
+    def gave_phone(self, value: str) -> bool:
+        """Whether a number of a telephone was told, with whatever between its digits and before it."""
+        digits = "".join(re.findall(r"\d", value))
+        told = (one.lstrip("0") for one in self.tokens if one.isdigit())
+        return any(len(one) >= _LEAST_PHONE and digits.endswith(one) for one in told)
+
     def _computed(self, value: Decimal) -> bool:
         amounts = [number for number in self.numbers if -int(number.as_tuple().exponent) == 2]
         if len(amounts) > _MOST_NUMBERS:
@@ -72,7 +92,10 @@ class Known:
             for share in self.numbers
             if share == int(share) and 0 < share < 100 and share % 5 == 0
         )
-        return any(abs(one - value) < Decimal("0.006") for one in (*sums, *halves, *shares, sum(amounts)))
+        counts = [number for number in self.numbers if number == int(number) and 1 < number <= _SMALL]
+        times = (number * count for number in amounts for count in counts)
+        follow = (*sums, *halves, *shares, *times, sum(amounts))
+        return any(abs(one - value) < Decimal("0.006") for one in follow)
 
 
 @lru_cache(maxsize=4096)
@@ -82,7 +105,10 @@ def _read(text: str) -> tuple[frozenset[str], frozenset[Decimal]]:
     for token in _TOKEN.findall(text.casefold()):
         tokens.add(token.strip(_EDGES))
         tokens.update(_PART.findall(token))
-    return frozenset(tokens), frozenset(numbers(text))
+    tokens.update("".join(re.findall(r"\d", run)) for run in _PHONE.findall(text))
+    spelled = {Decimal(_SPELLED[word]) for word in _SPELLED.keys() & tokens}
+    spelled |= {Decimal(number) * 1000 for number in _THOUSANDS.findall(text.casefold())}
+    return frozenset(tokens), frozenset(spelled.union(numbers(text)))
 
 
 def leaves(value: JsonValue, *, keys: bool = False) -> Iterator[str | int | float]:
@@ -135,6 +161,10 @@ def made_up(args: Mapping[str, JsonValue], known: Known) -> Iterator[tuple[str, 
 def _given(name: str, value: str | int | float, known: Known) -> bool:
     text = str(value).strip()
     if not text or _DATE.fullmatch(text) or _OWN.search(name):
+        return True
+    if _TIME.search(name) and _DENSE.fullmatch(text):
+        return True
+    if "phone" in name and known.gave_phone(text):
         return True
     if _AMOUNT.fullmatch(text):
         return _number_given(name, text, known)
