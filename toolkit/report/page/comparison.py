@@ -58,7 +58,7 @@ def comparison_block(found: Comparison) -> dict[str, JsonValue]:
 def _notes(found: Comparison) -> list[JsonValue]:
     return [
         *(f"Not compared: {text}." for text in left_out(found)),
-        *(f"Other settings: {text}" for text in found.differs),
+        *([f"Other settings: {'; '.join(found.differs)}"] if found.differs else []),  # the verdict stays near
     ]
 
 
