@@ -150,16 +150,32 @@ def _confirm(file: Path, *, as_json: bool) -> None:
     if not file.exists():
         raise UserError(f"{file}: there is no such file yet; write it with: dreamgym-kit init my_agent:graph")
     load_settings(file=file, environ={})
-    lines = file.read_text("utf-8").splitlines(keepends=True)
+    lines = file.read_bytes().decode("utf-8").split("\n")  # as it is, also with the line ends of Windows
     kept = [line for line in lines if not _GUESSED.match(line)]
-    write_atomically(file, "".join(kept).encode("utf-8"))
+    text, inside = _without_guesses("\n".join(kept))
+    confirmed = len(lines) - len(kept) + inside
+    write_atomically(file, text.encode("utf-8"))
     if as_json:
-        say_json({"settings": str(file), "confirmed": len(lines) - len(kept)})
+        say_json({"settings": str(file), "confirmed": confirmed})
         return
     from dreamgym_kit.report.terminal import next_steps
 
-    say(f" {len(lines) - len(kept)} effects in {file.name} are no longer guesses.")
+    count, now = (
+        ("effect", "is no longer a guess") if confirmed == 1 else ("effects", "are no longer guesses")
+    )
+    say(f" {confirmed} {count} in {file.name} {now}.")
     say(next_steps([("Check", "dreamgym-kit doctor", "what is still missing")]))
+
+
+def _without_guesses(text: str) -> tuple[str, int]:
+    """Settings without the guesses that stand beside other keys, as in {effect = "read", guessed = true}."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    guessed = [tool for tool in document.get("tools", {}).values() if tool.get("guessed")]
+    for tool in guessed:
+        del tool["guessed"]
+    return (tomlkit.dumps(document), len(guessed)) if guessed else (text, 0)
 
 
 def _usual_tasks(settings: "Settings") -> str | None:

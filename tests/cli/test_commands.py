@@ -252,3 +252,22 @@ def test_a_node_that_ends_the_process_does_not_pass_the_gate(run, project: Path)
     done = run("simulate", *FLAGS)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "GATE FAILED" in done.stdout
+
+
+def test_confirming_finds_every_guess_and_keeps_the_rest_to_the_byte(project: Path, run) -> None:
+    """Doctor names this command for a guess in any form; a file from Windows keeps its line ends."""
+    before = (
+        b'graph = "agent:graph"\r\n# mine \xc3\xa9\r\n'
+        b'[tools]\r\nget_order = { effect = "read", guessed = true }\r\n'
+        b'[tools.refund_payment]\r\neffect = "destructive"\r\nguessed = true  # not sure\r\n'
+    )
+    after = (
+        b'graph = "agent:graph"\r\n# mine \xc3\xa9\r\n'
+        b'[tools]\r\nget_order = { effect = "read"  }\r\n'
+        b'[tools.refund_payment]\r\neffect = "destructive"\r\n'
+    )
+    (project / "dreamgym.toml").write_bytes(before)
+    done = run("init", "--confirm")
+    assert done.returncode == 0, done.stderr
+    assert " 2 effects in dreamgym.toml are no longer guesses." in done.stdout
+    assert (project / "dreamgym.toml").read_bytes() == after
