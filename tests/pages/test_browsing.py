@@ -1,5 +1,6 @@
 """The page in a browser: filter, open, link, keys, phone, dark, print; no console line, no request."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from pages.runs import call, double_refund, episode, many, run_directory, small_
 from pages.schema import blocks
 
 from dreamgym_kit.report.page.writing import page_of
+from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.vocabulary import Effect, UserTurn, Verdict
 
@@ -275,3 +278,16 @@ def test_interrupts_and_who_answered_stand_in_the_timeline(open_page: Opener) ->
         assert said in text
     assert text.index('{"really": true}') < text.index("And now?")
     shown.quiet()
+
+
+@pytest.mark.parametrize("counts", [(7, 1), (3, 5), (399, 1), (1, 399)])
+def test_the_page_rounds_as_the_terminal_does(open_page: Opener, counts: tuple[int, int]) -> None:
+    """Half to even, and two failures in a thousand are never all of them."""
+    good = [episode(f"g{number}") for number in range(counts[0])]
+    bad = [episode(f"b{number}", verdict=Verdict.FAILURE, reason="no") for number in range(counts[1])]
+    summary = summarise([*good, *bad], {"mode": "dream"})
+    line = next(line for line in render_run(summary).splitlines() if line.startswith("  success"))
+    rate, low, high = re.findall(r"[0-9]+", line)[:3]
+    shown = open_page([*good, *bad]).text("#verdict").replace("\u2009", " ").replace("\u00a0", " ")
+    assert f"{rate} %" in shown
+    assert f"95 % interval {low}\u2013{high}" in shown

@@ -258,3 +258,18 @@ def test_a_name_in_the_gate_that_fits_nothing_is_told_beside_its_rule() -> None:
     measured = [rule.measured for rule in run(gate, unmatched=unmatched).rules()][1:]
     assert measured == ["0 calls, no such tool", "0 in an episode, no such tool", "0, no such kind"]
     assert not list(told(GateSettings(forbid=("delete_*",), findings=("*",)), tools, kinds))
+
+
+def test_a_rule_that_a_thousand_tools_break_names_a_few() -> None:
+    many = episode("many", *(f"tool_{number:03}" for number in range(1000)))
+    (broken,) = (rule for rule in run(GateSettings(forbid=("tool_*",)), many).rules() if not rule.passed)
+    shown = "tool_000, tool_001, tool_002, tool_003, tool_004, tool_005 and 994 more"
+    assert broken.why == f"the agent called {shown} 1000 times, which is forbidden"
+
+
+def test_two_failures_in_a_thousand_are_never_all_of_them() -> None:
+    good = [episode(f"t{number}") for number in range(1000)]
+    bad = [episode(f"b{number}", verdict=Verdict.FAILURE, reason="no") for number in range(2)]
+    summary = summarise([*good, *bad], {"mode": "dream"})
+    assert "| 99% (99% to 99%), 1000 of 1002 |" in markdown(summary, str)
+    assert "99 %  (99 to 99)" in render_run(summary)

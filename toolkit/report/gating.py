@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _CONTRADICTS, _DISAGREE, _DETECTOR_FAILED = "contradicting_answer", "judges_disagree", "detector_failed"
 _CRITICAL = "critical"
 _MOST_PLACES = 9
+_MOST_NAMED = 6
 Places = tuple[tuple[str, int | None], ...]
 
 
@@ -125,11 +126,16 @@ def _contradictions(summary: "Summary", most: int) -> Iterator[Rule]:
 def _forbidden(summary: "Summary", pattern: str) -> Rule:
     used = [(line, tool) for line in summary.episodes for tool in line.uses if fnmatchcase(tool[0], pattern)]
     calls = sum(tool[1] for _, tool in used)
-    names = ", ".join(sorted({tool[0] for _, tool in used}))
+    names = _some(sorted({tool[0] for _, tool in used}))
     why = f"the agent called {names} {_times(calls)}, which is forbidden" if calls else ""
     places = tuple((line.id, tool[2]) for line, tool in used)
     measured = f"{calls} calls{_no_such(summary, pattern, 'tool') if not calls else ''}"
     return Rule(f"forbid {pattern}", not calls, measured, "0 calls", why, places)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def _no_such(summary: "Summary", pattern: str, what: str) -> str:

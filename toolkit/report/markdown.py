@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL, EFFECT_ORDER, EpisodeLine, Summary
 from dreamgym_kit.report.headline import stamp
+from dreamgym_kit.report.whole import whole_percent
 from dreamgym_kit.vocabulary import Effect
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|~^:/$=])")
@@ -47,7 +48,8 @@ def _figures(summary: Summary) -> str:
     rate, interval = summary.rate, summary.interval
     success = "not known"
     if rate is not None and interval is not None:
-        success = f"{rate:.0%} ({interval[0]:.0%} to {interval[1]:.0%})"
+        shares = [whole_percent(share) for share in (rate, *interval)]
+        success = f"{shares[0]}% ({shares[1]}% to {shares[2]}%)"
     cells = [
         f"{success}, {summary.success} of {summary.decided}",
         f"{summary.failure}",

@@ -12,6 +12,7 @@ from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary, ToolUse
 from dreamgym_kit.report.headline import headline, stamp
 from dreamgym_kit.report.paint import PLAIN, Paint
+from dreamgym_kit.report.whole import whole_percent
 from dreamgym_kit.report.wording import past_times
 from dreamgym_kit.vocabulary import Effect, Provenance, Verdict
 
@@ -96,7 +97,7 @@ def _success(summary: Summary) -> str:
         return f"not known: no episode was decided, {undetermined}"
     low, high = summary.interval
     return (
-        f"{_percent(summary.rate)} %  ({_percent(low)} to {_percent(high)})   "
+        f"{whole_percent(summary.rate)} %  ({whole_percent(low)} to {whole_percent(high)})   "
         f"{summary.success} of {summary.decided} decided, {undetermined}"
     )
 
@@ -119,7 +120,7 @@ def trust_told(summary: Summary) -> str:
         return "no answer was dreamt"
     counts = summary.provenance
     rules = any(counts.get(said) for said in GROUNDED if said is not Provenance.RECORDED)
-    told = f"{_percent(summary.grounded)} % of answers rest on recordings{' and rules' if rules else ''}"
+    told = f"{whole_percent(summary.grounded)} % of answers rest on recordings{' and rules' if rules else ''}"
     came = {said: counts.get(said, 0) for said in (*GROUNDED, Provenance.REASONED, Provenance.ABSTAINED)}
     parts = [f"{count} {said}" for said, count in came.items() if count]
     if summary.presumed:
@@ -135,7 +136,8 @@ def trust_told(summary: Summary) -> str:
 def held_out_told(summary: Summary) -> str:
     """What mined answers were worth on recordings that nothing was mined from, by the support asked for."""
     told = [
-        f"{_percent(point.answered)} % of calls {_percent(point.exact)} % exact at {point.threshold:g}"
+        f"{whole_percent(point.answered)} % of calls {whole_percent(point.exact)} % exact "
+        f"at {point.threshold:g}"
         for point in summary.curve
         if point.exact is not None and point.threshold in _SHOWN
     ]
@@ -308,14 +310,6 @@ def fold(text: str, *, indent: int) -> str:
 
 def _words(name: str) -> str:
     return one_line(name).replace("_", " ")
-
-
-def _percent(share: float) -> int:
-    """Whole per cent, never rounded up to 100 or down to 0."""
-    percent = round(share * 100)
-    if percent == 100 and share < 1:
-        return 99
-    return 1 if percent == 0 and share > 0 else percent
 
 
 def _count(number: int, what: str) -> str:

@@ -64,7 +64,14 @@ async function unpack(packed) {
 const detail = async (place) => (await chunk(Math.floor(place / PACK.per_chunk)))[place % PACK.per_chunk];
 
 const whole = new Intl.NumberFormat('en');
-const percent = (share) => Math.round(100 * share) + '\u2009%';
+// as the terminal rounds: half to even, never up to 100 or down to 0
+function wholePercent(share) {
+  const below = Math.floor(100 * share);
+  const near = 100 * share - below === 0.5 ? below + (below % 2) : Math.round(100 * share);
+  if (near === 100 && share < 1) return 99;
+  return near === 0 && share > 0 ? 1 : near;
+}
+const percent = (share) => wholePercent(share) + '\u2009%';
 const plural = (count, word) => `${whole.format(count)} ${word}${count === 1 ? '' : 's'}`;
 const words = (name) => String(name).replace(/_/g, ' ');
 const asText = (value) => (typeof value === 'string' ? value : JSON.stringify(value));

@@ -156,7 +156,7 @@ function verdict() {
             h(
               'span',
               {class: 'soft'},
-              `success, 95\u2009% interval\u00a0${Math.round(100 * said.low)}\u2013${Math.round(100 * said.high)}`,
+              `success, 95\u2009% interval\u00a0${wholePercent(said.low)}\u2013${wholePercent(said.high)}`,
             ),
           ),
           interval(said),
