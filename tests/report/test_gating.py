@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.gating import gate_of, gate_to_record
 from dreamgym_kit.report.headline import stamp
 from dreamgym_kit.report.junit import junit
@@ -273,3 +274,14 @@ def test_two_failures_in_a_thousand_are_never_all_of_them() -> None:
     summary = summarise([*good, *bad], {"mode": "dream"})
     assert "| 99% (99% to 99%), 1000 of 1002 |" in markdown(summary, str)
     assert "99 %  (99 to 99)" in render_run(summary)
+
+
+def test_a_gate_that_somebody_edited_in_a_run_is_refused_in_words() -> None:
+    for said in ({"success": "x"}, {"forbid": 5}, {"max": [1]}, {"findings": {"a": 1}}):
+        with pytest.raises(UserError, match="the run's own gate: gate"):
+            summarise([episode("a")], {"mode": "dream", "gate": said}).rules()
+
+
+def test_a_run_that_was_killed_at_once_says_how_much_is_missing() -> None:
+    killed = summarise([], {"mode": "dream", "about": {"tasks": 5}, "matters": {"n": 2}})
+    assert killed.headline == "Nothing is known: no episode has finished; 10 were never run."

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.settings.model import GateSettings
 
@@ -49,7 +50,18 @@ def gate_of(record: JsonValue) -> GateSettings:
     values: dict[str, Any] = {
         name: tuple(one) if isinstance(one, list) else one for name, one in said.items()
     }
+    for name, value in values.items():
+        if not _fits(name, value):
+            raise UserError(f"the run's own gate: gate.{name} cannot be {str(value)[:60]!a}; was it edited?")
     return GateSettings(**values)
+
+
+def _fits(name: str, value: object) -> bool:
+    if name in ("forbid", "findings"):
+        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    if name == "max":
+        return isinstance(value, Mapping) and all(isinstance(most, int) for most in value.values())
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
 def rules_of(summary: "Summary", *, fail_on_findings: bool = False) -> tuple[Rule, ...]:
