@@ -3,20 +3,38 @@
 Between the runs of a test only tools are held; while a run is on, the egress guard stands too.
 """
 
+import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import thread as pools
 from contextlib import contextmanager
+from types import FrameType
+
+import pytest
 
 from dreamgym_kit.adapters.langgraph.install import install, installed, uninstall
+from dreamgym_kit.errors import GateRefused
 from dreamgym_kit.gate.registry import PROCESS, arm, wake
 
-_SETTLE_S = 1.0
+_SETTLE_S, _LOOK_S = 1.0, 0.01
+_WORKER = getattr(pools, "_worker", None)
 
 
 class DreamWarning(UserWarning):
     """Something a person should know of a test's dream."""
+
+
+_Failed: type[BaseException] = pytest.fail.Exception
+
+
+class TestGateRefused(GateRefused, _Failed):  # type: ignore[misc,valid-type]
+    """A refusal that pytest takes for a failure.
+
+    Of other exceptions that are no `Exception` it leaves a teardown half done: the next test would then be
+    given this one's `dream`, and find its own tools refused.
+    """
 
 
 @contextmanager
@@ -29,7 +47,8 @@ def gate_held(*, armed: bool) -> Iterator[None]:
     Raises:
         GateRefused: at the end, when an episode is still running.
     """
-    before, was_armed, was_installed = set(threading.enumerate()), PROCESS.armed, installed()
+    before, was_armed, was_installed = _at_work(), PROCESS.armed, installed()
+    refusal, PROCESS.refusal = PROCESS.refusal, TestGateRefused
     install()
     if armed:
         arm()
@@ -37,6 +56,7 @@ def gate_held(*, armed: bool) -> Iterator[None]:
         yield
     finally:
         left = _left_running(before)
+        PROCESS.refusal = refusal
         if not was_armed:
             wake()
             if not was_installed:
@@ -50,15 +70,30 @@ def gate_held(*, armed: bool) -> Iterator[None]:
         )
 
 
-def _left_running(before: set[threading.Thread]) -> list[str]:
-    """Threads that were begun since and do not end; idle ones of a pool do nothing by themselves."""
-    worker = getattr(pools, "_worker", None)
-    since = [
+def _at_work() -> set[threading.Thread]:
+    """The threads that do something; idle ones of a pool do nothing by themselves."""
+    frames = sys._current_frames()
+    return {
         thread
         for thread in threading.enumerate()
-        if thread not in before and (worker is None or getattr(thread, "_target", None) is not worker)
-    ]
-    for thread in since:
-        if thread is not threading.current_thread():
-            thread.join(_SETTLE_S / len(since))
-    return sorted(thread.name for thread in since if thread.is_alive())
+        if not (_of_pool(thread) and _waits_for_work(frames.get(thread.ident or 0)))
+    }
+
+
+def _of_pool(thread: threading.Thread) -> bool:
+    return getattr(thread, "_target", None) is _WORKER
+
+
+def _waits_for_work(frame: FrameType | None) -> bool:
+    """A pool's thread without work stands in its own loop, and not in what it was handed."""
+    return frame is None or frame.f_code is getattr(_WORKER, "__code__", None)
+
+
+def _left_running(before: set[threading.Thread]) -> list[str]:
+    """Threads that were set to work since and do not end within a moment."""
+    until = time.monotonic() + _SETTLE_S
+    while since := _at_work() - before - {threading.current_thread()}:
+        if time.monotonic() >= until:
+            break
+        time.sleep(_LOOK_S)
+    return sorted(thread.name for thread in since)

@@ -6,7 +6,7 @@ the fixture.
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known, and refuse an ini that says nothing known.
+    """Make the mark known, refuse an ini that says nothing known, and take `addopts` for the ini that it is.
 
     Raises:
         pytest.UsageError: names the key and what it may be.
@@ -57,6 +57,16 @@ def pytest_configure(config: pytest.Config) -> None:
         said = config.getini(key)
         if said not in known:
             raise pytest.UsageError(f"{key}: '{said}' is none of {', '.join(known)}")
+    if hasattr(config, "workerinput"):
+        config.option.dream_record = config.workerinput["dream_record"]
+    elif _in_ci() and not _said_by_hand(config):
+        config.option.dream_record = None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist what was decided: it would read `PYTEST_ADDOPTS` for itself."""
+    node.workerinput["dream_record"] = node.config.option.dream_record
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -68,9 +78,18 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def mode_of(config: pytest.Config) -> str:
     """When real tools run: the command line's word, else the ini's, which is heeded outside CI only."""
     said: str | None = config.getoption("dream_record")
-    if said is None and os.environ.get("CI", "").lower() in ("", "0", "false"):
+    if said is None and not _in_ci():
         said = config.getini("dream_record")
     return said or "none"
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def _said_by_hand(config: pytest.Config) -> bool:
+    """Whether the option stands on the command line: `addopts` puts it there for every machine."""
+    return any(str(one).split("=")[0] == "--dream-record" for one in config.invocation_params.args)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

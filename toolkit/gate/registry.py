@@ -26,11 +26,12 @@ current: ContextVar[Session | None] = ContextVar("dreamgym_session", default=Non
 class _Process:
     """What holds for the whole process. `armed` is read on every tool call: one attribute, no lock."""
 
-    __slots__ = ("armed", "lock", "sessions", "strays")
+    __slots__ = ("armed", "lock", "refusal", "sessions", "strays")
 
     def __init__(self) -> None:
         self.armed = False
         self.lock = threading.Lock()
+        self.refusal: type[GateRefused] = GateRefused  # what a stray call meets
         self.sessions: dict[str, Session] = {}
         self.strays: list[str] = []
 
@@ -121,7 +122,7 @@ def stray(why: str) -> NoReturn:
     with PROCESS.lock:
         if len(PROCESS.strays) < 1000:
             PROCESS.strays.append(why)
-    raise GateRefused(why)
+    raise PROCESS.refusal(why)
 
 
 def live_sessions() -> list[Session]:
