@@ -3,13 +3,15 @@
 What none of them answers is a miss: the episode ends there, and the test says what came nearest.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dreamgym_kit.adapters.pytest_plugin.differences import call_miss
+from dreamgym_kit.adapters.pytest_plugin.differences import call_miss, shown_call
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.plain import to_plain
 from dreamgym_kit.ports import ExperienceModel, Situation
+from dreamgym_kit.report.clean import clean
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition, World
 
 
@@ -31,13 +33,14 @@ class CassetteExperience:
     ) -> None:
         self.waits = further.waits if further is not None else False
         self.misses: list[str] = []
+        self.mistakes: list[str] = []  # of the test, in what it says that tools answer
         self._said, self._recorded, self._further = said, recorded, further
         self._cassette = RecordedExperience(self._of_world)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         if call.tool in self._said:
-            return _scripted(self._said[call.tool], call)
+            return await self._told_by_the_test(call)
         told = await self._cassette.answer(call, situation)
         if told.abstained and self._further is not None:
             told = await self._further.answer(call, situation)
@@ -45,14 +48,42 @@ class CassetteExperience:
             self.misses.append(call_miss(call, situation, self._recorded))
         return told
 
+    async def _told_by_the_test(self, call: Call) -> Answer:
+        said = self._said[call.tool]
+        why = _cannot_take(said, call.args)
+        if why is None:
+            return await _scripted(said, call)
+        asked = shown_call(call.tool, call.args)
+        self.mistakes.append(
+            f"answers: the function for '{clean(call.tool)}' does not take {asked}: {clean(why)}"
+        )
+        return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=self.mistakes[-1])
+
     def _of_world(self, world: World, tenant: str) -> list[Transition]:  # noqa: ARG002  a cassette has one
         return [entry for entry in self._recorded if entry.world == world]
 
 
-def _scripted(said: Any, call: Call) -> Answer:
+def _cannot_take(said: Any, args: Mapping[str, Any]) -> str | None:
+    """Why a function cannot be called so; None where it can, or is none."""
+    if not callable(said) or _is_failure(said):
+        return None
+    try:
+        takes = inspect.signature(said)
+    except (TypeError, ValueError):  # some that are written in C do not say
+        return None
+    try:
+        takes.bind(**args)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+async def _scripted(said: Any, call: Call) -> Answer:
     """The test's own answer; what it raises is what the tool fails with."""
     try:
         value = said(**call.args) if callable(said) and not _is_failure(said) else said
+        if inspect.isawaitable(value):
+            value = await value
         if _is_failure(value):
             raise value
     except Exception as error:  # noqa: BLE001  a test may raise anything in a tool's place

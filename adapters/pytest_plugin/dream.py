@@ -6,7 +6,8 @@ command line or the ini says so.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +21,9 @@ from dreamgym_kit.adapters.langgraph.runs import RunResult
 from dreamgym_kit.adapters.langgraph.tapes import taped
 from dreamgym_kit.adapters.pytest_plugin.answering import CassetteExperience
 from dreamgym_kit.adapters.pytest_plugin.cassette import Cassette, Recording, belonging_to, recordable
+from dreamgym_kit.adapters.pytest_plugin.differences import shown
 from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode
-from dreamgym_kit.adapters.pytest_plugin.held import gate_held
+from dreamgym_kit.adapters.pytest_plugin.held import TasksBegun, gate_held
 from dreamgym_kit.adapters.pytest_plugin.options import DreamOptions, RecordMode, options_of
 from dreamgym_kit.adapters.pytest_plugin.plugin import RECORDED
 from dreamgym_kit.adapters.pytest_plugin.tape import PlayingTape, RecordingTape
@@ -83,6 +85,8 @@ class Dream:
         )
         self._count = self._tries = 0
         self._one_at_a_time = asyncio.Lock()
+        self._free = threading.Lock()
+        self.tasks = TasksBegun()
 
     @property
     def recording(self) -> bool:
@@ -92,7 +96,7 @@ class Dream:
     def run(
         self,
         graph: object,
-        said: str | Mapping[str, Any] | Sequence[Any] | Task,
+        said: str | Mapping[str, Any] | Iterable[Any] | Task,
         /,
         *,
         answers: Mapping[str, Any] | None = None,
@@ -117,14 +121,14 @@ class Dream:
                 one fails the test.
         """
         __tracebackhide__ = True
-        task = self._task(said, expect, checker, replies, world)
-        with _told_as_failures():
+        with _told_as_failures(), self._alone():
+            task = self._task(said, expect, checker, replies, world)
             return _driven(self._course(_Run(graph, task, answers or {}, unfinished)), _now)
 
     async def arun(
         self,
         graph: object,
-        said: str | Mapping[str, Any] | Sequence[Any] | Task,
+        said: str | Mapping[str, Any] | Iterable[Any] | Task,
         /,
         *,
         answers: Mapping[str, Any] | None = None,
@@ -136,14 +140,35 @@ class Dream:
     ) -> DreamedEpisode:
         """`run` for async tests, on the test's own loop; runs of one test wait for each other."""
         __tracebackhide__ = True
-        task = self._task(said, expect, checker, replies, world)
         with _told_as_failures():
             async with self._one_at_a_time:
-                return await _driven_async(self._course(_Run(graph, task, answers or {}, unfinished)), _later)
+                task = self._task(said, expect, checker, replies, world)
+                with self._alone():
+                    return await _driven_async(
+                        self._course(_Run(graph, task, answers or {}, unfinished)), _later
+                    )
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One run after the other: what one run is refused while it is on, another has to do to begin.
+
+        Raises:
+            UserError: another run is on; waiting for it might wait for ever.
+        """
+        if not self._free.acquire(blocking=False):
+            raise UserError(
+                "dream: another run of this test is on, and they come one after the other; "
+                "`await dream.arun(...)` waits for its turn"
+            )
+        try:
+            self.tasks.note()
+            yield
+        finally:
+            self._free.release()
 
     def _task(
         self,
-        said: str | Mapping[str, Any] | Sequence[Any] | Task,
+        said: str | Mapping[str, Any] | Iterable[Any] | Task,
         expect: Mapping[str, Any] | None,
         checker: str | None,
         replies: Sequence[Any],
@@ -155,6 +180,11 @@ class Dream:
         if isinstance(said, Task):
             return Task(
                 name, said.input, said.world, said.checker, said.expect, said.replies, said.split, said.meta
+            )
+        if isinstance(said, bytes) or not isinstance(said, str | Mapping | Iterable):
+            raise UserError(
+                f"dream: {shown(said)} cannot be said to an agent; say a text, a list of messages, the "
+                "graph's whole input, or a Task"
             )
         if isinstance(said, str):
             said = {"messages": [{"role": "user", "content": said}]}
@@ -189,6 +219,8 @@ class Dream:
         with self._further() as further, taped(run.task.id, tape):
             experience = CassetteExperience(run.answers, calls, further)
             result = yield self._order(run, real=False, experience=experience, store=MemoryStore())
+        if experience.mistakes:
+            _stop(experience.mistakes[0])
         return result, [*tape.misses, *experience.misses]
 
     def _recorded(self, run: _Run) -> Course:
@@ -277,7 +309,7 @@ def dream_of(item: pytest.Item, directory: Path) -> Iterator[Dream]:
     """The fixture's life: the gate is in from before the test until after it."""
     with _told_as_failures():
         dream = Dream(item, options_of(item), directory)
-    with gate_held(armed=not dream.recording):
+    with gate_held(armed=not dream.recording, tasks=dream.tasks):
         yield dream
 
 

@@ -3,14 +3,16 @@
 Between the runs of a test only tools are held; while a run is on, the egress guard stands too.
 """
 
+import asyncio
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import thread as pools
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -37,12 +39,35 @@ class TestGateRefused(GateRefused, _Failed):  # type: ignore[misc,valid-type]
     """
 
 
+class TasksBegun:
+    """The tasks that a test's loops still have when it ends, and had not when its first run began."""
+
+    def __init__(self) -> None:
+        self._before: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
+
+    def note(self) -> None:
+        """Hear that a run begins; notes the loop that runs here, if one does."""
+        with suppress(RuntimeError):
+            loop = asyncio.get_running_loop()
+            self._before.setdefault(loop, asyncio.all_tasks(loop))
+
+    def left(self) -> list[str]:
+        """Names of those that may go on."""
+        return sorted(
+            task.get_name()
+            for loop, before in self._before.items()
+            if not loop.is_closed()
+            for task in asyncio.all_tasks(loop) - before
+        )
+
+
 @contextmanager
-def gate_held(*, armed: bool) -> Iterator[None]:
+def gate_held(*, armed: bool, tasks: TasksBegun) -> Iterator[None]:
     """Hold every tool of the process in the block.
 
     Args:
         armed: refuse calls that belong to no episode; False where this test records real ones.
+        tasks: of the loops that the test's runs were on.
 
     Raises:
         GateRefused: at the end, when an episode is still running.
@@ -55,7 +80,7 @@ def gate_held(*, armed: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        left = _left_running(before)
+        left = [*_left_running(before), *tasks.left()]
         PROCESS.refusal = refusal
         if not was_armed:
             wake()
@@ -64,7 +89,7 @@ def gate_held(*, armed: bool) -> Iterator[None]:
     if left:
         names = ", ".join(f"'{name}'" for name in left)
         warnings.warn(
-            f"threads begun in this test still run, and no dream holds them any more: {names}",
+            f"threads or tasks begun in this test still run, and no dream holds them any more: {names}",
             DreamWarning,
             stacklevel=2,
         )
@@ -85,8 +110,13 @@ def _of_pool(thread: threading.Thread) -> bool:
 
 
 def _waits_for_work(frame: FrameType | None) -> bool:
-    """A pool's thread without work stands in its own loop, and not in what it was handed."""
-    return frame is None or frame.f_code is getattr(_WORKER, "__code__", None)
+    """A pool's thread without work stands in its own loop with none in its hand, and none is on its way."""
+    if frame is None:
+        return True
+    if frame.f_code is not getattr(_WORKER, "__code__", None):
+        return False
+    queue = frame.f_locals.get("work_queue")
+    return frame.f_locals.get("work_item") is None and (queue is None or queue.empty())
 
 
 def _left_running(before: set[threading.Thread]) -> list[str]:

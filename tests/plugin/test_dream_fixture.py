@@ -351,7 +351,7 @@ def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> No
     )
     said = run("-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
     said.assert_outcomes(passed=2, errors=1)
-    said.stdout.fnmatch_lines(["*DreamWarning: threads begun in this test still run*'left-behind'"])
+    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks begun in this test still run*'left-behind'"])
     assert touched() == ["get o7"]
 
 

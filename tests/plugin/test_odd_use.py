@@ -1,4 +1,4 @@
-"""The fixture used in ways that its page does not show: nothing real runs unseen, no test pays for another."""
+"""The fixture used in ways that its page does not show: nothing real runs unseen, no test harms another."""
 
 
 def test_addopts_record_nothing_in_ci(project, run, touched, monkeypatch) -> None:
@@ -70,4 +70,110 @@ def test_work_that_a_pool_still_does_after_the_test_is_told_of(project, run, tou
     said = run("-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
     said.assert_outcomes(passed=4, errors=1)
     said.stdout.fnmatch_lines(["*ERROR at teardown of test_leaves_work*"])
-    said.stdout.fnmatch_lines(["*DreamWarning: threads begun in this test still run*'of-a-pool*'"])
+    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks begun in this test still run*'of-a-pool*'"])
+
+
+def test_a_task_that_outlives_the_test_on_a_wider_loop_is_told_of(project, run, touched) -> None:
+    project.makepyfile(
+        test_orders="""
+        import asyncio
+        import pytest
+        from agent import get_order, graph
+
+        SAID = {"get_order": {}, "cancel_order": "ok"}
+        LEFT = []
+
+        @pytest.mark.asyncio(loop_scope="module")
+        async def test_tidy(dream):
+            task = asyncio.create_task(asyncio.sleep(0))
+            await dream.arun(graph, "cancel o1", answers=SAID)
+            await task
+
+        @pytest.mark.asyncio(loop_scope="module")
+        async def test_leaves_one(dream):
+            await dream.arun(graph, "cancel o1", answers=SAID)
+            LEFT.append(asyncio.create_task(asyncio.sleep(0.01), name="left-behind"))
+
+        @pytest.mark.asyncio(loop_scope="module")
+        async def test_next():
+            await LEFT[0]
+        """
+    )
+    said = run("-p", "pytest_asyncio.plugin", "-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
+    said.assert_outcomes(passed=3, errors=1)
+    said.stdout.fnmatch_lines(["*ERROR at teardown of test_leaves_one*"])
+    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks begun in this test still run*'left-behind'"])
+
+
+def test_a_run_while_another_is_on_is_told_so_and_does_the_other_no_harm(project, run, touched) -> None:
+    project.makepyfile(
+        test_orders="""
+        import pytest
+        from agent import graph
+
+        def test_inside(dream):
+            def get_order(order_id):
+                with pytest.raises(pytest.fail.Exception, match="another run of this test is on"):
+                    dream.run(graph, "cancel o2", answers=SAID)
+                return {}
+
+            SAID = {"get_order": get_order, "cancel_order": "ok"}
+            dream.run(graph, "cancel o1", answers=SAID).called_once("cancel_order", order_id="o1")
+            assert len(dream.episodes) == 1
+
+        def test_after(dream):
+            for order in ("o1", "o2"):
+                dream.run(graph, f"cancel {order}", answers={"get_order": {}, "cancel_order": "ok"})
+        """
+    )
+    run().assert_outcomes(passed=2)
+    assert touched() == []
+
+
+def test_an_answer_that_cannot_be_asked_so_is_the_tests_mistake_and_no_tools_failure(
+    project, run, touched
+) -> None:
+    project.makepyfile(
+        test_orders="""
+        from agent import graph
+
+        def test_wrong(dream):
+            dream.run(graph, "cancel o1", answers={"get_order": lambda id: {}, "cancel_order": "ok"})
+        """
+    )
+    said = run()
+    said.assert_outcomes(failed=1)
+    said.stdout.fnmatch_lines(
+        ["answers: the function for 'get_order' does not take get_order(order_id='o1'): missing *'id'"]
+    )
+
+
+def test_an_answer_may_be_async(project, run, touched) -> None:
+    project.makepyfile(
+        test_orders="""
+        from agent import graph
+
+        async def get_order(order_id):
+            return {"id": order_id}
+
+        def test_awaited(dream):
+            episode = dream.run(graph, "cancel o1", answers={"get_order": get_order, "cancel_order": "ok"})
+            assert episode.calls[0].answer == {"id": "o1"}
+        """
+    )
+    run().assert_outcomes(passed=1)
+
+
+def test_what_nobody_can_say_to_an_agent_is_told_in_one_line(project, run, touched) -> None:
+    project.makepyfile(
+        test_orders="""
+        import pytest
+        from agent import graph
+
+        @pytest.mark.parametrize("said", [None, 5, b"x"])
+        def test_wrong(dream, said):
+            with pytest.raises(pytest.fail.Exception, match="say a text, a list of messages"):
+                dream.run(graph, said)
+        """
+    )
+    run().assert_outcomes(passed=3)
