@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from dreamgym_kit.adapters.pytest_plugin.turns import ModelTurn, turn_from_record, turn_to_record
 from dreamgym_kit.errors import NotJson, UserError
@@ -58,10 +59,10 @@ class Cassette:
         Raises:
             UserError: a line is no recorded call; names it.
         """
-        if not self.path.exists():
+        if not _is_there(self.path):
             return []
         found: list[Transition] = []
-        with self.path.open("rb") as stream:
+        with _reading(self.path) as stream:
             for item in read_lines(stream):
                 if not isinstance(item, Row):
                     raise UserError(f"{self.path}:{item.line}: {item.why}; record the test again")
@@ -74,14 +75,15 @@ class Cassette:
         Raises:
             UserError: a line is no recorded turn; names it.
         """
-        if not self.models.exists():
+        if not _is_there(self.models):
             return []
         found: list[ModelTurn] = []
-        for number, line in enumerate(self.models.read_bytes().splitlines(), start=1):
-            try:
-                found.append(turn_from_record(read_json(line)))
-            except NotJson as error:
-                raise UserError(f"{self.models}:{number}: {error}; record the test again") from None
+        with _reading(self.models) as stream:
+            for number, line in enumerate(stream, start=1):
+                try:
+                    found.append(turn_from_record(read_json(line)))
+                except NotJson as error:
+                    raise UserError(f"{self.models}:{number}: {error}; record the test again") from None
         return found
 
     def write(self, recording: Recording, *, instead_of: Callable[[str], bool]) -> None:
@@ -104,6 +106,28 @@ class Cassette:
                     _write(self.models, [turn_to_record(turn) for turn in turns])
         except OSError as error:
             raise UserError(f"{self.path}: cannot be written ({error.strerror})") from error
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is a file to read.
+
+    Raises:
+        UserError: something else stands there: a device or a pipe would be read for ever.
+    """
+    if path.is_file():
+        return True
+    if path.exists() or path.is_symlink():
+        raise UserError(f"{path}: is no file; remove it, and record the test again")
+    return False
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with path.open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def belonging_to(test: str) -> Callable[[str], bool]:

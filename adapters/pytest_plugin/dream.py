@@ -26,6 +26,7 @@ from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode
 from dreamgym_kit.adapters.pytest_plugin.held import TasksBegun, gate_held
 from dreamgym_kit.adapters.pytest_plugin.options import DreamOptions, RecordMode, options_of
 from dreamgym_kit.adapters.pytest_plugin.plugin import RECORDED
+from dreamgym_kit.adapters.pytest_plugin.steps import arguments_of
 from dreamgym_kit.adapters.pytest_plugin.tape import PlayingTape, RecordingTape
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -250,7 +251,13 @@ class Dream:
         """The episode of a run, if a test can go by it."""
         record = next(iter(RunDirectory.open(result.directory).episodes()))
         tools = [tool.name for tool in result.facts.tools]
-        episode = DreamedEpisode(record, directory=result.directory, tools=tools, recorded=recorded)
+        episode = DreamedEpisode(
+            record,
+            directory=result.directory,
+            tools=tools,
+            arguments=arguments_of(result.facts.tools),
+            recorded=recorded,
+        )
         self.episodes.append(episode)
         self._item.add_report_section(
             "call", "dream", f"{run.task.id}\n{episode}\nmore: dreamgym-kit report {result.directory} --html"

@@ -4,8 +4,9 @@ Every assertion is a method that raises `AssertionError` with what happened inst
 back, so that it reads with and without `assert`. Plain assertions on the attributes work as well.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -28,11 +29,18 @@ class DreamedEpisode:
     """
 
     def __init__(
-        self, record: Episode, *, directory: Path, tools: Collection[str] = (), recorded: bool = False
+        self,
+        record: Episode,
+        *,
+        directory: Path,
+        tools: Collection[str] = (),
+        arguments: Mapping[str, Collection[str]] | None = None,
+        recorded: bool = False,
     ) -> None:
         self.record, self.directory, self.recorded = record, directory, recorded
         self.calls: tuple[Step, ...] = tuple(step_of(entry) for entry in record.transitions)
         self._tools = {*tools, *(step.tool for step in self.calls)}
+        self._arguments = arguments or {}  # by tool; one that is not there may take any
 
     @property
     def effects(self) -> tuple[Step, ...]:
@@ -175,13 +183,27 @@ class DreamedEpisode:
         return f"<DreamedEpisode {self.record.id}: {len(self.calls)} calls, {self.stop}>"
 
     def _expected(self, tool: str, args: dict[str, Any]) -> Expected:
-        """Refuse a name that no tool has: a wrong name would make `not_called` hold for ever."""
+        """Refuse a name that no tool or argument has: it would make `not_called` hold for ever."""
         __tracebackhide__ = True
         if self._tools and tool not in self._tools and not set(tool) & set("*?["):
             near = get_close_matches(tool, self._tools, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(sorted(self._tools))}"
             raise AssertionError(f"the graph has no tool '{clean(tool)}'; {hint}")
+        takes = self._taken_by(tool)
+        for name in args:
+            if takes is not None and name not in takes:
+                near = get_close_matches(name, takes, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"it takes {', '.join(sorted(takes))}"
+                raise AssertionError(f"{clean(tool)} takes no argument '{clean(name)}'; {hint}")
         return Expected(tool, args)
+
+    def _taken_by(self, tool: str) -> set[str] | None:
+        """The arguments that tools of this name or pattern take; None where one may take any."""
+        named = [one for one in self._tools if fnmatchcase(one, tool)]
+        if not named or any(one not in self._arguments for one in named):
+            return None
+        given = (name for step in self.calls if step.tool in named for name in step.args)
+        return {*given, *(name for one in named for name in self._arguments[one])}
 
     def _of(self, one: str | Expected) -> Expected:
         __tracebackhide__ = True

@@ -66,7 +66,7 @@ def options_of(item: pytest.Item) -> DreamOptions:
         raise UserError(f"{item.nodeid}: models: '{models}' is none of {', '.join(MODELS)}")
     cassettes = folder / item.config.getini("dream_cassettes")
     named = said.get("cassette")
-    own = _file_name(item.nodeid.split("::", 1)[-1].replace("::", "."))
+    own = _file_name(item.nodeid.split("::", 1)[-1])
     path = cassettes / item.path.stem / f"{own}.jsonl" if named is None else _named(cassettes, named)
     buffer = said.get("buffer")
     settings = said.get("settings")
@@ -100,6 +100,8 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
 def _named(cassettes: Path, name: object) -> Path:
     """A cassette that a mark names lies in the folder of cassettes, whatever the name is."""
     plain = Path(str(name))
+    if not plain.name:
+        raise UserError(f"cassette: '{name}' is no name; say one")
     if plain.is_absolute() or ".." in plain.parts:
         raise UserError(f"cassette: '{name}' lies outside {cassettes}; say a name")
     return cassettes / (plain if plain.suffix == ".jsonl" else plain.with_name(f"{plain.name}.jsonl"))
@@ -107,6 +109,7 @@ def _named(cassettes: Path, name: object) -> Path:
 
 def _file_name(name: str) -> str:
     """A test's name as a file has it; told apart by a digest where that takes letters from it."""
-    plain = name.replace("[", "-").removesuffix("]")
+    function, bracket, parameters = name.partition("[")
+    plain = function.replace("::", ".") + bracket.replace("[", "-") + parameters.removesuffix("]")
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", plain)[:100]
     return safe if safe == plain else f"{safe}-{digest(name)[:8]}"

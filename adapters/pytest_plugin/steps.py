@@ -1,6 +1,6 @@
 """One tool call of an episode as a test meets it, and how it is written in a failure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,7 +9,7 @@ from dreamgym_kit.adapters.pytest_plugin.differences import shown, shown_call
 from dreamgym_kit.dream.faults import took_effect
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.clean import clean
-from dreamgym_kit.vocabulary import Effect, Transition
+from dreamgym_kit.vocabulary import Effect, ToolSpec, Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +81,14 @@ def step_of(entry: Transition) -> Step:
         provenance=entry.answer.provenance.value,
         took_effect=entry.effect.changes_world and took_effect(entry.answer),
     )
+
+
+def arguments_of(tools: Iterable[ToolSpec]) -> dict[str, list[str]]:
+    """What each tool takes; tools that may take more than they say are left out."""
+    schemas = {tool.name: tool.args_schema for tool in tools}
+    return {
+        name: list(properties)
+        for name, schema in schemas.items()
+        if isinstance(properties := schema.get("properties"), Mapping)
+        and not schema.get("additionalProperties")
+    }

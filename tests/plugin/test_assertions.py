@@ -79,6 +79,22 @@ def test_a_name_that_no_tool_has_never_holds(method: str) -> None:
     assert said == "the graph has no tool 'refund_paymnt'; did you mean 'refund_payment'?"
 
 
+@pytest.mark.parametrize("method", ["called", "called_once", "not_called", "would_write"])
+@pytest.mark.parametrize("tool", ["refund_payment", "refund_*"])
+def test_an_argument_that_no_tool_takes_never_holds(method: str, tool: str) -> None:
+    known = {"refund_payment": ["payment", "amount"]}
+    told = DreamedEpisode(episode(LOOKED).record, directory=Path("run"), tools=TOOLS, arguments=known)
+    said = said_by(getattr(told, method), tool, amonut=40)
+    assert said == f"{tool} takes no argument 'amonut'; did you mean 'amount'?"
+
+
+def test_a_tool_that_does_not_say_what_it_takes_may_take_anything() -> None:
+    known = {"refund_payment": ["payment", "amount"]}
+    told = DreamedEpisode(episode(LOOKED).record, directory=Path("run"), tools=TOOLS, arguments=known)
+    assert told.not_called("delete_account", anything=1)
+    assert told.not_called("*_account", anything=1)
+
+
 def test_order_lets_others_stand_between_and_says_what_came_too_early() -> None:
     ran = episode(LOOKED, step(2, "get_payment", payment="p2"), step(3, "refund_payment", payment="p2"))
     assert [one.number for one in ran.order("get_payment", call("refund_payment", payment="p2"))] == [1, 3]

@@ -177,3 +177,71 @@ def test_what_nobody_can_say_to_an_agent_is_told_in_one_line(project, run, touch
         """
     )
     run().assert_outcomes(passed=3)
+
+
+def test_what_tools_take_is_known_from_the_graph(project, run, touched) -> None:
+    project.makepyfile(
+        test_orders="""
+        import pytest
+        from agent import graph
+
+        def test_typed(dream):
+            episode = dream.run(graph, "cancel o1", answers={"get_order": {}, "cancel_order": "ok"})
+            episode.not_called("cancel_order", order_id="o2")
+            with pytest.raises(AssertionError, match="takes no argument 'ordr_id'; did you mean 'order_id'"):
+                episode.not_called("cancel_order", ordr_id="o1")
+            with pytest.raises(AssertionError, match="takes no argument 'usr'; did you mean 'user'"):
+                episode.not_called("delete_*", usr="o1")
+        """
+    )
+    run().assert_outcomes(passed=1)
+
+
+def test_parameters_that_are_spelt_alike_have_cassettes_of_their_own(project, run, touched) -> None:
+    project.makepyfile(
+        test_orders="""
+        import pytest
+        from agent import graph
+
+        @pytest.mark.parametrize("w", ["a::b", "a.b", "a[b", "a-b", "a]b", "a-b]"])
+        def test_alike(dream, w):
+            dream.run(graph, "cancel o1")
+        """
+    )
+    run("--dream-record=once").assert_outcomes(passed=6)
+    assert len(touched()) == 12
+    assert len(list((project.path / "cassettes" / "test_orders").iterdir())) == 6
+
+
+def test_a_cassette_that_is_no_file_is_named(project, run, touched) -> None:
+    project.makepyfile(
+        test_orders="""
+        from agent import graph
+
+        def test_one(dream):
+            dream.run(graph, "cancel o1")
+        """
+    )
+    for name in ("test_one.jsonl", "test_one.models.jsonl"):
+        path = project.path / "cassettes" / "test_orders" / name
+        path.mkdir(parents=True)
+        said = run()
+        said.assert_outcomes(failed=1)
+        said.stdout.fnmatch_lines([f"{path}: is no file; remove it, and record the test again"])
+        path.rmdir()
+    assert touched() == []
+
+
+def test_a_cassette_without_a_name_is_refused(project, run, touched) -> None:
+    project.makepyfile(
+        test_orders="""
+        import pytest
+        from agent import graph
+
+        @pytest.mark.dream(cassette="")
+        def test_one(dream): ...
+        """
+    )
+    said = run()
+    said.assert_outcomes(errors=1)
+    said.stdout.fnmatch_lines(["*cassette: '' is no name; say one"])
