@@ -66,8 +66,8 @@ def command(
 def _write(found: "Comparison", target: Path) -> None:
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.page.comparison import comparison_page
-    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.files import is_folder, write_atomically
 
-    if target.is_dir() or not target.absolute().parent.is_dir():
+    if is_folder(target) or not is_folder(target.absolute().parent):
         raise UserError(f"compare: --html {target}: name a file in a folder that is there.")
     write_atomically(target, comparison_page(found).encode("utf-8"))

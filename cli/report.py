@@ -173,9 +173,10 @@ def _write_page(directory: "RunDirectory", to: Path | None, *, open_it: bool, as
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.clean import one_line
     from dreamgym_kit.report.page.writing import PAGE, page_of, write_page
+    from dreamgym_kit.rollout.files import is_folder
 
     target = directory.path / PAGE if to is None else to
-    if target.is_dir() or not target.parent.is_dir():
+    if is_folder(target) or not is_folder(target.parent):
         raise UserError(f"report: --to {target}: name a file in a folder that is there.")
     page = page_of(directory, place=shlex.quote(near(directory.path)))
     write_page(page, target)

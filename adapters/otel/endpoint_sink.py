@@ -22,13 +22,15 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.util.re import parse_env_headers
 
+from dreamgym_kit.adapters.otel.answer import read_answer
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import Masker
 from dreamgym_kit.report.clean import one_line
 
 TRACES = "/v1/traces"
 _BY_DEFAULT = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-_LONGEST = 300  # characters of what an endpoint says
+_LONGEST = 300  # characters of what an endpoint says; cut once secrets are masked, not before
+_PATIENCE_S = 10.0
 
 
 class _HeardSession(requests.Session):
@@ -41,17 +43,22 @@ class _HeardSession(requests.Session):
         self.refused = 0  # spans that were refused, as the endpoint counts them
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
-        options["allow_redirects"] = False
+        options |= {"allow_redirects": False, "stream": True}
         self.status = 0
         try:
-            response = super().request(*args, **options)
+            response = read_answer(super().request(*args, **options), _patience(options.get("timeout")))
         except requests.RequestException as error:
             self.outcome = _connection_failure(error)
             raise
         self.status = response.status_code
-        said = response.text[:_LONGEST] if not 200 <= response.status_code < 300 else ""
+        kind = response.headers.get("content-type", "")
+        if 200 <= response.status_code < 300 and kind.startswith("text/html"):
+            self.status = 0
+            self.outcome = f"HTTP {response.status_code} with a web page, as of a login: no OTLP endpoint"
+            return response
+        said = response.text if not 200 <= response.status_code < 300 else ""
         self.outcome = " ".join(f"HTTP {response.status_code} {response.reason or ''} {said}".split())
-        if not said and "protobuf" in response.headers.get("content-type", ""):
+        if not said and "protobuf" in kind:
             self._hear(response.content)
         return response
 
@@ -172,6 +179,12 @@ def headers_from(variable: str | None, environ: Mapping[str, str] | None = None)
 def _parsed(text: str) -> dict[str, str]:
     with _silenced():
         return dict(parse_env_headers(text, liberal=True))
+
+
+def _patience(timeout: Any) -> float:
+    """Seconds of a request's time-out, which requests also takes as (connect, read)."""
+    said = timeout[-1] if isinstance(timeout, tuple) else timeout
+    return float(said) if isinstance(said, int | float) else _PATIENCE_S
 
 
 def _connection_failure(error: requests.RequestException) -> str:

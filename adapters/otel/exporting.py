@@ -15,6 +15,7 @@ from dreamgym_kit.adapters.otel.file_sink import FileSink
 from dreamgym_kit.adapters.otel.tracing import PastTracer, Value
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
+from dreamgym_kit.rollout.files import is_folder
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.rollout.rundir import RunDirectory
@@ -79,7 +80,7 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
     if headers is not None:
         raise UserError("--otel-headers: a file has no headers; leave it out, or name an endpoint.")
     path = Path(target)
-    if "://" in target or path.is_dir() or not path.absolute().parent.is_dir():
+    if "://" in target or is_folder(path) or not is_folder(path.absolute().parent):
         raise UserError(f"--otel {target}: name a file in a folder that is there, or an http(s) endpoint.")
     with FileSink(path) as file:
         return _export(directory, file, to=str(path))

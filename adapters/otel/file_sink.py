@@ -17,7 +17,7 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan
 
-from dreamgym_kit.rollout.files import open_plain, refused, write_whole
+from dreamgym_kit.rollout.files import open_plain, refused, require_replaceable, write_whole
 
 _IDS = ("traceId", "spanId", "parentSpanId")
 _spell = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
@@ -45,6 +45,7 @@ class FileSink:
             raise refused(self._path, "cannot be written", error) from error
 
     def __enter__(self) -> Self:
+        require_replaceable(self._path)
         try:
             self._beside.unlink(missing_ok=True)
         except OSError as error:

@@ -1,7 +1,12 @@
 """An OTLP/HTTP endpoint gets all spans, once, with headers; what it does not take is said with its reason."""
 
+import contextlib
+import gzip
 import logging
 import socket
+import threading
+import time
+import tracemalloc
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +110,60 @@ def test_a_refusal_is_said_with_its_reason_and_without_the_key(
     assert SECRET not in str(told.value)
     assert "\x1b" not in str(told.value)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("before", [0, 250, 282])
+def test_a_key_that_is_repeated_is_masked_wherever_it_stands_and_whatever_it_looks_like(
+    directory: RunDirectory, collector: Any, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    monkeypatch.setenv("OUR_HEADERS", f"authorization=Bearer {SECRET}")
+    said = f"{'x' * before}bad key {SECRET} \x1b[31m".encode()  # one that looks like UTF-16 to who guesses
+    collector.answers = [(401, {}, said)] * 9
+    with pytest.raises(UserError) as told:
+        export_run(directory, collector.url, headers="OUR_HEADERS")
+    assert "x" * min(before, 270) in str(told.value)
+    assert SECRET[:4] not in str(told.value)
+    assert "\\u" not in str(told.value)  # the same letters, spelt two by two
+
+
+def test_a_web_page_is_no_success(directory: RunDirectory, collector: Any) -> None:
+    collector.answers = [(200, {"content-type": "text/html; charset=utf-8"}, b"<html>sign in</html>")]
+    with pytest.raises(UserError, match="HTTP 200 with a web page, as of a login: no OTLP endpoint"):
+        export_run(directory, collector.url)
+
+
+def test_an_answer_that_unpacks_without_end_is_cut(directory: RunDirectory, collector: Any) -> None:
+    packed = gzip.compress(b"a" * 200_000_000, 1)
+    collector.answers = [(400, {"content-encoding": "gzip"}, packed)]
+    tracemalloc.start()
+    with pytest.raises(UserError, match="HTTP 400"):
+        export_run(directory, collector.url)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000
+
+
+def test_an_answer_that_drips_ends_with_the_time_out(directory: RunDirectory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    caller = server.accept()[0]
+                    threading.Thread(target=dripped, args=(caller,), daemon=True).start()
+
+        def dripped(caller: socket.socket) -> None:
+            with contextlib.suppress(OSError), caller:
+                caller.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+                while True:
+                    caller.sendall(b"x")
+                    time.sleep(0.1)
+
+        threading.Thread(target=drip, daemon=True).start()
+        began = time.monotonic()
+        with pytest.raises(UserError, match="the answer did not end in time"):
+            export_run(directory, f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert time.monotonic() - began < 8
 
 
 def test_a_redirect_is_not_followed_and_no_success(

@@ -1,5 +1,6 @@
 """`report --otel` as a person runs it."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -85,6 +86,27 @@ def test_wrong_use_is_said_in_one_line_and_ends_with_2(
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert why in done.stderr
     assert "p4ssw0rd" not in done.stderr
+
+
+def test_what_is_no_file_is_never_replaced_by_one(write_run: Write, episode: Episode, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
+    run = write_run([episode])
+    for option, name in itertools.product(("--otel", "--html"), ("pipe", "stdout")):
+        to = ("--to",) if option == "--html" else ()
+        done = kit("report", run, option, *to, tmp_path / name)
+        assert (done.returncode, done.stdout) == (2, ""), option
+        assert "is not a plain file, and is not replaced; name another one." in done.stderr
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "stdout").is_symlink()
+    assert not list(tmp_path.glob(".*.new"))
+
+
+@pytest.mark.parametrize("option", [("--otel",), ("--html", "--to")])
+def test_a_name_that_no_file_can_have_is_said(write_run: Write, episode: Episode, option: Any) -> None:
+    done = kit("report", write_run([episode]), *option, "x" * 300)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "File name too long" in done.stderr
 
 
 def test_secrets_of_the_process_are_in_no_export(

@@ -56,12 +56,36 @@ def write_whole(descriptor: int, data: bytes) -> None:
         written += os.write(descriptor, data[written:])
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a folder stands there; no for a name that nothing can have."""
+    try:
+        return path.is_dir()
+    except OSError:  # too long: `Path` asks the system, and lets only some of its answers pass
+        return False
+
+
+def require_replaceable(path: Path) -> None:
+    """Refuse to put a file where something else stands: renaming would do away with a device or a pipe.
+
+    Raises:
+        RunDirectoryError: a device, a pipe, a socket or a folder stands there.
+    """
+    try:
+        mode = path.stat().st_mode
+        descriptor = path.is_symlink() and str(path.readlink()).startswith("/proc/")  # /dev/stdout
+    except OSError:  # nothing, or what opening it will say
+        return
+    if descriptor or not stat.S_ISREG(mode):
+        raise RunDirectoryError(f"{path}: is not a plain file, and is not replaced; name another one.")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Put `data` at `path` so that a reader, or a crash, finds the old file or the new one.
 
     Raises:
         RunDirectoryError: it cannot be written; what stood there still does.
     """
+    require_replaceable(path)
     beside = path.with_name(f".{path.name}.new")
     try:
         beside.unlink(missing_ok=True)
