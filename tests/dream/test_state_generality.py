@@ -142,7 +142,9 @@ def test_a_number_that_becomes_a_float_does_so_for_floats_too() -> None:
 def test_what_an_unanswered_write_named_may_be_there() -> None:
     models = mine([])
     after = forget(models, State({}), step("close_case", {"closed": True}, case="c77"))
-    assert after.has_seen("c77")
+    assert after.may_have("c77")
+    assert not after.denies("c77")
+    assert not after.has_seen("c77")  # nobody said that it is there
     assert not after.views
 
 

@@ -111,5 +111,5 @@ def surely_absent(absences: Absences, tool: str, keys: Mapping[str, str], state:
     for (of, name), claim in absences.items():
         if of != tool or name not in keys or state.breadth.get(claim.source, 0) < claim.least:
             continue
-        if not state.has_seen(keys[name]):
+        if not state.may_have(keys[name]):
             yield name

@@ -80,10 +80,14 @@ def forget(models: ToolModels, state: State, step: Step) -> State:
     """The state after a write that nobody could answer: what it never touches is still known."""
     kept = dict(_left_alone(models, state.views, step))
     gone = tuple(view for key, view in state.views.items() if key not in kept)
-    if step.args:  # what it named may be there from now on
-        gone += (View(LAST + step.tool, "{}", {"args": dict(step.args)}, confidence=0.0, source="rule"),)
+    write = View(step.tool, step.spelled, None, confidence=0.0, source="rule", step=state.writes)
     return replace(
-        state, views=kept, line=OFF_RECORD, writes=state.writes + 1, forgotten=(*state.forgotten, *gone)
+        state,
+        views=kept,
+        line=OFF_RECORD,
+        writes=state.writes + 1,
+        forgotten=(*state.forgotten, *gone),
+        unanswered=(*state.unanswered, write),
     )
 
 

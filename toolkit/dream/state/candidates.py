@@ -7,9 +7,9 @@ says so: open world, because "not found" of what was merely never seen is the wo
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dreamgym_kit.dream.state.absences import surely_absent
+from dreamgym_kit.dream.state.absences import denied_by, surely_absent
 from dreamgym_kit.dream.state.facts import facts_around, vouched
 from dreamgym_kit.dream.state.history import Pool, Step
 from dreamgym_kit.dream.state.likeness import unlike
@@ -17,6 +17,7 @@ from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.trees import predict
+from dreamgym_kit.dream.state.unanswered import source_touched, unknown_since
 from dreamgym_kit.dream.state.values import is_key, spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import SIGN
@@ -78,10 +79,23 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
         support = view.confidence * min(1.0, state.sure / view.spared + 0.02)
         yield Candidate(view.observation, provenance, support, f"view {view.source}", f"known: {view.source}")
     listed = _listed(models, asked)
-    if listed is None and (view is None or asked.writes or view.confidence < _HELD):
+    if listed is not None:
+        yield listed
+    elif view is None or asked.writes or view.confidence < _HELD:
         yield from _by_rules(models, pool, state, asked)  # what is known is not guessed anew
-    yield from _after_other_writes(models, pool, state, asked)
-    yield from (_analogous(models, state, asked) if listed is None else (listed,))
+    touched = unknown_since(models, state, asked.tool, asked.args)
+    for one in _after_other_writes(models, pool, state, asked):
+        yield _doubted(one, touched)
+    for one in _analogous(models, state, asked) if listed is None else ():
+        yield _doubted(one, touched)
+
+
+def _doubted(one: Candidate, touched: str | None) -> Candidate:
+    if touched is None:
+        return one
+    basis = one.basis if one.basis == PRESUMED else CONTESTED
+    why = f"{one.why}, but nobody knows what {touched} has changed before"
+    return replace(one, basis=basis, support=min(one.support, _GUESSED), why=why)
 
 
 def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:
@@ -101,11 +115,14 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     support = predicted.purity * form.support(filled.grade)
     presumed = (
         form.failure
-        and not vouched(predicted.path, lambda name: models.fails(asked.tool, name))
+        and not vouched(
+            predicted.path, lambda name: models.fails(asked.tool, name), _denied(asked, filled.value)
+        )
         and not _surely_absent(models, state, asked)
         and not (state.writes == 0 and _always(models, pool, asked, predicted.form))
     )
     why = f"by rule: form seen {predicted.cases} times under these facts"
+    touched = unknown_since(models, state, asked.tool, asked.args, predicted.path, guessed=filled.guessed)
     if presumed:
         yield Candidate(filled.value, Provenance.COMPOSED, support * _PRESUMED, PRESUMED, f"presumed {why}")
     elif not form.failure and (strange := list(unlike(models.usual, asked.tool, asked.args, state))):
@@ -116,12 +133,19 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
         why = f"{why}, and another one {others} times; held out {form.right} right and {form.wrong} wrong"
         yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)
     else:
-        yield Candidate(filled.value, Provenance.COMPOSED, support, "rule", why)
+        yield _doubted(Candidate(filled.value, Provenance.COMPOSED, support, "rule", why), touched)
+
+
+def _denied(asked: Asked, seen: JsonValue) -> list[str]:
+    """The arguments of which an answer says that there is no such thing."""
+    texts = denied_by(Step(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
+    return [name for name, value in asked.args.items() if is_key(value) and str(value) in texts]
 
 
 def _surely_absent(models: ToolModels, state: State, asked: Asked) -> bool:
     keys = {name: str(value) for name, value in asked.args.items() if is_key(value)}
-    return any(surely_absent(models.absences, asked.tool, keys, state))
+    found = surely_absent(models.absences, asked.tool, keys, state)
+    return any(not source_touched(models, state, models.absences[asked.tool, name].source) for name in found)
 
 
 def _always(models: ToolModels, pool: Pool, asked: Asked, form: str) -> bool:

@@ -5,7 +5,7 @@ pure leaves and nonsense.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 
 from dreamgym_kit.dream.state.likeness import well_known
 from dreamgym_kit.dream.state.names import Names
@@ -52,7 +52,7 @@ def facts_around(
             _compare(facts, name, value, holders, [*around, *given])
             if is_key(value) and "(" not in name:
                 seen = state.has_seen(str(value))
-                if seen or known:  # of a world that nobody knows it says nothing
+                if seen or (known and not state.may_have(str(value))):  # silence tells of known worlds only
                     facts["seen", name] = seen
     facts["done",] = (tool, spelled) in state.done
     if before is not None:
@@ -100,8 +100,11 @@ def _compare(
             facts["=", name, other] = known == value
 
 
-def vouched(path: Iterable[Test], fails: Callable[[str], bool]) -> bool:
+def vouched(path: Iterable[Test], fails: Callable[[str], bool], denied: Collection[str] = ()) -> bool:
     """Whether a failure rests on something known of this world or of the call, not on how often calls failed.
+
+    `denied` names the arguments of which it says that there is no such thing: only what is known of one of
+    them may tell that, whatever else recorded absences happened to go with.
 
     One test on the way to it must be about something known, and must tell: calls where that was otherwise
     went well, calls where it was so failed. That most recorded calls of a tool failed says how they were
@@ -110,9 +113,18 @@ def vouched(path: Iterable[Test], fails: Callable[[str], bool]) -> bool:
     return any(
         test.way < 2
         and _may_vouch(test)
+        and (not denied or any(_is_about(test, name) for name in denied))
         and _failing(test.here, fails, _ALL if test.feature[0] in ("in", ">") else _MOST)
         and _working(test.there, fails)
         for test in path
+    )
+
+
+def _is_about(test: Test, argument: str) -> bool:
+    """Whether a test asks for what is known of the thing that an argument names, or of that very call."""
+    return test.feature[0] in ("before", "done") or any(
+        name == f"args.{argument}" or f"={argument}]" in name or f"({argument}:" in name
+        for name in test.feature[1:]
     )
 
 

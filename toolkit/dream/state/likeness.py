@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from dreamgym_kit.dream.state.absences import denied_by
 from dreamgym_kit.dream.state.entities import is_id_name
 from dreamgym_kit.dream.state.history import Recording, Step
 from dreamgym_kit.dream.state.values import as_number, is_key
@@ -21,6 +22,8 @@ _LEAST = 8  # calls that went well
 _LEAST_WORLDS = 3
 _LEAST_HEARD = 2  # calls that went well, of values that their world had named
 _LEAST_UNHEARD = 2  # of values that a well-known world had not named: enough to need no thing
+_LEAST_DENIED = 2  # calls that were told that there is no such thing
+_OFTEN = 0.2  # share of them, above which an unheard value is not presumed to be there
 _KNOWN_WORLD = 5  # answers of a world, from which on it says something that a value is not among them
 _ONCE = 0.03  # share of unheard values that a reference may have had
 
@@ -38,6 +41,7 @@ class Usual:
     unheard: int = 0
     heard_small: int = 0  # the same in worlds of which little is known, where silence says less
     unheard_small: int = 0
+    denied: int = 0  # calls of values that nothing had named, and that were told that there is no such thing
     twins: set[str] = field(default_factory=set)  # other arguments that had the same value in some call
 
     def see(self, value: JsonValue, world: str) -> None:
@@ -64,6 +68,8 @@ class Usual:
 
         Small numbers are named everywhere by chance, so those need more of them.
         """
+        if self._often_denied:
+            return True
         if self.needs_no_thing:
             return False
         if is_id_name(name):
@@ -71,6 +77,12 @@ class Usual:
         heard, unheard = self.heard + self.heard_small, self.unheard + self.unheard_small
         least = _LEAST_HEARD if isinstance(value, str) else _LEAST
         return heard >= least and unheard <= _ONCE * (heard + unheard)
+
+    @property
+    def _often_denied(self) -> bool:
+        """Whether values that nothing had named were not there too often to go by those that were."""
+        went_well = self.unheard + self.unheard_small
+        return self.denied >= _LEAST_DENIED and self.denied > _OFTEN * (self.denied + went_well)
 
     @property
     def _seldom_unheard(self) -> bool:
@@ -108,23 +120,28 @@ def _twins(args: Mapping[str, JsonValue], name: str) -> Iterator[str]:
         yield from (other for other, value in args.items() if other != name and value == args[name])
 
 
-Heard = Counter[tuple[str, str, bool, bool]]
-"""(tool, argument, whether something had named it, whether the world is well known): calls that went well."""
+Heard = Counter[tuple[str, str, bool, bool, bool]]
+"""Calls by tool, argument, whether something had named it, whether the world is well known, and whether the
+call was told that there is no such thing (else it went well)."""
 
 
 def hear(heard: Heard, step: Step, state: State) -> None:
-    """Count whether the values of a call that went well had been heard of in its world."""
-    if not step.failed:
-        for name, value in step.args.items():
-            if is_key(value):
-                heard[step.tool, name, state.has_seen(str(value)), well_known(state)] += 1
+    """Count whether the values of a call had been heard of in its world, if it went well or denies them."""
+    denied = denied_by(step)
+    for name, value in step.args.items():
+        if is_key(value) and (not step.failed or str(value) in denied):
+            heard[step.tool, name, state.has_seen(str(value)), well_known(state), step.failed] += 1
 
 
 def count_heard(usuals: Usuals, heard: Heard) -> None:
     """Put the counts to the arguments."""
-    for (tool, name, known, wide), count in heard.items():
-        usual = usuals[tool, name]
-        if wide:
+    for (tool, name, known, wide, denied), count in heard.items():
+        usual = usuals.get((tool, name))
+        if usual is None:  # no call of it ever went well
+            continue
+        if denied:
+            usual.denied += count * (not known)
+        elif wide:
             usual.heard, usual.unheard = usual.heard + count * known, usual.unheard + count * (not known)
         else:
             usual.heard_small += count * known

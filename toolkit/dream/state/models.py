@@ -60,13 +60,18 @@ class AnswerForm:
         """0..1; never high for what only one world has shown."""
         if self.worlds < 2:
             return 0.35
-        right, wrong = self.tried[grade]
+        right, wrong = self._tried(grade)
         return (right + 0.4) / (right + wrong + 1)
 
     def contested(self, grade: str) -> bool:
         """Whether other worlds contradicted it too often."""
-        right, wrong = self.tried[grade]
+        right, wrong = self._tried(grade)
         return wrong >= 2 and wrong > CONTESTED * (right + wrong)
+
+    def _tried(self, grade: str) -> tuple[int, int]:
+        """What is known of a grade; of one that was never tried, what is known of the form."""
+        right, wrong = self.tried[grade]
+        return (right, wrong) if right + wrong else (self.right, self.wrong)
 
 
 @dataclass(slots=True)

@@ -186,6 +186,8 @@ class State:
         breadth: by read, how many views of it were known before the episode: how well the world is known.
             A read that failed told nothing.
         forgotten: views that no longer hold. What they named is there all the same, or was.
+        unanswered: writes that were done and that nobody could answer: tool and arguments, without an
+            answer. What they named may be there from then on, and nobody knows that it is.
         refused: values of which a write that failed said that there is no such thing.
         spoken: what the people of the episode have said: a thing that they name is presumed to be there.
     """
@@ -198,6 +200,7 @@ class State:
     minted: Mapping[str, int] = field(default_factory=dict)
     breadth: Mapping[str, int] = field(default_factory=dict)
     forgotten: tuple[View, ...] = ()
+    unanswered: tuple[View, ...] = ()
     refused: frozenset[str] = frozenset()
     spoken: tuple[str, ...] = ()
 
@@ -224,9 +227,13 @@ class State:
             if not view.failed and (view.source != "told" or view.confidence >= _VOUCHES)
         )
 
+    def may_have(self, text: str) -> bool:
+        """Whether a value was ever known here, or named by a write that nobody could answer."""
+        return self.has_seen(text) or any(text in write.index for write in self.unanswered)
+
     def denies(self, text: str) -> bool:
         """Whether a read of this value, which nothing else here knows, is known to fail, or a write did."""
-        return not self.has_seen(text) and (
+        return not self.may_have(text) and (
             text in self.refused or any(view.failed and text in view.index for view in self.views.values())
         )
 
