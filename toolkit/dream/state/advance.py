@@ -150,7 +150,10 @@ def _after(models: ToolModels, step: Step, rule: Rule | None, view: View, names:
         return None
     if rule is None or not rule.tells(prior):
         return view.believed(prior, f"{write} -> ?") if prior > _DOUBTFUL else None
-    if not rule.selects(view.args, view.observation, names):
+    selected = rule.selects(view.args, view.observation, names)
+    if rule.contested if selected else rule.contested_elsewhere:
+        return None
+    if not selected:
         support = rule.support_elsewhere(max(prior, _ELSEWHERE))
         return view.believed(support, f"{write} -> elsewhere") if support > _DOUBTFUL else None
     if rule.keeps:

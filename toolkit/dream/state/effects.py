@@ -14,6 +14,7 @@ from dreamgym_kit.dream.state.entities import is_id_name
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.operations import Step, apply, difference, general_paths, locate
 from dreamgym_kit.dream.state.templates import Template
+from dreamgym_kit.dream.state.trees import CONTESTED
 from dreamgym_kit.dream.state.values import MISSING, copy_json, is_key, is_scalar, spell
 from dreamgym_kit.dream.state.views import View
 from dreamgym_kit.plain import JsonValue
@@ -83,6 +84,18 @@ class Rule:
         """0..1, that a view which the binding does not select stays as it is."""
         return (self.other_same + 4 * prior) / (self.other + 4)
 
+    @property
+    def contested(self) -> bool:
+        """Whether recordings contradict too often what it says of the views that it is about."""
+        if self.keeps:
+            return _too_many(self.changed, self.same)
+        return _too_many(self.wrong, self.right)
+
+    @property
+    def contested_elsewhere(self) -> bool:
+        """The same of the views that the binding does not select."""
+        return _too_many(self.other - self.other_same, self.other_same)
+
     def witnessed(self, shared: Iterable[tuple[str, str]]) -> bool:
         """Whether reads of the very thing that the write names were seen around it, not only of others."""
         return all(self.about[pair] >= _WITNESSES for pair in shared)
@@ -103,6 +116,10 @@ class Rule:
             made = self.whole.fill(names)
             return MISSING if made is None else made.value
         return run(self.program, self.operations, before, names)
+
+
+def _too_many(against: int, agreeing: int) -> bool:
+    return against >= 2 and against > CONTESTED * (against + agreeing)
 
 
 def shared_things(args: Mapping[str, JsonValue], view: View) -> frozenset[tuple[str, str]]:
