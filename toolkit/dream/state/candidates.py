@@ -72,17 +72,20 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
         yield Candidate(
             seen, Provenance.RECORDED, 0.99 * state.sure, "line", "recorded after the same writes"
         )
-    view = state.get(asked.tool, asked.spelled)
+    view, most = state.get(asked.tool, asked.spelled), 1.0
     if view is not None:
         recorded = view.source == "recorded"
         provenance = Provenance.RECORDED if recorded else Provenance.COMPOSED
         support = view.confidence * min(1.0, state.sure / view.spared + 0.02)
         yield Candidate(view.observation, provenance, support, f"view {view.source}", f"known: {view.source}")
+        most = support if view.source == "told" and not asked.writes else 1.0
     listed = _listed(models, asked)
     if listed is not None:
         yield listed
     elif view is None or asked.writes or view.confidence < _HELD:
-        yield from _by_rules(models, pool, state, asked)  # what is known is not guessed anew
+        for one in _by_rules(models, pool, state, asked):  # what is known is not guessed anew
+            # a rule that reads the very words that were told does not make them any surer
+            yield replace(one, support=min(one.support, most))
     touched = unknown_since(models, state, asked.tool, asked.args)
     for one in _after_other_writes(models, pool, state, asked):
         yield _doubted(one, touched)
