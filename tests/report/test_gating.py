@@ -281,8 +281,3 @@ def test_a_gate_that_somebody_edited_in_a_run_is_refused_in_words() -> None:
     for said in ({"success": "x"}, {"forbid": 5}, {"max": [1]}, {"findings": {"a": 1}}):
         with pytest.raises(UserError, match="the run's own gate: gate"):
             summarise([episode("a")], {"mode": "dream", "gate": said}).rules()
-
-
-def test_a_run_that_was_killed_at_once_says_how_much_is_missing() -> None:
-    killed = summarise([], {"mode": "dream", "about": {"tasks": 5}, "matters": {"n": 2}})
-    assert killed.headline == "Nothing is known: no episode has finished; 10 were never run."

@@ -25,7 +25,7 @@ def headline(summary: Summary) -> str:
     """Say what matters most about a run."""
     total = len(summary.episodes)
     if total == 0:
-        return _nothing(summary)
+        return "Nothing is known: no episode has finished."
     if summary.real_calls and not summary.recorded:
         return f"A real tool ran {_times(summary.real_calls)} in a dream. Report this: it must never be."
     if summary.violations:
@@ -46,11 +46,6 @@ def headline(summary: Summary) -> str:
         asked = total + summary.not_run
         return f"{_tasks(summary).rstrip('.')}; {_of(summary.not_run, asked)} were never run."
     return _tasks(summary)
-
-
-def _nothing(summary: Summary) -> str:
-    never = f"; {summary.not_run} were never run" if summary.not_run else ""
-    return f"Nothing is known: no episode has finished{never}."
 
 
 def stamp(summary: Summary, *, fail_on_findings: bool = False) -> tuple[str, str]:
