@@ -123,7 +123,7 @@ class DreamedEpisode:
             step = next((one for one in self.calls if one.number > after and expected.fits(one)), None)
             if step is None:
                 where = f"after {found[-1].call} (step {after})" if found else "at all"
-                earlier = [one for one in self.calls if expected.fits(one)]
+                earlier = [one for one in self.calls if one not in found and expected.fits(one)]
                 but = f", but before, as step {earlier[-1].number}" if earlier else self._instead(expected)
                 self._fail(f"{expected} was not called {where}{but}")
             found.append(step)
@@ -211,10 +211,8 @@ class DreamedEpisode:
 
     def _instead(self, expected: Expected) -> str:
         """How calls of the same tool differ from the one that was expected."""
-        same = [step for step in self.calls if expected.names(step)]
-        if not same:
-            return ""
-        return "".join(f"\n  step {step.number}: {'; '.join(expected.unlike(step))}" for step in same)
+        same = ((step, expected.unlike(step)) for step in self.calls if expected.names(step))
+        return "".join(f"\n  step {step.number}: {'; '.join(unlike)}" for step, unlike in same if unlike)
 
     def _fail(self, what: str) -> NoReturn:
         __tracebackhide__ = True

@@ -153,3 +153,11 @@ def test_data_of_an_episode_holds_no_clock_and_no_drawn_id_but_every_argument() 
 def test_what_tools_say_moves_no_cursor() -> None:
     ran = episode(step(1, "get_payment", error="\x1b[2Jboo", payment="\x1b]0;x\x07"), answer="\x1b[31mred")
     assert "\x1b" not in str(ran) + said_by(ran.called, "refund_payment")
+
+
+def test_a_call_that_came_once_is_not_said_to_come_before_itself() -> None:
+    said = said_by(episode(LOOKED, REFUNDED).order, "refund_payment", "refund_payment")
+    assert said.splitlines()[:2] == [
+        "refund_payment was not called after refund_payment(payment='p1', amount=40.0) (step 2)",
+        "the episode:",
+    ]
