@@ -20,7 +20,7 @@ from dreamgym_kit.dream.state.models import AnswerForm
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import Test as Asks
-from dreamgym_kit.dream.state.unanswered import source_touched
+from dreamgym_kit.dream.state.unanswered import source_touched, unknown_since
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
 
@@ -129,3 +129,12 @@ def test_an_answer_of_a_kind_that_was_never_tried_is_worth_what_the_form_is() ->
     assert form.support("named") < 0.05
     form.count("named", right=True)
     assert not form.contested("named")
+
+
+@pytest.mark.parametrize(("way", "doubted"), [(0, None), (2, "lend")])
+def test_a_read_that_nobody_made_is_not_as_usual_after_a_write_that_changes_it(desk, way, doubted) -> None:
+    """A coupon was put on a cart that nobody had looked at; the cart was then told without it, 0.91 sure."""
+    done = replace(NEW, done=frozenset({("lend", '{"reader":"ann"}'), ("renew", '{"loan":"L1"}')}))
+    asks = Asks(("is", "view.count.open"), "0", way, Counter({"none": 9}), Counter())
+    assert unknown_since(desk.models, done, "count", {}, [asks]) == doubted
+    assert unknown_since(desk.models, NEW, "count", {}, [asks]) is None

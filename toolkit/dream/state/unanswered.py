@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from dreamgym_kit.dream.state.effects import Rule
-from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.models import LAST, ToolModels
 from dreamgym_kit.dream.state.stated_effects import said_to_keep
 from dreamgym_kit.dream.state.trees import Test
 from dreamgym_kit.dream.state.values import spell
@@ -28,15 +28,20 @@ def unknown_since(
     *,
     guessed: bool = False,
 ) -> str | None:
-    """The write, of those that nobody answered, that may have changed what a call is answered.
+    """The write after which nobody knows what a call is answered.
+
+    One that nobody could answer, or that changed a read which nobody had made and on which the answer hangs.
 
     `path` is what the answer hangs on, `guessed` whether a part of it is only usual.
     """
+    if tool not in models.writes:
+        touched = (one.tool for one in state.unanswered if _read_touched(models, one, tool, args))
+        return next(touched, None) or (
+            _changed_by_done(models, state, tool, args, path) if tool in _not_known(path) else None
+        )
     if not state.unanswered:
         return None
-    if tool not in models.writes:
-        return next((one.tool for one in state.unanswered if _read_touched(models, one, tool, args)), None)
-    hangs_on = {_read_of(name) for test in path if test.way == _NOT_KNOWN for name in test.feature[1:]}
+    hangs_on = _not_known(path)
     return next(
         (
             one.tool
@@ -48,9 +53,39 @@ def unknown_since(
     )
 
 
+def _changed_by_done(
+    models: ToolModels, state: State, read: str, args: Mapping[str, JsonValue], path: Iterable[Test]
+) -> str | None:
+    """A write of this episode that changes the read, where the answer hangs on nothing that it told."""
+    told = {
+        name.split(".")[1]
+        for test in path
+        if test.way != _NOT_KNOWN
+        for name in test.feature[1:]
+        if "." in name
+    }
+    for tool, spelled in state.done:
+        write = View(tool, spelled, None, confidence=0.0, source="rule")
+        if LAST + tool not in told and read not in told and _changes(models, write, read, args):
+            return tool
+    return None
+
+
+def _changes(models: ToolModels, write: View, read: str, args: Mapping[str, JsonValue]) -> bool:
+    rules = _rules(models, write.tool, read)
+    return not said_to_keep(models, write.tool, read) and any(
+        not rule.keeps and not _of_another(rule, write, args) for rule in rules
+    )
+
+
 def source_touched(models: ToolModels, state: State, read: str) -> bool:
     """Whether such a write may have put something into the answers of a read."""
     return any(_read_touched(models, one, read, {}, _SURELY_LEFT) for one in state.unanswered)
+
+
+def _not_known(path: Iterable[Test]) -> set[str]:
+    """The reads that an answer hangs on and that nobody has told."""
+    return {_read_of(name) for test in path if test.way == _NOT_KNOWN for name in test.feature[1:]}
 
 
 def _read_of(name: str) -> str:
