@@ -116,7 +116,7 @@ def test_a_value_that_looks_like_a_list_of_records_inside_one_is_left_whole(tmp_
         (b"}", "a closing bracket without its opening one"),
         (b"{}", "no known trace format (an object of nothing)"),
         ("[]".encode("utf-16"), "UTF-16 text; save the file as UTF-8"),
-        (gzip.compress(b"[]"), "not UTF-8 at byte 1"),
+        (gzip.compress(b"[]", mtime=0), "not UTF-8 at byte 1"),
     ],
 )
 def test_what_is_no_trace_is_told_in_a_line(tmp_path: Path, data: bytes, why: str) -> None:
