@@ -200,7 +200,7 @@ class Ground:
         """The id that a change is of: as it was said, or the one id among its words ("order o9")."""
         named = {*mentioned(dict(self._args)), *mentioned(seen)}
         words = [entity, *_WORDS.split(entity)]
-        found = [word for word in words if word and (word in named or self._state.has_seen(word))]
+        found = [word for word in words if word and (word in named or self._state.has_heard(word))]
         if not found:
             raise NotJson(f"set: nothing that is known is named '{entity[:60]}'")
         return found[0]
@@ -241,7 +241,7 @@ class Ground:
             if not is_id_name(name) or not isinstance(value, str) or value in given or value not in theirs:
                 continue
             place = _leaf(path)
-            if place not in decision.leaves and not self._state.has_seen(value):
+            if place not in decision.leaves and not self._state.has_heard(value):
                 raise NotJson(
                     f"leaves: '{place}' still has the example's {value}, which is not of this world"
                 )

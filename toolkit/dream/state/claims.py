@@ -130,7 +130,7 @@ class _Told:
         self._claims, self._support, self._step = claims, support, step
         self._touched = {*mentioned(dict(step.args)), *mentioned(step.seen)} | {one.entity for one in claims}
         self._made = {
-            one.named for one in records(step.seen, {}) if one.named and not before.has_seen(one.entity)
+            one.named for one in records(step.seen, {}) if one.named and not before.has_heard(one.entity)
         }
         self._somewhere = {
             claim

@@ -227,6 +227,13 @@ class State:
             if not view.failed and (view.source != "told" or view.confidence >= _VOUCHES)
         )
 
+    def has_heard(self, text: str) -> bool:
+        """Whether a value occurs in anything recorded or told of this world, however sure it was.
+
+        What the agent was told has to hold; whether it shows that a thing is there is another question.
+        """
+        return any(text in view.index for view in (*self.views.values(), *self.forgotten) if not view.failed)
+
     def may_have(self, text: str) -> bool:
         """Whether a value was ever known here, or named by a write that nobody could answer."""
         return self.has_seen(text) or any(text in write.index for write in self.unanswered)
