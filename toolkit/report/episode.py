@@ -107,7 +107,7 @@ class _Layout:
 
     def _line(self, who: str, text: str, by: str = "") -> str:
         """Something said; who stood in for a user stands where the source of an answer stands."""
-        head, tail = f"{' ' * _STEP}  {who:<{self._tool}}  ", f"  {by}" if by else ""
+        head, tail = f"{' ' * _STEP}  {who:<{self._tool}}  ", f"  {one_line(by)}" if by else ""
         return head + _quoted(text, WIDTH - len(head) - len(tail)) + self._paint.dim(tail)
 
     def _interrupt(self, turn: UserTurn) -> Iterator[str]:
