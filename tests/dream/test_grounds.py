@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -267,6 +268,27 @@ def test_an_id_of_the_examples_world_is_not_told_in_this_one() -> None:
     dream.experience._first._threshold = 2.0
     assert dream.ask("get_order", order_id="o9").abstained
     assert "which is not of this world" in dream.model.requests[1].messages[-1].content
+
+
+def test_what_was_told_with_little_support_may_be_named_all_the_same() -> None:
+    """The agent has heard of it, so it may change."""
+    order = {"order_id": "o9", "parcel": "p77", "note": ""}
+    dream = Dream(decided(order, confidence=0.1), decided("done", set=change("p77", "note", "x")))
+    assert dream.ask("get_order", order_id="o9").support < 0.5
+    told = dream.ask("set_note", order_id="o9", note="x")
+    assert told.changes == ({"entity": "p77", "field": "note", "value": "x"},)
+
+
+def test_an_id_that_was_told_with_little_support_is_of_this_world() -> None:
+    recorded = shop()
+    for number, row in enumerate(recorded):
+        if row.call.tool == "get_order":
+            recorded[number] = replace(row, answer=Answer({**row.answer.content, "customer_id": "customer0"}))
+    listed = {"orders": [], "customer_id": "customer0"}
+    dream = Dream(decided(listed, confidence=0.1), decided(like=1), recorded=recorded)
+    dream.experience._first._threshold = 2.0
+    assert dream.ask("list_orders").support < 0.5
+    assert not dream.ask("get_order", order_id="o9").abstained
 
 
 def test_a_timed_out_write_that_was_done_is_seen_by_the_next_read() -> None:
