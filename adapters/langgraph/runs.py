@@ -8,7 +8,7 @@ be simulated is refused by name while nothing has run.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.report.figures import CRITICAL, TrustPoint
 from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Summary, Tally
-from dreamgym_kit.report.unmatched import told, unmatched_kinds, unmatched_tools
+from dreamgym_kit.report.unmatched import unmatched
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut
@@ -54,7 +54,7 @@ from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.model import GateSettings, Settings
 from dreamgym_kit.vocabulary import Task, Transition
 
 
@@ -113,16 +113,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         count_earlier(directory, budget, tally)
         answering = await _answering(stack, request, facts, directory, budget, tally)
         runner = _runner(graph, request, facts, tasks, heard, directory, budget, answering, masker, detectors)
-        heard.emit(
-            "run_started",
-            run=directory.manifest.run,
-            graph=name_of(request.graph),
-            tasks=len(tasks),
-            episodes=len(tasks) * settings.simulate.n,
-            n=settings.simulate.n,
-            seed=settings.simulate.seed,
-            directory=str(directory.path),
-        )
+        _tell_start(heard, request, tasks, directory)
         totals = await run_episodes(
             jobs_for(tasks, settings.simulate.n),
             runner,
@@ -133,34 +124,34 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
             limit_s=settings.limits.seconds,
         )
-        gate, (tools, kinds) = settings.gate, _names(facts, detectors, tally)
-        summary = _finish(
-            directory,
-            request,
-            totals,
-            tally,
-            answering,
-            masker,
-            [*unmatched_tools(gate, tools), *unmatched_kinds(gate, kinds)],
-        )
+        summary, slips = _finish(directory, request, totals, tally, answering, masker, facts, detectors)
         heard.emit("run_finished", directory=str(directory.path))
+        said = (*warnings, *facts.warnings, *_unreset(request, tasks, facts), *slips)
         return RunResult(
             directory=directory.path,
             summary=summary,
             totals=totals,
             facts=facts,
             strays=tuple(masker.text(stray) for stray in PROCESS.strays),
-            warnings=tuple(
-                masker.text(said)
-                for said in (
-                    *warnings,
-                    *facts.warnings,
-                    *_unreset(request, tasks, facts),
-                    *told(gate, tools, kinds),
-                )
-            ),
+            warnings=tuple(masker.text(one) for one in said),
             stopped_by=switch.signal,
         )
+
+
+def _tell_start(
+    events: EventSink, request: RunRequest, tasks: Sequence[Task], directory: RunDirectory
+) -> None:
+    asked = request.settings.simulate
+    events.emit(
+        "run_started",
+        run=directory.manifest.run,
+        graph=name_of(request.graph),
+        tasks=len(tasks),
+        episodes=len(tasks) * asked.n,
+        n=asked.n,
+        seed=asked.seed,
+        directory=str(directory.path),
+    )
 
 
 def _tasks(request: RunRequest) -> list[Task]:
@@ -282,12 +273,13 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
     ]
 
 
-def _names(facts: GraphFacts, detectors: Detectors, tally: Tally) -> tuple[list[str], list[str]]:
-    """The tools and the kinds of findings that a gate may name: known before, or met in the run."""
-    met = tally.summary({})
-    tools = [*facts.specs(), *(tool.name for tool in met.tools)]
-    kinds = [*detectors.known, FAILED, DISAGREE, CRITICAL, *(group.kind for group in met.findings)]
-    return list(dict.fromkeys(tools)), list(dict.fromkeys(kinds))
+def _slips(
+    summary: Summary, gate: GateSettings, facts: GraphFacts, detectors: Detectors
+) -> list[tuple[str, str]]:
+    """Names in the gate of no tool and no kind of finding, neither known before nor met in the run."""
+    tools = [*facts.specs(), *(tool.name for tool in summary.tools)]
+    kinds = [*detectors.known, FAILED, DISAGREE, CRITICAL, *(group.kind for group in summary.findings)]
+    return unmatched(gate, dict.fromkeys(tools), dict.fromkeys(kinds))
 
 
 def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint]:
@@ -304,8 +296,10 @@ def _finish(
     tally: Tally,
     answering: _Answering,
     masker: Masker,
-    unmatched: list[str],
-) -> Summary:
+    facts: GraphFacts,
+    detectors: Detectors,
+) -> tuple[Summary, list[str]]:
+    """The run's summary, kept in its directory; and a sentence for each slip in its gate."""
     manifest: dict[str, Any] = {
         "mode": request.mode.value,
         "run": directory.manifest.run,
@@ -316,11 +310,13 @@ def _finish(
         "strays": list(PROCESS.strays),
         "gate": gate_to_record(request.settings.gate),
     }
-    if unmatched:
-        manifest["unmatched"] = unmatched
     if answering.support.rows:
         manifest["reasoned_support"] = answering.support.table()
     summary = tally.summary(masker.plain(manifest), _curve(answering.recorded, request.settings))
+    slips = _slips(summary, request.settings.gate, facts, detectors)
+    if slips:
+        names = masker.plain([pattern for pattern, _ in slips])
+        summary = replace(summary, manifest={**summary.manifest, "unmatched": names})
     with egress.exempt():
         directory.write_report(summary.to_json())
-    return summary
+    return summary, [sentence for _, sentence in slips]

@@ -13,7 +13,7 @@ from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import code, markdown, plain
 from dreamgym_kit.report.summary import Summary, summarise
 from dreamgym_kit.report.terminal import render_run
-from dreamgym_kit.report.unmatched import told, unmatched_kinds, unmatched_tools
+from dreamgym_kit.report.unmatched import unmatched
 from dreamgym_kit.settings.model import GateSettings
 from dreamgym_kit.vocabulary import (
     Answer,
@@ -251,15 +251,16 @@ def test_a_figure_is_never_rounded_onto_the_limit_that_it_misses(
 def test_a_name_in_the_gate_that_fits_nothing_is_told_beside_its_rule() -> None:
     gate = GateSettings(forbid=("delet_user",), max={"Send_mail": 1}, findings=("repeatd_write",))
     tools, kinds = ["delete_user", "send_mail"], ["repeated_write", "loop"]
-    assert list(told(gate, tools, kinds)) == [
+    slips = unmatched(gate, tools, kinds)
+    assert [sentence for _, sentence in slips] == [
         "gate: forbid 'delet_user' fits no tool of this graph; did you mean 'delete_user'?",
         "gate: max 'Send_mail' fits no tool of this graph; did you mean 'send_mail'?",
         "gate: findings 'repeatd_write' fits no kind of finding; did you mean 'repeated_write'?",
     ]
-    unmatched = [*unmatched_tools(gate, tools), *unmatched_kinds(gate, kinds)]
-    measured = [rule.measured for rule in run(gate, unmatched=unmatched).rules()][1:]
+    names = [pattern for pattern, _ in slips]
+    measured = [rule.measured for rule in run(gate, unmatched=names).rules()][1:]
     assert measured == ["0 calls, no such tool", "0 in an episode, no such tool", "0, no such kind"]
-    assert not list(told(GateSettings(forbid=("delete_*",), findings=("*",)), tools, kinds))
+    assert not unmatched(GateSettings(forbid=("delete_*",), findings=("*",)), tools, kinds)
 
 
 def test_a_rule_that_a_thousand_tools_break_names_a_few() -> None:
