@@ -1,10 +1,11 @@
 """What the toolkit asks of the outside; adapters answer. One contract suite per port in tests/contracts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.turns import Batch, UpdateFacts
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,
@@ -18,6 +19,8 @@ from dreamgym_kit.vocabulary import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -126,11 +129,23 @@ class Embedder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ChatMessage:
-    """One message to a chat model."""
+class ToolRequest:
+    """A tool call as a chat model wrote it."""
 
-    role: str  # system, user or assistant
+    name: str
+    args: str  # JSON text, as written
+    id: str = ""  # what the answer to it refers to
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message to a chat model, or of one."""
+
+    role: str  # system, user, assistant or tool
     content: str
+    tool_calls: tuple[ToolRequest, ...] = ()  # of an assistant
+    call_id: str = ""  # of a tool's answer: the request it answers
+    name: str = ""  # of a tool's answer: the tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +160,22 @@ class ChatRequest:
     max_tokens: int = 1024
     seed: int | None = None
     affinity: str = ""  # equal texts prefer the same replica, whose prefix cache they share
+    tools: Sequence[Mapping[str, JsonValue]] = ()  # {"type": "function", "function": {...}}
+    tool_choice: str = "auto"  # "auto", "none", "required", or the name of the one tool to be called
+    parallel_calls: bool = True  # whether one answer may call several tools
+    stop: tuple[str, ...] = ()  # texts at which the answer ends
+    exact: bool = False  # the answer's token ids and log-probs are needed; without them it is no answer
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTokens:
+    """One answer as the model sampled it: what training needs, and nothing that was tokenised again."""
+
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]  # sampled, the end token among them where it was reached
+    logprobs: tuple[float, ...]  # natural, of each sampled id, over all tokens at the request's temperature
+    version: str  # of the weights; "" where the server does not tell
+    constrained: bool = False  # a grammar forbade tokens: these are not the policy's own log-probs
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +183,7 @@ class ChatReply:
     """What a chat model said, and what it cost."""
 
     content: str
-    finish_reason: str = "stop"  # "length": cut off; "abort": the server stopped it
+    finish_reason: str = "stop"  # "tool_calls"; "length": cut off; "abort": the server stopped it
     model: str = ""  # as the server names what answered
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -160,6 +191,8 @@ class ChatReply:
     cost_usd: float = 0.0
     attempts: int = 1  # requests that were sent for it
     elapsed_s: float = 0.0
+    tool_calls: tuple[ToolRequest, ...] = ()
+    tokens: SampledTokens | None = None  # only where the request was exact
 
 
 @runtime_checkable
@@ -172,6 +205,58 @@ class ChatEndpoint(Protocol):
         Raises:
             EndpointError: no usable answer came within the endpoint's own limits of time, size and tries.
         """
+        ...
+
+
+@runtime_checkable
+class PolicyServer(ChatEndpoint, Protocol):
+    """A chat endpoint whose weights are ours: takes new ones, and proves which it serves."""
+
+    @property
+    def version(self) -> str:
+        """Names the weights that answer from now on."""
+        ...
+
+    async def load(self, weights: "Path", version: str) -> None:
+        """Serve the model directory `weights` (safetensors) from now on.
+
+        Requests under way end with the weights they began with. Cached prompts of the old ones are dropped.
+
+        Raises:
+            UserError: the directory is no model that can be served in place of this one; the old one stays.
+        """
+        ...
+
+    async def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Natural log-prob of each id after the first, under the weights served now, at temperature 1."""
+        ...
+
+
+class Trainer(Protocol):
+    """Changes a policy's weights, one optimiser step at a time, and keeps checkpoints of it all."""
+
+    @property
+    def step(self) -> int:
+        """Optimiser steps made so far, those of earlier legs included."""
+        ...
+
+    def fit(
+        self, source: Callable[[int], Batch], *, steps: int, after: Callable[[UpdateFacts], None]
+    ) -> None:
+        """Make the steps from `step + 1` to `steps`; goes on from the last whole checkpoint, if there is one.
+
+        `source(step)` gives what step (from 1) learns from; it is asked once for each, on the calling
+        thread, when the weights are those that the step before left. `after` hears of each step before its
+        checkpoint is written: what it raises ends the training, and that step is not kept.
+        """
+        ...
+
+    def write_weights(self, folder: "Path") -> None:
+        """Write the weights as they are now, whole (adapters merged), as a `PolicyServer` loads them."""
+        ...
+
+    def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Natural log-prob of each id after the first, under the weights as they are, at temperature 1."""
         ...
 
 

@@ -1,0 +1,1 @@
+"""Learning from episodes: turns become samples, samples become updates, and every doubt is an alarm."""

@@ -1,0 +1,1 @@
+"""How far results hold: intervals, paired differences, pass@k and pass^k."""
