@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from desk_recordings import Worked, held_out_half, recorded_half, rows
+from shares import share
 from truth import ABSTAINED, THRESHOLD, dream, with_worlds
 
 import dreamgym_kit.recipes.desk as desk
@@ -81,4 +82,4 @@ def dreamt(knowledge: Knowledge, episodes: Sequence[Worked]) -> tuple[float, flo
             calls += 1
             answered += answer is not ABSTAINED
             exact += answer is not ABSTAINED and spell(answer) == spell(step.seen)
-    return answered / max(1, calls), exact / max(1, answered)
+    return answered / max(1, calls), share(exact, answered)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from foreign_recordings import Api, Place, Worked, apis, crawl, noisy, rows, solution, walk, writing
+from shares import in_a_cell, share
 from truth import ABSTAINED, Dreamt, Score, dream_from, score
 
 from dreamgym_kit.dream.state.audit import learn
@@ -53,7 +54,7 @@ class Tally:
         whole = self.scores["all"]
         return [
             (f"coverage_{suffix}", whole.answered / max(1, whole.calls), "share"),
-            (f"exact_{suffix}", whole.exact / max(1, whole.answered), "share"),
+            (f"exact_{suffix}", share(whole.exact, whole.answered), "share"),
             (f"presumed_{suffix}", float(self.presumed), "calls"),
         ]
 
@@ -85,7 +86,7 @@ def table() -> str:
         cells = []
         for setting in SETTINGS:
             one = tallies[setting].scores["all"]
-            cells.append(f"{one.answered / one.calls:.2f}, {one.exact / max(1, one.answered):.3f}")
+            cells.append(f"{one.answered / one.calls:.2f}, {in_a_cell(share(one.exact, one.answered))}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

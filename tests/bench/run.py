@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from math import isnan, nan
 from pathlib import Path
 
 TABLE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
@@ -210,7 +211,9 @@ def _run(bench: str, seed: int, here: str, *, quick: bool) -> tuple[list[Row], s
 
 
 def shown(value: float) -> str:
-    """A figure as people read it: counts whole, the rest to three places."""
+    """A figure as people read it: counts whole, the rest to three places, "-" a share of nothing."""
+    if isnan(value):
+        return "-"
     return str(int(value)) if value == int(value) else f"{value:.3f}"
 
 
@@ -271,9 +274,8 @@ def _rows_of(page: str) -> Iterator[Row]:
     places = {found["key"]: found["text"] for found in _PLACE.finditer(page)}
     for one in _ROW.finditer(page):
         where = places.get(one["where"], one["where"])
-        yield Row(
-            one["bench"], one["name"], float(one["value"]), one["unit"], int(one["seed"]), one["day"], where
-        )
+        value = nan if one["value"] == "-" else float(one["value"])
+        yield Row(one["bench"], one["name"], value, one["unit"], int(one["seed"]), one["day"], where)
 
 
 def _line(row: Row, key: str) -> str:

@@ -203,6 +203,9 @@ def _append(path: Path, seed: int) -> None:
         time.sleep(0.1)
 
 
+_QUIET = {"LANCE_LOG": "error", "RUST_LOG": "error"}
+
+
 def _lancedb_ratio(folder: Path, store: "object", seed: int, rows: int) -> float | None:
     """How much more CPU time LanceDB takes for the same questions; None where it cannot be had."""
     python = _lancedb_python(folder)
@@ -213,7 +216,7 @@ def _lancedb_ratio(folder: Path, store: "object", seed: int, rows: int) -> float
     command = [str(python), __file__, "lancedb", str(folder)]
     times: dict[str, list[tuple[float, float]]] = {"ours": [], "all": [], "few": []}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | ONE_CORE
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | ONE_CORE | _QUIET
     ) as other:
         assert other.stdin is not None
         assert other.stdout is not None

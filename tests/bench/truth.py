@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from desk_recordings import Worked, crawl, held_out_half, recorded_half, rows
+from shares import share, worst
 from verdicts import Desk, DreamtDesk, StatelessDesk, verdict_figures
 
 from dreamgym_kit.dream.state.audit import learn
@@ -165,7 +166,7 @@ def score(steps: Sequence[Recording], told: Sequence[Dreamt]) -> dict[str, Score
 
 def _figures(steps: Sequence[Recording], told: Sequence[Dreamt]) -> list[tuple[str, float]]:
     scores = score(steps, told)
-    exact = {name: scores[name].exact / max(1, scores[name].answered) for name in SPLITS}
+    exact = {name: share(scores[name].exact, scores[name].answered) for name in SPLITS}
     whole = sum(
         all(
             one is not ABSTAINED and spell(one) == spell(step.seen)
@@ -174,10 +175,10 @@ def _figures(steps: Sequence[Recording], told: Sequence[Dreamt]) -> list[tuple[s
         for episode, answers in zip(steps, told, strict=True)
     )
     return [
-        ("exact_worst_split", min(exact.values())),
+        ("exact_worst_split", worst(exact.values())),
         *((f"exact_{name}", value) for name, value in exact.items()),
         *((f"coverage_{name}", scores[name].answered / scores[name].calls) for name in SPLITS),
         ("coverage", scores["all"].answered / scores["all"].calls),
-        ("exact_answered", scores["all"].exact / max(1, scores["all"].answered)),
+        ("exact_answered", share(scores["all"].exact, scores["all"].answered)),
         ("episodes_exact", whole / len(steps)),
     ]

@@ -6,6 +6,7 @@ calls that are exact, `coverage_N` the share of calls that are answered.
 """
 
 from desk_recordings import COLLEAGUES, Worked, colleague, rows, walk
+from shares import in_a_cell, share
 from truth import THRESHOLD, dream, score, with_worlds
 
 from dreamgym_kit.dream.state.audit import learn
@@ -36,7 +37,7 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
         _ROWS[number] = {
             name: (
                 scores[name].answered / scores[name].calls,
-                scores[name].exact / max(1, scores[name].answered),
+                share(scores[name].exact, scores[name].answered),
             )
             for name in (*_SPLITS, "all")
         }
@@ -51,7 +52,7 @@ def table() -> str:
     lines = ["| episodes per world | " + " | ".join(f"{name}: answered, exact" for name in names) + " |"]
     lines.append("| --- |" + " --- |" * len(names))
     for number, row in _ROWS.items():
-        cells = (f"{row[name][0]:.2f}, {row[name][1]:.3f}" for name in names)
+        cells = (f"{row[name][0]:.2f}, {in_a_cell(row[name][1])}" for name in names)
         lines.append(f"| {number} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
