@@ -1,14 +1,12 @@
 """What every `Embedder` promises, whatever makes its vectors."""
 
-import json
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+from embedding_server_double import EmbeddingServerDouble, embedding_server
 
 from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
@@ -17,47 +15,10 @@ from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.ports import Embedder
 
 
-class EmbeddingServerDouble(ThreadingHTTPServer):
-    """Speaks `/v1/embeddings`; can be told how to fail."""
-
-    def __init__(self) -> None:
-        self.failing: list[int | bytes] = []  # statuses, or whole bodies, of the next answers
-        self.seen: list[tuple[str, str | None, int]] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: EmbeddingServerDouble
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.seen.append((self.path, self.headers["Authorization"], len(asked["input"])))
-        failing = self.server.failing.pop(0) if self.server.failing else 200
-        rows = [
-            {"index": place, "embedding": [len(text), text.count("a"), 2.5]}
-            for place, text in enumerate(asked["input"])
-        ]
-        body = failing if isinstance(failing, bytes) else json.dumps({"data": rows[::-1]}).encode()
-        self.send_response(200 if isinstance(failing, bytes) else failing)
-        self.send_header("Location", "http://169.254.169.254/")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server() -> Iterator[EmbeddingServerDouble]:
-    server = EmbeddingServerDouble()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with embedding_server() as server:
+        yield server
 
 
 def of_endpoint(server: EmbeddingServerDouble) -> EndpointEmbedder:

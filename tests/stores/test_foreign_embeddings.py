@@ -4,14 +4,12 @@ Each is named in one line with code 2; the rows stay, and are found by vectors o
 """
 
 import json
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from embedding_server_double import EmbeddingServerDouble, embedding_server
 from typer.testing import CliRunner
 
 from dreamgym_kit.adapters.embedders import choosing
@@ -24,57 +22,17 @@ from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
 
 
-class ForeignServerDouble(ThreadingHTTPServer):
-    """Speaks `/v1/embeddings`, well or in one of the ways of `way`, from the `after`-th request on."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        self.way, self.after, self.asked = "", 0, 0
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: ForeignServerDouble
-
-    def do_POST(self) -> None:
-        self.server.asked += 1
-        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        way = self.server.way if self.server.asked > self.server.after else ""
-        if way == "slow":
-            time.sleep(1.5)
-        size = 5 if way == "other" else 3
-        rows = [
-            {"index": place, "embedding": [len(text), text.count("a"), 2.5, 1, 1][:size]}
-            for place, text in enumerate(texts)
-        ]
-        body = b"<html>" if way == "page" else json.dumps({"data": rows}).encode()
-        self.send_response(500 if way == "fails" else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def server() -> Iterator[ForeignServerDouble]:
-    server = ForeignServerDouble()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def server() -> Iterator[EmbeddingServerDouble]:
+    with embedding_server() as server:
+        yield server
 
 
 ROWS = 70  # more than one request takes
 
 
 @pytest.fixture
-def project(tmp_path: Path, server: ForeignServerDouble, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, server: EmbeddingServerDouble, monkeypatch: pytest.MonkeyPatch) -> Path:
     class Quick(EndpointEmbedder):
         def __init__(self, *args: object, **more: object) -> None:
             super().__init__(*args, **{**more, "wait_s": 0.01, "timeout_s": 0.3})
@@ -110,7 +68,7 @@ def search(*more: str):
     ],
 )
 def test_an_endpoint_that_goes_wrong_is_named_and_nothing_is_lost(
-    project: Path, server: ForeignServerDouble, way: str, said: str, after: int | None
+    project: Path, server: EmbeddingServerDouble, way: str, said: str, after: int | None
 ) -> None:
     if after is None:
         assert search().exit_code == 0
