@@ -1,0 +1,42 @@
+"""Whether the packages of the extra `train` are there, and how they are kept quiet."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from dreamgym_kit.errors import MissingExtra
+
+_NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
+
+
+def require_extra(needed_by: str) -> None:
+    """Raise MissingExtra where one of the packages is not installed. Imports none of them."""
+    if not all(find_spec(package) for package in _NEEDED):
+        raise MissingExtra("train", needed_by=needed_by)
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Let torch compute with so many threads meanwhile; 0: as it is.
+
+    One is the right number for models below some millions of parameters: two on two busy cores were four
+    times slower, since threads wait for each other by spinning.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if number:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def activation_checkpointing(wanted: bool) -> dict[str, Any]:
+    """The training argument of that name, as the transformers that is there calls it; TRL switches it on."""
+    from transformers import TrainingArguments
+
+    renamed = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
+    return {"activation_checkpointing" if renamed else "gradient_checkpointing": wanted}

@@ -1,0 +1,131 @@
+"""Model directories: read without running anything in them, written whole or not at all.
+
+Read: `safetensors` only, no remote code, no network. Written: beside the place, then renamed into it.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.errors import UserError
+
+CONFIG = "config.json"
+
+
+def load_model(folder: Path, *, dtype: str = "float32") -> Any:
+    """Give the causal language model of a directory, in train mode.
+
+    Raises:
+        UserError: the directory is none, or its weights are missing, damaged or no safetensors.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder}: is no model directory (it has no {CONFIG}).")
+    if not any(folder.glob("*.safetensors")):
+        raise UserError(f"{folder}: has no *.safetensors; weights in other forms are not read.")
+    try:
+        with _no_bars():
+            model = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+            )
+    except Exception as error:  # a boundary: whatever a foreign directory makes transformers raise
+        raise UserError(f"{folder}: cannot be loaded ({_line(error)}); check it or name another.") from error
+    return model.train()
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Give the tokenizer of a model directory.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # a boundary, as above
+        raise UserError(f"{folder}: its tokenizer cannot be loaded ({_line(error)}).") from error
+
+
+def write_model(
+    folder: Path, model: Any, tokenizer: Any, *, tensors: Mapping[str, Any] | None = None
+) -> None:
+    """Write a model directory that a server can load, in one step: another reader sees all of it or none.
+
+    Args:
+        folder: where; what stood there is replaced.
+        model: a transformers model.
+        tokenizer: its tokenizer, with its chat template.
+        tensors: its weights, where they are not to be those that it holds.
+    """
+    beside = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    with _no_bars():
+        model.save_pretrained(beside, state_dict=dict(tensors) if tensors is not None else None)
+    tokenizer.save_pretrained(beside)
+    settle(beside)
+    if folder.exists():
+        gone = folder.with_name(f".{folder.name}.old")
+        shutil.rmtree(gone, ignore_errors=True)
+        folder.rename(gone)
+        beside.rename(folder)
+        shutil.rmtree(gone)
+    else:
+        beside.rename(folder)
+    sync_folder(folder.parent)
+
+
+def settle(folder: Path) -> None:
+    """Make all files below `folder` readable as other files are, and wait until the disk has them."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        path.chmod(0o666 & ~mask)  # safetensors writes its files for their owner alone
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    for path in [folder, *(inner for inner in folder.rglob("*") if inner.is_dir())]:
+        sync_folder(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in `folder`."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text[:200]}"
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """No progress bars of transformers meanwhile; they would write over ours."""
+    from transformers.utils import logging
+
+    bars: Any = logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()

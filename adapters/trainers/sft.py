@@ -1,0 +1,161 @@
+"""Supervised fine-tuning on token ids that nobody tokenises again, through TRL's `SFTTrainer`.
+
+A row says how much each of its tokens weighs in the loss; 0: given, not learned. Rows are taken in an
+order drawn from the seed, each once before any is taken again.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dreamgym_kit.adapters.trainers.extra import require_extra, threads
+from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer, write_model
+from dreamgym_kit.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class SftRow:
+    """One conversation as token ids."""
+
+    ids: Sequence[int]
+    weights: Sequence[float]  # of each id in the loss, 0 or more; the first is never learned
+
+
+@dataclass(frozen=True, slots=True)
+class SftOptions:
+    """How to learn. The defaults are those that trained the nano models."""
+
+    steps: int = 600
+    batch: int = 20  # rows a step
+    learning_rate: float = 2.5e-3  # after the warm-up; falls in a line to `final_share` of it
+    final_share: float = 0.1
+    warmup_steps: int = 30
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    seed: int = 0
+    threads: int = 1  # of torch; 0: as they are
+
+
+@dataclass(frozen=True, slots=True)
+class SftStep:
+    """What one step of it reported."""
+
+    step: int  # 1-based
+    loss: float
+    grad_norm: float
+    learning_rate: float
+
+
+def train_sft(
+    model_dir: Path,
+    rows: Iterable[SftRow],
+    out_dir: Path,
+    options: SftOptions = SftOptions(),
+    *,
+    tell: Callable[[SftStep], None] = lambda _: None,
+) -> list[SftStep]:
+    """Train the model of `model_dir` on `rows` and write it to `out_dir`, with its tokenizer.
+
+    Equal arguments give equal weights, on one machine with one thread.
+
+    Raises:
+        MissingExtra: the packages of the extra `train` are not installed.
+        UserError: there is nothing to learn, a row's weights do not fit its ids, or the model does not load.
+    """
+    require_extra("train_sft")
+    table = _table(list(rows), options)
+    heard: list[SftStep] = []
+
+    def hear(step: SftStep) -> None:
+        heard.append(step)
+        tell(step)
+
+    with threads(options.threads):
+        model, tokenizer = load_model(model_dir), load_tokenizer(model_dir)
+        _fit(model, tokenizer, table, options, hear)
+        write_model(out_dir, model, tokenizer)
+    return heard
+
+
+def _table(rows: Sequence[SftRow], options: SftOptions) -> dict[str, list[Any]]:
+    """All rows of all steps, in the order taken."""
+    learned: list[SftRow] = []
+    for number, row in enumerate(rows, 1):
+        if len(row.ids) != len(row.weights):
+            raise UserError(f"row {number}: {len(row.ids)} ids, but {len(row.weights)} weights.")
+        if any(not math.isfinite(weight) or weight < 0 for weight in row.weights):
+            raise UserError(f"row {number}: a weight is negative or not finite.")
+        if any(row.weights[1:]):
+            learned.append(row)
+    if not learned:
+        raise UserError("no row has a token to learn; give weights above 0 to what the model shall say.")
+    chance = random.Random(f"sft:{options.seed}")  # noqa: S311 - an order, no secret
+    taken: list[SftRow] = []
+    while len(taken) < options.steps * options.batch:
+        taken += chance.sample(learned, len(learned))
+    del taken[options.steps * options.batch :]
+    return {
+        "input_ids": [list(row.ids) for row in taken],
+        "labels": [
+            [one if w else -100 for one, w in zip(row.ids, row.weights, strict=True)] for row in taken
+        ],
+        "weights": [list(map(float, row.weights)) for row in taken],
+    }
+
+
+def _fit(
+    model: Any,
+    tokenizer: Any,
+    table: Mapping[str, Any],
+    options: SftOptions,
+    hear: Callable[[SftStep], None],
+) -> None:
+    import torch
+    from datasets import Dataset
+
+    from dreamgym_kit.adapters.trainers.weighted_sft import WeightedSft
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=options.learning_rate, betas=options.betas, weight_decay=options.weight_decay
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _share(options))
+    trainer = WeightedSft.of(
+        model, tokenizer, Dataset.from_dict(dict(table)), options, (optimizer, schedule), hear
+    )
+    trainer.train()
+
+
+def _share(options: SftOptions) -> Callable[[int], float]:
+    """Share of the learning rate at a step (0-based)."""
+
+    def share(step: int) -> float:
+        rising = min(1.0, (step + 1) / max(1, options.warmup_steps))
+        return rising * max(options.final_share, 1 - step / options.steps)
+
+    return share
+
+
+def shifted_loss(
+    logits: "torch.Tensor", ids: "torch.Tensor", weights: "torch.Tensor"
+) -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Weighted cross-entropy of each id after the first, and the sum of the weights it is to be divided by.
+
+    Args:
+        logits: shape [rows, columns, vocabulary], at the position before the id that they tell.
+        ids: shape [rows, columns].
+        weights: shape [rows, columns]; those of the first column do not count.
+    """
+    import torch
+
+    of_ids, of_weights = ids[:, 1:], weights[:, 1:]
+    learned = of_weights > 0
+    losses = torch.nn.functional.cross_entropy(logits[:, :-1][learned], of_ids[learned], reduction="none")
+    chosen = of_weights[learned]
+    return (losses * chosen).sum(), chosen.sum()

@@ -1,0 +1,107 @@
+"""TRL's `SFTTrainer` with a weight for each token; imported only where TRL is there.
+
+Rows come in the order given and are padded at their right end, so that no attention mask is needed: what
+stands after a row's end is never looked at from within it.
+"""
+
+import tempfile
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch.utils.data import SequentialSampler
+from transformers import PrinterCallback, TrainerCallback
+from trl import SFTConfig, SFTTrainer
+
+from dreamgym_kit.adapters.trainers.extra import activation_checkpointing
+from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep, shifted_loss
+
+
+class WeightedSft(SFTTrainer):  # type: ignore[misc]  # their types are not read
+    """One pass over a dataset of input_ids, labels and weights."""
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        dataset: Any,
+        options: SftOptions,
+        optimizers: tuple[Any, Any],
+        hear: Callable[[SftStep], None],
+    ) -> Self:
+        """Make it with everything that `options` do not name switched off."""
+        trainer = cls(
+            model=model,
+            args=SFTConfig(
+                output_dir=tempfile.gettempdir(),  # nothing is written: no checkpoints, no logs
+                per_device_train_batch_size=options.batch,
+                max_steps=options.steps,
+                max_grad_norm=options.max_grad_norm,
+                seed=options.seed,
+                save_strategy="no",
+                report_to=[],
+                logging_steps=1,
+                logging_nan_inf_filter=False,
+                disable_tqdm=True,
+                bf16=False,
+                **activation_checkpointing(False),
+                max_length=None,
+                remove_unused_columns=False,
+                dataset_kwargs={"skip_prepare_dataset": True},
+                use_cpu=not torch.cuda.is_available(),
+            ),
+            train_dataset=dataset,
+            processing_class=tokenizer,
+            data_collator=_padded,
+            optimizers=optimizers,
+            callbacks=[_Heard(hear)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        return trainer
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        rows: Any = train_dataset if train_dataset is not None else self.train_dataset
+        return SequentialSampler(rows)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002 - theirs
+    ) -> Any:
+        """Mean over the tokens of the batch by their weights."""
+        logits = model(input_ids=inputs["input_ids"], use_cache=False).logits
+        total, weight = shifted_loss(logits, inputs["input_ids"], inputs["weights"])
+        loss = total / weight
+        return (loss, {"logits": logits}) if return_outputs else loss
+
+
+class _Heard(TrainerCallback):  # type: ignore[misc]
+    def __init__(self, hear: Callable[[SftStep], None]) -> None:
+        self._hear = hear
+
+    def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
+        if logs and "grad_norm" in logs:
+            self._hear(
+                SftStep(
+                    state.global_step,
+                    float(logs["loss"]),
+                    float(logs["grad_norm"]),
+                    float(logs["learning_rate"]),
+                )
+            )
+
+
+def _padded(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    width = max(len(row["input_ids"]) for row in rows)
+
+    def right(name: str, empty: float, dtype: Any) -> Any:
+        return torch.tensor([row[name] + [empty] * (width - len(row[name])) for row in rows], dtype=dtype)
+
+    return {
+        "input_ids": right("input_ids", 0, torch.long),
+        "labels": right("labels", -100, torch.long),
+        "weights": right("weights", 0.0, torch.float32),
+    }

@@ -1,0 +1,90 @@
+"""Supervised fine-tuning on token ids: the same as a bare loop, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", exc_type=ImportError)
+import torch
+from trainers.tiny_model import write_tiny_model
+
+from dreamgym_kit.adapters.trainers.folders import load_model
+from dreamgym_kit.adapters.trainers.sft import SftOptions, SftRow, SftStep, train_sft
+from dreamgym_kit.errors import UserError
+
+pytestmark = pytest.mark.slow  # importing trl alone takes seconds
+
+OPTIONS = SftOptions(steps=3, batch=4, learning_rate=1e-3, warmup_steps=2)
+WEIGHTS = [0.5, 0.0, 0.1, 1.0, 4.0] * 3
+
+
+def rows() -> list[SftRow]:
+    chance = torch.Generator().manual_seed(3)
+    return [
+        SftRow(torch.randint(3, 43, (length,), generator=chance).tolist(), WEIGHTS[:length])
+        for length in (5, 9, 7, 12)
+    ]
+
+
+def bare_loop(folder: Path) -> torch.nn.Module:
+    """The same by hand: every step sees all four rows, one by one and without padding."""
+    model = load_model(folder)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01)
+    for step in range(3):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * min(1.0, (step + 1) / 2) * max(0.1, 1 - step / 3)
+        total, weight = torch.zeros(()), 0.0
+        for row in rows():
+            told = model(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)
+            for place in range(1, len(row.ids)):
+                total = total - told[place - 1, row.ids[place]] * row.weights[place]
+                weight += row.weights[place]
+        optimizer.zero_grad()
+        (total / weight).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model
+
+
+def furthest(one: torch.nn.Module, other: torch.nn.Module) -> float:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return max(float((a - b).abs().max()) for a, b in pairs)
+
+
+def test_fine_tuning_by_weights_equals_a_bare_loop(tmp_path: Path) -> None:
+    start = write_tiny_model(tmp_path / "start")
+    heard: list[SftStep] = []
+    told = train_sft(start, rows(), tmp_path / "end", OPTIONS, tell=heard.append)
+    assert [step.step for step in heard] == [1, 2, 3]
+    assert told == heard
+    assert told[-1].loss < told[0].loss
+    by_hand, ours = bare_loop(start), load_model(tmp_path / "end")
+    assert furthest(load_model(start), ours) > 1e-4
+    assert furthest(by_hand, ours) < 1e-6
+
+
+def test_what_fine_tuning_writes_is_a_model_directory_that_others_can_read(tmp_path: Path) -> None:
+    train_sft(write_tiny_model(tmp_path / "start"), rows(), tmp_path / "end", OPTIONS)
+    names = {path.name for path in (tmp_path / "end").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= names
+    assert all(path.stat().st_mode & 0o444 == 0o444 for path in (tmp_path / "end").iterdir())
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (SftRow([3, 4], [1.0]), "row 1: 2 ids, but 1 weights."),
+        (SftRow([3, 4], [0.0, -1.0]), "row 1: a weight is negative or not finite."),
+        (
+            SftRow([3, 4], [1.0, 0.0]),
+            "no row has a token to learn; give weights above 0 to what the model shall say.",
+        ),
+    ],
+)
+def test_rows_without_anything_to_learn_or_with_weights_that_do_not_fit_are_refused(
+    row: SftRow, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as refused:
+        train_sft(tmp_path, [row], tmp_path / "end", OPTIONS)
+    assert str(refused.value) == said
