@@ -1,0 +1,154 @@
+r"""The nano models' tokenizer: bytes, and one token for each word of the desk's closed sets.
+
+A byte-level BPE without merges, so that any text goes there and back unharmed, plus an added token for
+every id, name, amount, tool, field and word that the desk uses. Every id is one token, and every token
+means one thing, which is what lets so small a model copy them.
+
+Traps that shaped the sets: added tokens match anywhere, the longest from the left first. So a field's
+token ends with the quotes before its value (`order_id": "`), equal in calls and in answers; a word with a
+space before it may not be the beginning of a name with a space before it; ids all have one width.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.recipes.desk.cases import (
+    AMOUNTS,
+    CARRIERS,
+    CITIES,
+    CUSTOMER_IDS,
+    DAYS,
+    ITEMS,
+    NAMES,
+    ORDER_IDS,
+    PAYMENT_IDS,
+    STATUSES,
+    TIERS,
+    TRAIN_SEEDS,
+)
+from dreamgym_kit.recipes.desk.database import GatewayTimeout
+from dreamgym_kit.recipes.desk.money import cents, money
+from dreamgym_kit.recipes.desk.policy import Habits
+from dreamgym_kit.recipes.nano.direct import TOOL_ARGS
+from dreamgym_kit.recipes.nano.episodes import work
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+CALL, CALL_END, ANSWER, ANSWER_END = "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"
+CONTEXT = 2048  # tokens that a model of this kind can see
+TEMPLATE_FILE = Path(__file__).parent / "chat_template.jinja"
+
+_ROLES = ("user\n", "assistant\n", "system\n")
+_GLUE = (
+    '\n{"name": "',
+    '", "arguments": {"',
+    '", "arguments": {}}\n',
+    '"}}\n',
+    '\n{"',
+    '"}\n',
+    '\n[{"',
+    '"}]\n',
+    '"}, {"',
+    '", "',
+    "\n[]\n",
+)
+_ANSWER_FIELDS = (
+    *("tier", "item", "status", "days", "total", "refunded", "carrier", "state", "share", "quote", "calls"),
+    *("failed", "escalated", "reshipped", "ticket_id", "mail", "deleted"),
+)
+_VALUES = (
+    *(*TIERS, *STATUSES, *CARRIERS, "captured", "failed", "refunded", "moving", "lost", "yes", "sent"),
+    *("full", "half", "none"),
+    *("return", "repair", "refund", "identity", "complaint", "delete", "address", "missing"),
+)
+_REFUSALS = (
+    "no customer is called",
+    "no order or customer",
+    "no payment",
+    "no parcel was sent for yet",
+    "is already cancelled",
+    "failed, there is nothing to refund",
+    "a refund of is to, not",
+    str(GatewayTimeout()),
+)
+_WORLDS_READ = 360  # for the words that requests and colleagues use
+
+
+def ids_and_names() -> tuple[str, ...]:
+    """What has to be copied, never guessed."""
+    return (*CUSTOMER_IDS, *ORDER_IDS, *PAYMENT_IDS, *NAMES, *CITIES, *ITEMS, *_amounts())
+
+
+@cache
+def added_tokens() -> tuple[str, ...]:
+    """Every token but the bytes and the special ones, in the order of their ids."""
+    fields = dict.fromkeys((*(name for names in TOOL_ARGS.values() for name in names), *_ANSWER_FIELDS))
+    closed = (*ids_and_names(), *DAYS, *(f"T{number}" for number in range(1, 10)))
+    tokens = (*_ROLES, *_GLUE, *TOOL_ARGS, *(f'{field}": "' for field in fields), *closed, *_VALUES)
+    return tuple(dict.fromkeys((*tokens, *_words(closed))))
+
+
+def build_tokenizer() -> "PreTrainedTokenizerFast":
+    """Build the tokenizer with its chat template; equal on every machine."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={each: place for place, each in enumerate(alphabet)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([AddedToken(each, normalized=False) for each in (END_OF_TEXT, START, END)])
+    plain = (CALL, CALL_END, ANSWER, ANSWER_END, *added_tokens())
+    core.add_tokens([AddedToken(each, normalized=False) for each in plain])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        eos_token=END,
+        pad_token=END_OF_TEXT,
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = TEMPLATE_FILE.read_text(encoding="utf-8").rstrip("\n")
+    return tokenizer
+
+
+def _amounts() -> Iterator[str]:
+    """Prices, their halves, what paying one back twice adds up to, and nothing."""
+    whole = [cents(amount) for amount in AMOUNTS]
+    sums = (0, *whole, *(each // 2 for each in whole), *(2 * each for each in whole))
+    return map(money, dict.fromkeys(sums))
+
+
+def _words(closed: Iterable[str]) -> Iterator[str]:
+    """The words of requests, colleagues and refusals, each as it stands: after a space, or first.
+
+    Raises:
+        UserError: a word would eat the beginning of a name or id.
+    """
+    names = set(closed)
+    for text in dict.fromkeys((*_texts(), *_REFUSALS)):
+        for found in re.finditer(r" ?[A-Za-z]+", text):
+            word = found.group()
+            if word.strip() in names or len(word.strip()) == 1:
+                continue
+            eaten = next((name for name in names if f" {name}".startswith(word)), None)
+            if eaten is not None:
+                raise UserError(f"the desk's word '{word.strip()}' is the beginning of its name '{eaten}'")
+            yield word
+
+
+def _texts() -> Iterator[str]:
+    step = 7  # no multiple of a family count: every family comes up
+    for world in TRAIN_SEEDS[: step * _WORLDS_READ : step]:
+        for kind in ("senior", "junior", "slip"):
+            worked = work(world, Habits(kind, looks_first=kind == "senior", seed=str(world)))
+            yield worked.request
+            yield worked.last_word
+            for exchange in worked.exchanges:
+                yield exchange.turn.text
+                yield from (use.args["body"] for use in exchange.turn.uses if "body" in use.args)
