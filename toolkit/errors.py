@@ -10,6 +10,7 @@ DreamgymError(Exception)
     GraphNotLoaded       the graph's own module or factory failed; says what it misses
     SeveralGraphs        a project file names several graphs, and nobody said which
   EndpointError          a model's endpoint gave no usable answer; says whether another try helps
+  TrainingStopped        an alarm ended the training at its last good checkpoint  -> exit code 1
   NotJson(ValueError)    a value that the canonical form or the reader refuses
 
 EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except Exception` in an
@@ -36,6 +37,7 @@ __all__ = [
     "SeveralGraphs",
     "ShapeRefused",
     "StoreError",
+    "TrainingStopped",
     "UnknownName",
     "UserError",
 ]
@@ -153,6 +155,22 @@ class EndpointError(DreamgymError):
         self.retryable = retryable
         self.retry_after_s = retry_after_s
         super().__init__(text)
+
+
+class TrainingStopped(DreamgymError):
+    """An alarm: what was about to be learned, or just was, cannot be trusted. That step is not kept.
+
+    Args:
+        alarm: its name, "not_finite"; `training.signals` has them all.
+        text: what was seen, in one sentence with its figures.
+        step: the step that is not kept, from 1.
+    """
+
+    def __init__(self, alarm: str, text: str, *, step: int) -> None:
+        self.alarm = alarm
+        self.text = text
+        self.step = step
+        super().__init__(f"step {step}: {alarm}: {text}")
 
 
 class EpisodeStop(BaseException):

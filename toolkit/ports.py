@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.turns import Batch, UpdateFacts
+from dreamgym_kit.turns import Batch, Turn, UpdateFacts
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,
@@ -257,6 +257,37 @@ class Trainer(Protocol):
 
     def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """Natural log-prob of each id after the first, under the weights as they are, at temperature 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """An ended episode, and the turns in it that the policy answered."""
+
+    episode: Episode
+    turns: tuple[Turn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Siblings: the episodes of one task in one step, in the same world, under the same weights."""
+
+    task: str
+    rollouts: tuple[Rollout, ...]
+
+
+class Collector(Protocol):
+    """Runs groups of episodes in which the policy stands in for the agent's model; dreamed, or real."""
+
+    async def collect(self, tasks: Sequence[Task], n: int, *, step: int, seed: int) -> list[Group]:
+        """Run n siblings of each task; gives a group for each, in their order, siblings from 1 to n.
+
+        Every random choice derives from (seed, step, task, sibling, turn): asked again under the same
+        weights it gives the same. An episode that could not be finished is in its group, undetermined.
+
+        Raises:
+            EndpointError: the policy's server is gone.
+        """
         ...
 
 
