@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.gating import Rule, rules_of
-from dreamgym_kit.report.interval import wilson
+from dreamgym_kit.trust.interval import wilson
 from dreamgym_kit.vocabulary import Effect, Provenance, Spend, Verdict
 
 SUMMARY_SCHEMA = 1

@@ -1,0 +1,98 @@
+"""Tries counted by task: what nobody can judge is neither, and its bounds hold whatever it was."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamgym_kit.trust.interval import share_interval
+from dreamgym_kit.trust.outcomes import (
+    TaskOutcome,
+    passed_by_all,
+    passed_by_any,
+    passed_once,
+    task_outcomes,
+)
+from dreamgym_kit.vocabulary import Verdict
+
+SIGNS = {".": Verdict.SUCCESS, "x": Verdict.FAILURE, "-": Verdict.UNDETERMINED}
+
+
+def tasks(**marks: str) -> tuple[TaskOutcome, ...]:
+    return task_outcomes((task, SIGNS[sign]) for task, signs in marks.items() for sign in signs)
+
+
+def test_tries_are_counted_by_task() -> None:
+    found = task_outcomes([("a", Verdict.SUCCESS), ("b", Verdict.UNDETERMINED), ("a", Verdict.FAILURE)])
+    assert found == (TaskOutcome("a", 1, 1), TaskOutcome("b", 0, 0, 1))
+    assert (found[0].share, found[1].share) == (0.5, None)
+
+
+def test_an_undetermined_episode_is_neither_and_its_bounds_are_told() -> None:
+    found = passed_once(tasks(a="..", b="x-", c="--"))
+    assert found is not None
+    assert found.mean == 0.5
+    assert (found.tasks, found.left_out) == (2, 1)
+    assert found.worst == pytest.approx(1 / 3)
+    assert found.best == pytest.approx((1 + 0.5 + 1) / 3)
+
+
+def test_k_in_a_row_and_one_of_k() -> None:
+    found = tasks(a="....", b="..xx", c="xxxx")
+    in_a_row, any_of = passed_by_all(found, 2), passed_by_any(found, 2)
+    assert in_a_row is not None
+    assert any_of is not None
+    assert in_a_row.mean == pytest.approx((1 + 1 / 6 + 0) / 3)
+    assert any_of.mean == pytest.approx((1 + 5 / 6 + 0) / 3)
+
+
+def test_a_task_with_too_few_decided_episodes_is_left_out_and_counted() -> None:
+    found = passed_by_all(tasks(a="...", b=".--"), 3)
+    assert found is not None
+    assert (found.mean, found.tasks, found.left_out) == (1.0, 1, 1)
+    assert passed_by_all(tasks(a=".x"), 3) is None
+
+
+marks = st.lists(st.text(".x-", min_size=1, max_size=5), min_size=1, max_size=12)
+
+
+@given(marks, st.integers(1, 4), st.randoms(use_true_random=False))
+def test_whatever_the_undetermined_were_the_whole_figure_lies_within_the_bounds(
+    rows: list[str], k: int, luck
+) -> None:
+    settled = ["".join(luck.choice(".x") if sign == "-" else sign for sign in row) for row in rows]
+    told = passed_by_all(tasks(**{f"t{n}": row for n, row in enumerate(rows)}), k)
+    truth = passed_by_all(tasks(**{f"t{n}": row for n, row in enumerate(settled)}), k)
+    if told is not None:
+        assert truth is not None
+        assert told.worst - 1e-9 <= truth.mean <= told.best + 1e-9
+        assert 0 <= told.low <= told.mean <= told.high <= 1
+
+
+@pytest.mark.parametrize("n", [1, 4])
+@pytest.mark.parametrize("tasks_count", [10, 40])
+@pytest.mark.parametrize("alike", [True, False])
+def test_the_interval_of_a_share_covers_the_truth_about_as_often_as_it_says(
+    tasks_count: int, n: int, alike: bool
+) -> None:
+    """`alike`: all episodes of a task end the same way, where a plain Wilson interval is far too sure."""
+    draw = np.random.default_rng(5)
+    hits = plain = 0
+    for _ in range(600):
+        chance = np.where(draw.random(tasks_count) < 0.6, 1.0, 0.0) if alike else draw.beta(1, 1, tasks_count)
+        shares = list(draw.binomial(n, chance) / n)
+        _, low, high = share_interval(shares, episodes=n)
+        hits += low <= (0.6 if alike else 0.5) <= high
+        _, low, high = share_interval([share for share in shares for _ in range(n)])
+        plain += low <= (0.6 if alike else 0.5) <= high
+    assert hits / 600 >= 0.925
+    assert not (alike and n == 4) or plain / 600 < 0.8  # what the test would say of the usual interval
+
+
+def test_one_episode_a_task_gives_wilsons_own_interval() -> None:
+    from dreamgym_kit.trust.interval import wilson
+
+    assert share_interval([1.0] * 7 + [0.0] * 3)[1:] == pytest.approx(wilson(7, 10))
+    assert share_interval([1.0] * 5)[1:] == pytest.approx(wilson(5, 5))
+    with pytest.raises(ValueError, match="a task"):
+        share_interval([])

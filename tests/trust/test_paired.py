@@ -1,0 +1,116 @@
+"""A change over the same tasks: its interval holds the truth as often as it says, with few tasks too."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamgym_kit.trust.paired import bootstrapped_change, mean_change, share_change
+
+
+def pairs(both: int, only_after: int, only_before: int, neither: int) -> tuple[list[float], list[float]]:
+    before = [1.0] * both + [0.0] * only_after + [1.0] * only_before + [0.0] * neither
+    after = [1.0] * both + [1.0] * only_after + [0.0] * only_before + [0.0] * neither
+    return before, after
+
+
+def test_the_interval_is_newcombes_method_10() -> None:
+    """His example of 50 pairs, as other programs give it too: 0.2, from 0.0562 to 0.3292."""
+    assert share_change(*pairs(20, 12, 2, 16)) == pytest.approx((0.2, 0.0562, 0.3292), abs=5e-5)
+
+
+shares = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30)
+
+
+@given(shares)
+def test_an_interval_holds_its_change_and_turns_round_with_the_runs(found: list[tuple[float, float]]) -> None:
+    before, after = [one for one, _ in found], [other for _, other in found]
+    change, low, high = share_change(before, after)
+    assert -1 <= low <= change + 1e-9
+    assert change - 1e-9 <= high <= 1
+    assert share_change(after, before) == pytest.approx((-change, -high, -low), abs=1e-9)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    draw, hits = random.Random(3), 0
+    for _ in range(1_000):
+        found = []
+        for _ in range(24):
+            luck = draw.random()
+            found.append((float(luck < 0.5), float((luck if draw.random() < 0.5 else draw.random()) < 0.7)))
+        _, low, high = share_change([one for one, _ in found], [other for _, other in found])
+        hits += low <= 0.2 <= high
+    assert hits >= 935
+
+
+def test_a_mean_is_compared_by_the_same_draws_each_time() -> None:
+    before, after = [1.0, 2.0, 3.0, 2.0] * 4, [2.0, 3.0, 5.0, 2.0] * 4
+    found = mean_change(before, after)
+    assert found == mean_change(before, after)
+    assert found[0] == 1.0
+    assert 0.5 < found[1] < 1 < found[2] < 1.5
+
+
+@pytest.mark.parametrize("figure", [share_change, mean_change, bootstrapped_change])
+def test_unequal_sides_are_refused(figure) -> None:
+    with pytest.raises(ValueError, match="same tasks"):
+        figure([1.0], [1.0, 0.0])
+    with pytest.raises(ValueError, match="same tasks"):
+        figure([], [])
+
+
+def tried(draw, tasks: int, n: int, kind: str) -> tuple[float, list[float], list[float]]:
+    """The true change, and the shares that n episodes a task show of it."""
+    if kind == "gain":
+        chance = draw.beta(1, 1, tasks) * 0.7
+        true, later = 0.2, chance + 0.2
+    elif kind == "few tasks mended":
+        chance = np.where(draw.random(tasks) < 0.5, 0.95, 0.05)
+        true, later = 0.2 * 0.45, np.where(draw.random(tasks) < 0.2, 0.95, chance)
+    else:
+        chance = later = draw.beta(0.5, 2, tasks)
+        true = 0.0
+    return true, list(draw.binomial(n, chance) / n), list(draw.binomial(n, later) / n)
+
+
+@pytest.mark.parametrize("kind", ["gain", "few tasks mended", "none"])
+@pytest.mark.parametrize(("tasks", "n"), [(5, 1), (10, 4), (40, 1), (40, 4)])
+def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says(tasks: int, n: int, kind: str) -> None:
+    draw = np.random.default_rng(7)
+    hits = 0
+    for seed in range(300):
+        true, before, after = tried(draw, tasks, n, kind)
+        _, low, high = bootstrapped_change(before, after, seed=seed, resamples=300)
+        hits += low <= true <= high
+    assert hits / 300 >= 0.915  # 95 % less 2.7 standard errors of 300 trials
+
+
+def test_equal_outcomes_of_few_tasks_are_not_sure_to_be_equal() -> None:
+    change, low, high = bootstrapped_change([1.0] * 5, [1.0] * 5)
+    assert change == 0
+    assert low < -0.2
+    assert high > 0.2
+
+
+def test_the_bootstrap_narrows_with_tasks_and_with_episodes_that_agree() -> None:
+    draw = np.random.default_rng(1)
+
+    def width(tasks: int, n: int) -> float:
+        _, before, after = tried(draw, tasks, n, "gain")
+        _, low, high = bootstrapped_change(before, after)
+        return high - low
+
+    assert width(400, 1) < width(40, 1) / 2
+    assert width(40, 16) < width(40, 1)
+
+
+@given(shares, st.integers(0, 2**32 - 1))
+def test_a_bootstrap_holds_its_change_and_is_the_same_for_the_same_seed(
+    found: list[tuple[float, float]], seed: int
+) -> None:
+    before, after = [one for one, _ in found], [other for _, other in found]
+    change, low, high = bootstrapped_change(before, after, seed=seed, resamples=150)
+    assert -1 <= low <= change <= high <= 1
+    assert bootstrapped_change(before, after, seed=seed, resamples=150) == (change, low, high)

@@ -1,0 +1,128 @@
+"""Whether B beats A, on the tasks that both tried: one word, one sentence, and what they rest on.
+
+A difference is claimed only where its interval is clear of zero and no way of settling the undetermined
+episodes would turn it round.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dreamgym_kit.trust.outcomes import TaskOutcome
+from dreamgym_kit.trust.paired import bootstrapped_change
+
+
+class Word(StrEnum):
+    """What can be said of B against A."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_DIFFERENCE = "no_difference"  # none can be seen: that is not to say there is none
+    UNDETERMINED = "undetermined"  # the episodes that nobody can judge could turn it round
+    NOTHING_SHARED = "nothing_shared"  # no task is decided on both sides
+
+
+@dataclass(frozen=True, slots=True)
+class Beating:
+    """B against A; shares are means over the tasks that are decided on both sides, 0..1."""
+
+    tasks: int  # decided on both sides
+    a: float
+    b: float
+    change: float  # b - a
+    low: float  # of its 95 % interval
+    high: float
+    better: int  # tasks that B solves more often
+    worse: int
+    undetermined_a: int  # episodes, over all tasks that both tried
+    undetermined_b: int
+    episodes_a: int
+    episodes_b: int
+    least: float  # the change, had every undetermined episode spoken for A, over all tasks that both tried
+    most: float  # and for B
+    left_out: int  # tasks that both tried and that are not decided on both sides
+
+    @property
+    def word(self) -> Word:
+        """The judgement."""
+        if not self.tasks:
+            return Word.NOTHING_SHARED
+        if self.low <= 0 <= self.high:
+            return Word.NO_DIFFERENCE
+        turned = self.least <= 0 if self.change > 0 else self.most >= 0
+        if turned:
+            return Word.UNDETERMINED
+        return Word.BETTER if self.change > 0 else Word.WORSE
+
+    @property
+    def sentence(self) -> str:
+        """The judgement as a plain sentence, with its figures."""
+        return _sentence(self)
+
+
+def beaten(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, seed: int = 0) -> Beating:
+    """Hold B against A over the tasks that both tried; `seed` is that of the bootstrap."""
+    of_a = {one.task: one for one in a if one.episodes}
+    pairs = [(of_a[one.task], one) for one in b if one.task in of_a and one.episodes]
+    shares = [(old.share, new.share) for old, new in pairs if old.share is not None and new.share is not None]
+    before, after = [old for old, _ in shares], [new for _, new in shares]
+    change = bootstrapped_change(before, after, seed=seed) if shares else (0.0, -1.0, 1.0)
+    return Beating(
+        len(shares),
+        _mean(before),
+        _mean(after),
+        *change,
+        better=sum(new > old for old, new in shares),
+        worse=sum(new < old for old, new in shares),
+        undetermined_a=sum(old.undetermined for old, _ in pairs),
+        undetermined_b=sum(new.undetermined for _, new in pairs),
+        episodes_a=sum(old.episodes for old, _ in pairs),
+        episodes_b=sum(new.episodes for _, new in pairs),
+        least=_mean([new.worst - old.best for old, new in pairs]),
+        most=_mean([new.best - old.worst for old, new in pairs]),
+        left_out=len(pairs) - len(shares),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _sentence(found: Beating) -> str:
+    if found.word is Word.NOTHING_SHARED:
+        tried = f": of {_tasks(found.left_out)} that both tried, none is" if found.left_out else ""
+        return f"Nothing can be said: no task is decided for both A and B{tried}."
+    interval = f"(95 %: {_points(found.low)} to {_points(found.high)})"
+    told = f"{_difference(found.change)} on the same {_tasks(found.tasks)} {interval}"
+    bounds = f"between {_points(found.least)} and {_points(found.most)} points, whichever way they went"
+    open_ended = found.undetermined_a or found.undetermined_b
+    if found.word is Word.NO_DIFFERENCE:
+        return f"No difference can be seen: B solves {told}.{_undetermined(found)}"
+    if found.word is Word.UNDETERMINED:
+        return f"It cannot be said: B solves {told}, but{_undetermined(found)[:-1]}: {bounds}."
+    return f"B solves {told}.{_undetermined(found) if open_ended else ''}"
+
+
+def _difference(change: float) -> str:
+    points = _points(abs(change))
+    if points == "0":
+        return "as many as A"
+    return f"{points} point{'' if points == '1' else 's'} {'more' if change > 0 else 'less'} than A"
+
+
+def _points(share: float) -> str:
+    """Whole points; one place where a bound would round to a zero that it is not."""
+    whole = round(100 * share)
+    return str(whole) if whole or abs(share) < 5e-4 else f"{100 * share:.1f}"
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"
+
+
+def _undetermined(found: Beating) -> str:
+    sides = (("A", found.undetermined_a, found.episodes_a), ("B", found.undetermined_b, found.episodes_b))
+    told = " and ".join(f"{count} of {total} episodes of {name}" for name, count, total in sides if count)
+    one = found.undetermined_a + found.undetermined_b == 1
+    does = "is undetermined and counts" if one else "are undetermined and count"
+    return f" {told} {does} as neither." if told else ""
