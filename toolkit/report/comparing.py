@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import EFFECT_ORDER, EpisodeLine, Summary, natural
-from dreamgym_kit.trust.paired import mean_change, share_change
 from dreamgym_kit.rollout.manifest import differences
+from dreamgym_kit.trust.paired import mean_change, share_change
 from dreamgym_kit.vocabulary import Verdict
 
 COMPARE_SCHEMA = 1
