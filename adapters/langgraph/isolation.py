@@ -22,6 +22,7 @@ from langgraph.pregel import Pregel
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
+from dreamgym_kit.adapters.langgraph.capture import graph_entered
 from dreamgym_kit.adapters.langgraph.frames import config_here, session_key
 from dreamgym_kit.adapters.langgraph.patches import PatchSet, plain_wrapper
 from dreamgym_kit.gate.policy import Mode
@@ -193,8 +194,12 @@ def no_llm_cache() -> Iterator[None]:
 
 
 def _on_copy(real: Any, name: str) -> Any:
+    runs = name in ("stream", "astream")
+
     @functools.wraps(real)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if runs:
+            graph_entered(args, kwargs)
         return real(isolated(self, name, args, kwargs), *args, **kwargs)
 
     return plain_wrapper(wrapper, real)

@@ -3,6 +3,7 @@
 Here a model's tool calls are announced to the session (their order is what later makes parallel calls
 deterministic), and a call to a bound name that the gate does not hold is refused: some node would run
 a function by itself. Answers from an LLM cache are switched off: a dream must neither read nor fill it.
+Where the episode has a policy, that is asked in the model's place (`policy_leaf`).
 """
 
 import functools
@@ -22,6 +23,7 @@ from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entry
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
+from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
 from dreamgym_kit.adapters.langgraph.tapes import turn_of
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.gate.policy import Mode
@@ -40,7 +42,8 @@ def generating(real: Any) -> Any:
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session()
         with turn_of(session, self, args, kwargs) as turn:
-            result: ChatResult = turn.result() or turn.kept(real(self, *args, **kwargs))
+            leaf = Leaf(session, real, self, args, kwargs)
+            result: ChatResult = turn.result() or turn.kept(leaf.result_now())
         if session is not None:
             _heard(session, self, [generation.message for generation in result.generations], kwargs)
         return result
@@ -55,7 +58,8 @@ def generating_async(real: Any) -> Any:
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session()
         with turn_of(session, self, args, kwargs) as turn:
-            result: ChatResult = turn.result() or turn.kept(await real(self, *args, **kwargs))
+            leaf = Leaf(session, real, self, args, kwargs)
+            result: ChatResult = turn.result() or turn.kept(await leaf.result())
         if session is not None:
             _heard(session, self, [generation.message for generation in result.generations], kwargs)
         return result
@@ -75,7 +79,8 @@ def streaming(real: Any) -> Any:
             return
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn:
-            for part in turn.parts() or turn.keeping(real(self, *args, **kwargs)):
+            leaf = Leaf(session, real, self, args, kwargs)
+            for part in turn.parts() or turn.keeping(leaf.parts_now(events=events)):
                 _hear_part(session, self, part, kwargs, asked)
                 yield part
         asked.announce(session)
@@ -92,7 +97,8 @@ def streaming_async(real: Any) -> Any:
         session = _session()
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn:
-            async for part in turn.parts_async() or turn.keeping_async(real(self, *args, **kwargs)):
+            leaf = Leaf(session, real, self, args, kwargs)
+            async for part in turn.parts_async() or turn.keeping_async(leaf.parts(events=events)):
                 if session is not None:
                     _hear_part(session, self, part, kwargs, asked)
                 yield part

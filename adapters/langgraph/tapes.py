@@ -17,6 +17,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, mess
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
+from dreamgym_kit.adapters.langgraph.capture import model_name
 from dreamgym_kit.adapters.langgraph.transcript import message_record
 from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.errors import DreamAbstained
@@ -250,9 +251,8 @@ def _asked(model: BaseChatModel, args: tuple[Any, ...], kwargs: Mapping[str, Any
     stop = kwargs.get("stop", args[1] if len(args) > 1 else None)
     left_out = ("messages", "stop", "run_manager", "tools", "functions")
     more = {name: to_plain(value) for name, value in kwargs.items() if name not in left_out}
-    name = getattr(model, "model_name", None) or getattr(model, "model", None) or type(model).__name__
     return Asked(
-        model=str(name),
+        model=model_name(model),
         messages=tuple(_without_ids(message_record(message)) for message in given),
         tools=tuple(sorted(_tool_name(tool) for tool in tools)),
         options=digest([canonical(tools), to_plain(stop), canonical(more)])[:16],

@@ -1,0 +1,104 @@
+"""What the policy said, in the form that a graph expects of its chat model: whole, in chunks, as events.
+
+Chunks add up to the whole message. A tool call whose arguments are no JSON object is an invalid call, as
+with any provider; it is given in one piece, since the framework would mend the end of a torn one.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, ToolCall
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+
+from dreamgym_kit.ports import ChatReply
+
+
+def message_of_reply(reply: ChatReply, *, parsed: bool = False) -> AIMessage:
+    """The whole message. `parsed`: the answer's JSON stands beside its text as well."""
+    calls: list[ToolCall] = []
+    invalid: list[InvalidToolCall] = []
+    for request in reply.tool_calls:
+        args = _object(request.args)
+        if args is None:
+            why = "the arguments are not a JSON object"
+            invalid.append(
+                InvalidToolCall(
+                    type="invalid_tool_call", name=request.name, args=request.args, id=request.id, error=why
+                )
+            )
+        else:
+            calls.append(ToolCall(type="tool_call", name=request.name, args=args, id=request.id))
+    answer = _object(reply.content) if parsed else None
+    return AIMessage(
+        content=reply.content,
+        tool_calls=calls,
+        invalid_tool_calls=invalid,
+        additional_kwargs={} if answer is None else {"parsed": answer},
+        response_metadata=_told(reply),
+        usage_metadata=_usage(reply),
+    )
+
+
+def result_of_reply(reply: ChatReply, *, parsed: bool = False) -> ChatResult:
+    """The message as a model's `_generate` gives it."""
+    return ChatResult(generations=[ChatGeneration(message=message_of_reply(reply, parsed=parsed))])
+
+
+def chunks_of_reply(reply: ChatReply, *, parsed: bool = False) -> Iterator[ChatGenerationChunk]:
+    """The message in pieces: its text, each call by itself, then what is known at its end."""
+    whole = message_of_reply(reply, parsed=parsed)
+    end: dict[str, Any] = {
+        "additional_kwargs": whole.additional_kwargs,
+        "response_metadata": whole.response_metadata,
+        "usage_metadata": whole.usage_metadata,
+        "chunk_position": "last",
+    }
+    if whole.invalid_tool_calls:
+        torn = AIMessageChunk(
+            content=whole.content,
+            tool_calls=whole.tool_calls,
+            invalid_tool_calls=whole.invalid_tool_calls,
+            **end,
+        )
+        yield ChatGenerationChunk(message=torn)
+        return
+    if whole.content:
+        yield ChatGenerationChunk(message=AIMessageChunk(content=whole.content))
+    for index, request in enumerate(reply.tool_calls):
+        piece = tool_call_chunk(name=request.name, args=request.args, id=request.id, index=index)
+        yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[piece]))
+    yield ChatGenerationChunk(message=AIMessageChunk(content="", **end))
+
+
+def events_of_reply(reply: ChatReply, *, parsed: bool = False) -> Iterator[Any]:
+    """The message as protocol events, for models that stream those."""
+    from langchain_core.language_models._compat_bridge import message_to_events  # not in older versions
+
+    yield from message_to_events(message_of_reply(reply, parsed=parsed))
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _usage(reply: ChatReply) -> UsageMetadata:
+    usage = UsageMetadata(
+        input_tokens=reply.prompt_tokens,
+        output_tokens=reply.completion_tokens,
+        total_tokens=reply.prompt_tokens + reply.completion_tokens,
+    )
+    if reply.cached_tokens:
+        usage["input_token_details"] = {"cache_read": reply.cached_tokens}
+    return usage
+
+
+def _told(reply: ChatReply) -> dict[str, Any]:
+    """What providers tell of an answer; graphs look at `finish_reason`."""
+    return {"finish_reason": reply.finish_reason, "model_name": reply.model}
