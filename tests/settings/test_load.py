@@ -350,6 +350,12 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "abstain": "error",
             "judge": "false",
             "dreamt_share": "0.25",
+            "loss": "grpo",
+            "staleness": "1",
+            "eval_real": "true",
+            "entropy_low": "0.5",
+            "reward_gap": "0.5",
+            "judges_disagree": "0.5",
             "detectors": "a:b",
             "max": '{"reset_password": 1}',
         }

@@ -149,6 +149,45 @@ class GateSettings:
     seconds: float | None = None  # most wall time of the run
 
 
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """How the policy learns. The dream's reward guides it and is never its result: held-out tasks are."""
+
+    tasks: int = 16  # drawn for each step
+    n: int = 8  # episodes of each of them: one group
+    steps: int = 30  # optimiser steps
+    seed: int = 0  # same seed, same run
+    lr: float = 2e-4  # learning rate; 1e-6 to 5e-5 for large models
+    warmup: int = 5  # steps over which it rises
+    loss: str = "dapo"  # how the tokens' losses are put together, as TRL names it
+    beta: float = 0.0  # weight of the KL term that holds the policy near its start
+    clip: float = 0.2  # how far a token's probability may move in one update, as a ratio
+    grad_clip: float = 1.0  # most norm of a gradient
+    lora: int | None = None  # rank of the adapter that is trained; None: all weights are
+    staleness: int = 0  # updates that the weights of a rollout may lie behind; 1: rollouts overlap updates
+    save_every: int = 1  # steps between checkpoints
+    keep: int = 2  # checkpoints that stay
+    eval_every: int = 10  # steps between evaluations on held-out tasks; 0: only at the start and the end
+    eval_n: int = 4  # episodes a task in an evaluation
+    eval_tasks: str | None = None  # a file of its own for them; None: the tasks whose split is held_out
+    eval_real: bool = False  # evaluates on the real tools; false: in the dream
+    report_to: tuple[str, ...] = ()  # loggers that TRL knows: "tensorboard", "wandb", ...
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmSettings:
+    """When a training stops at its last good checkpoint; that numbers are finite is always asked for."""
+
+    logprobs: float = 1e-3  # most nats between sampled and recomputed log-probs; 0.2 for 16-bit servers
+    stale_weights: float = 1e-3  # most nats between server and trainer after a sync; 0.2 for 16-bit servers
+    kl: float = 0.1  # most nats a token that one update may move the policy
+    entropy_low: float = 0.1  # least entropy, as a multiple of the first steps'
+    entropy_high: float = 5.0  # most entropy, as a multiple of the first steps'
+    dead_draws: int = 3  # draws of tasks in a row in which no group has any spread
+    judges_disagree: float = 0.3  # most episodes on which checker and judging model differ, 0..1
+    reward_gap: float = 0.15  # most that the judging model's success may rise above the checker's, 0..1
+
+
 FAULT_KINDS = (
     *("error", "timeout", "timeout_applied", "rate_limit"),
     *("slow", "malformed", "stale_read", "outage"),
@@ -174,6 +213,8 @@ class Settings:
     findings: FindingsSettings = FindingsSettings()
     gate: GateSettings = GateSettings()
     replay: ReplaySettings = ReplaySettings()
+    train: TrainSettings = TrainSettings()
+    alarms: AlarmSettings = AlarmSettings()
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)  # by the tool's name
     functions: Mapping[str, FunctionSettings] = field(default_factory=dict)  # by "pkg.mod:function"
     nodes: Mapping[str, NodeSettings] = field(default_factory=dict)  # by the node's name

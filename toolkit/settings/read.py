@@ -21,6 +21,7 @@ Where = Callable[..., str]
 _NOT_KEYS = frozenset({"path", "lines"})
 _WORLD_KEYS = ("ref",)
 ABSTAIN = ("stop", "error")
+LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "vespo", "luspo")
 _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("simulate", "n"): 1,
     ("simulate", "concurrency"): 1,
@@ -45,6 +46,29 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("replay", "rows"): 1,
     ("replay", "dreamt_share"): 0,
     ("replay", "dreamt_days"): 0,
+    ("train", "tasks"): 1,
+    ("train", "n"): 2,
+    ("train", "steps"): 1,
+    ("train", "seed"): 0,
+    ("train", "lr"): 0,
+    ("train", "warmup"): 0,
+    ("train", "beta"): 0,
+    ("train", "clip"): 0,
+    ("train", "grad_clip"): 0,
+    ("train", "lora"): 1,
+    ("train", "staleness"): 0,
+    ("train", "save_every"): 1,
+    ("train", "keep"): 1,
+    ("train", "eval_every"): 0,
+    ("train", "eval_n"): 1,
+    ("alarms", "logprobs"): 0,
+    ("alarms", "stale_weights"): 0,
+    ("alarms", "kl"): 0,
+    ("alarms", "entropy_low"): 0,
+    ("alarms", "entropy_high"): 1,
+    ("alarms", "dead_draws"): 1,
+    ("alarms", "judges_disagree"): 0,
+    ("alarms", "reward_gap"): 0,
     ("gate", "success"): 0,
     ("gate", "success_low"): 0,
     ("gate", "undetermined"): 0,
@@ -58,6 +82,10 @@ _AT_MOST: Mapping[tuple[str, ...], float] = {
     ("gate", "success_low"): 1,
     ("gate", "undetermined"): 1,
     ("replay", "dreamt_share"): 1,
+    ("train", "staleness"): 8,
+    ("alarms", "entropy_low"): 1,
+    ("alarms", "judges_disagree"): 1,
+    ("alarms", "reward_gap"): 1,
 }
 _FAULT_AT_LEAST = {"rate": 0, "wait_s": 0, "outage_calls": 1}
 _FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}
@@ -219,6 +247,10 @@ class _Reader:
                 known=ABSTAIN,
                 source=self.where(*key),
                 where="the choices for simulate.abstain",
+            )
+        if key == ("train", "loss") and text not in LOSSES:
+            raise UnknownName(
+                "loss", text, known=LOSSES, source=self.where(*key), where="the losses for train.loss"
             )
         if key[0] == "faults" and key[-1] == "kinds" and text not in FAULT_KINDS:
             raise UnknownName(

@@ -1,0 +1,87 @@
+"""Runs the loop over its doubles in a folder; as a program it can be told where to die (DIE_AT)."""
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from training.loop_doubles import (
+    KNOWN_IDS,
+    CollectorDouble,
+    Planted,
+    ServerDouble,
+    TrainerDouble,
+    tasks_named,
+)
+
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.settings.model import AlarmSettings, TrainSettings
+from dreamgym_kit.training.aside import LoopAside
+from dreamgym_kit.training.loop import Trained, TrainingLoop, TrainParts, TrainPlan
+
+QUICK = TrainSettings(tasks=4, n=8, steps=8, eval_every=4, eval_n=4)
+
+
+class Heard:
+    """Keeps every event."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict]] = []
+
+    def emit(self, kind: str, /, **facts: object) -> None:
+        self.events.append((kind, facts))
+
+
+@dataclass
+class Ran:
+    trained: Trained
+    trainer: TrainerDouble
+    server: ServerDouble
+    collector: CollectorDouble
+    heard: Heard
+
+
+def run_loop(
+    folder: Path,
+    settings: TrainSettings = QUICK,
+    *,
+    planted: Planted | None = None,
+    alarms: AlarmSettings | None = None,
+    stop: StopSwitch | None = None,
+    takes_s: float = 0.0,
+    lr: float = 1.0,
+) -> Ran:
+    planted = planted or Planted()
+    folder.mkdir(exist_ok=True)
+    server, heard = ServerDouble(planted), Heard()
+    trainer = TrainerDouble(folder, planted=planted, save_every=settings.save_every, lr=lr)
+    collector = CollectorDouble(server, planted, takes_s=takes_s)
+    plan = TrainPlan(
+        tasks=tasks_named(10),
+        train=settings,
+        alarms=alarms or AlarmSettings(kl=0.3),
+        held_out=tasks_named(3, "h"),
+    )
+    parts = TrainParts(
+        collector=collector,
+        trainer=trainer,
+        policy=server,
+        examiner=CollectorDouble(server, planted),
+        known_ids=KNOWN_IDS,
+    )
+    with LoopAside() as aside:
+        loop = TrainingLoop(plan, parts, folder=folder, aside=aside, events=heard, stop=stop or StopSwitch())
+        return Ran(loop.run(), trainer, server, collector, heard)
+
+
+def main() -> None:
+    """python loop_run.py FOLDER STALENESS SAVE_EVERY"""
+    folder, staleness, save_every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    settings = replace(QUICK, staleness=staleness, save_every=save_every)
+    ran = run_loop(folder, settings, alarms=AlarmSettings(kl=5.0))
+    sys.stdout.write(json.dumps({"logits": ran.trainer.logits, "alarm": str(ran.trained.alarm)}))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    main()

@@ -1,0 +1,63 @@
+"""An event loop in a thread of its own: rollouts go on there while the trainer holds the calling thread.
+
+The graph is opened on it, its episodes run on it, the policy's server is spoken to on it: all that awaits
+lives on one loop from the first rollout to the last.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopAside:
+    """Runs coroutines on its own loop; use as a context."""
+
+    def __init__(self, *, name: str = "dreamgym-rollouts") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._ended = False
+        self._thread = threading.Thread(target=self._drive, name=name, daemon=True)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Begin, and go on here meanwhile."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for the result; an interrupt of the waiting thread cancels the work."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(_cancel_others())
+        self._ended = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _drive(self) -> None:
+        """A `sys.exit()` in somebody's node ends its task and leaves the loop: it is entered again."""
+        asyncio.set_event_loop(self._loop)
+        while not self._ended:
+            with suppress(SystemExit):
+                self._loop.run_forever()
+
+
+async def _cancel_others() -> None:
+    """End what still runs on this loop, and let async generators close."""
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()

@@ -1,0 +1,149 @@
+"""From a step's groups to its batch: who is learned from, with what advantage, and with what weight.
+
+Only decided episodes are compared (an undetermined one is neither good nor bad); a group that is left with
+fewer than two of them, or whose rewards are all equal, teaches nothing and is counted. Every episode that is
+learned from weighs the same in the loss, however many tokens and samples it has: each of its tokens gets
+`T / (E * n)`, with T tokens and E episodes in the batch and n tokens of its own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import fsum, isfinite
+
+from dreamgym_kit.errors import TrainingStopped
+from dreamgym_kit.ports import Group
+from dreamgym_kit.training.advantages import dead, group_advantages
+from dreamgym_kit.training.samples import MergeCounts, merge
+from dreamgym_kit.turns import Batch, Sample
+from dreamgym_kit.vocabulary import Episode, Verdict
+
+AGREE, DISAGREE = "judges_agree", "judges_disagree"  # what an episode counts where two judged it
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What a step's episodes came to, before anything is learned from them."""
+
+    groups: int = 0
+    dead: int = 0  # groups whose decided rewards are all equal
+    small: int = 0  # groups with fewer than two decided episodes
+    episodes: int = 0
+    undetermined: int = 0
+    success: int = 0
+    reward: float | None = None  # mean over decided episodes; None: none was decided
+    judged_twice: int = 0  # episodes that checker and model judged
+    disagreed: int = 0  # of these
+    judge_success: int = 0  # of these, by the model's word
+    checker_success: int = 0  # of these, by the checker's
+    calls: int = 0  # tool calls
+    turns: int = 0  # model calls that the policy answered
+    unfit: Mapping[str, int] = field(default_factory=dict)  # why -> turns that must not be trained on
+    forks: int = 0  # turns that did not extend the one before
+    samples: int = 0  # in the batch
+    tokens: int = 0  # trained on
+
+    @property
+    def decided(self) -> int:
+        """Episodes that were judged."""
+        return self.episodes - self.undetermined
+
+
+def batch_of(step: int, groups: Sequence[Group]) -> tuple[Batch, StepFacts]:
+    """Give what a step learns from, and what its episodes came to; no samples where nothing can be learned.
+
+    Raises:
+        TrainingStopped: a reward is no finite number.
+    """
+    facts, counts = _facts(step, groups), MergeCounts()
+    rows: list[list[Sample]] = []
+    for group in groups:
+        decided: list[tuple[float, list[Sample]]] = []
+        for rollout in group.rollouts:
+            samples, counted = merge(rollout.turns)
+            counts += counted
+            if rollout.episode.verdict is not Verdict.UNDETERMINED:
+                decided.append((reward_of(rollout.episode), samples))
+        rewards = [reward for reward, _ in decided]
+        if len(rewards) < 2:
+            facts = replace(facts, small=facts.small + 1)
+        elif dead(rewards):
+            facts = replace(facts, dead=facts.dead + 1)
+        else:
+            rows += _rows(group_advantages(rewards), [samples for _, samples in decided])
+    learned = _weighed(rows)
+    facts = replace(
+        facts,
+        turns=counts.turns,
+        unfit=dict(counts.unfit),
+        forks=counts.forks,
+        samples=len(learned),
+        tokens=sum(sample.trained for sample in learned),
+    )
+    return Batch(step=step, samples=learned, facts=_for_logs(facts)), facts
+
+
+def reward_of(episode: Episode) -> float:
+    """What a decided episode is worth: its reward where it has one, else 1 for success."""
+    if episode.reward is not None:
+        return episode.reward
+    return float(episode.verdict is Verdict.SUCCESS)
+
+
+def _rows(advantages: Sequence[float], episodes: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
+    """Each episode's samples with its advantage; none of an episode that nothing can be learned from."""
+    told = [
+        [replace(sample, advantage=advantage) for sample in samples if sample.trained]
+        for advantage, samples in zip(advantages, episodes, strict=True)
+    ]
+    return [samples for samples in told if samples]
+
+
+def _weighed(episodes: Sequence[Sequence[Sample]]) -> tuple[Sample, ...]:
+    """The samples of each episode with the weight that makes episodes count alike."""
+    tokens = [sum(sample.trained for sample in samples) for samples in episodes]
+    total = sum(tokens)
+    return tuple(
+        replace(sample, weight=total / (len(episodes) * own))
+        for samples, own in zip(episodes, tokens, strict=True)
+        for sample in samples
+    )
+
+
+def _facts(step: int, groups: Iterable[Group]) -> StepFacts:
+    groups = list(groups)
+    episodes = [rollout.episode for group in groups for rollout in group.rollouts]
+    decided = [episode for episode in episodes if episode.verdict is not Verdict.UNDETERMINED]
+    rewards = [reward_of(episode) for episode in decided]
+    for episode, reward in zip(decided, rewards, strict=True):
+        if not isfinite(reward):
+            raise TrainingStopped("not_finite", f"the reward of {episode.id} is {reward}", step=step)
+    twice = [episode for episode in decided if episode.counts.get(AGREE) or episode.counts.get(DISAGREE)]
+    disagreed = [episode for episode in twice if episode.counts.get(DISAGREE)]
+    won = [episode for episode in twice if episode.verdict is Verdict.SUCCESS]
+    return StepFacts(
+        groups=len(groups),
+        episodes=len(episodes),
+        undetermined=len(episodes) - len(decided),
+        success=sum(episode.verdict is Verdict.SUCCESS for episode in decided),
+        reward=fsum(rewards) / len(rewards) if rewards else None,
+        judged_twice=len(twice),
+        disagreed=len(disagreed),
+        judge_success=sum((one.verdict is Verdict.SUCCESS) != (one in disagreed) for one in twice),
+        checker_success=len(won),
+        calls=sum(len(episode.transitions) for episode in episodes),
+    )
+
+
+def _for_logs(facts: StepFacts) -> dict[str, float]:
+    """What any logger of the trainer should show beside its own figures."""
+    logged = {
+        "dream_reward": facts.reward,
+        "undetermined": float(facts.undetermined),
+        "dead_groups": float(facts.dead),
+        "forks": float(facts.forks),
+        "unfit_turns": float(sum(facts.unfit.values())),
+        "tokens": float(facts.tokens),
+    }
+    if facts.decided:
+        logged["success"] = facts.success / facts.decided
+    return {name: value for name, value in logged.items() if value is not None}

@@ -1,0 +1,40 @@
+"""How the policy does on tasks that it never learns from: the result of a training, in counts.
+
+The episodes' seeds are the same whatever the step, so that two evaluations differ by the weights alone.
+"""
+
+import time
+from collections.abc import Sequence
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.ports import Collector
+from dreamgym_kit.training.records import EvaluationRecord
+from dreamgym_kit.vocabulary import Task, Verdict
+
+
+async def evaluated(
+    examiner: Collector, tasks: Sequence[Task], *, n: int, step: int, seed: int, real: bool
+) -> EvaluationRecord:
+    """Run n episodes of each task and count; undetermined is neither success nor failure.
+
+    Args:
+        examiner: runs the episodes, with the weights that are served now.
+        tasks: the held-out ones.
+        n: episodes of each.
+        step: optimiser steps made so far.
+        seed: of the run.
+        real: whether the examiner's tools are the real ones.
+    """
+    began = time.monotonic()
+    own = int(digest(["evaluation", seed])[:12], 16)
+    groups = await examiner.collect(tasks, n, step=step, seed=own)
+    verdicts = [rollout.episode.verdict for group in groups for rollout in group.rollouts]
+    return EvaluationRecord(
+        step=step,
+        real=real,
+        tasks=len(tasks),
+        n=n,
+        success=verdicts.count(Verdict.SUCCESS),
+        undetermined=verdicts.count(Verdict.UNDETERMINED),
+        seconds=time.monotonic() - began,
+    )
