@@ -112,7 +112,7 @@ def command(
     end(exit_code(result, fail_on_findings=False), dreamt=False)
 
 
-def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool) -> None:
+def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str = "record") -> None:
     """Say what can happen, and go on only if a person agrees."""
     from dreamgym_kit.cli.tool_table import effects_told
     from dreamgym_kit.errors import UserError
@@ -123,7 +123,8 @@ def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UserError(
-            "record runs real tools, and there is no terminal to ask at; agree with --yes. Nothing was run."
+            f"{command} runs real tools, and there is no terminal to ask at; agree with --yes. "
+            "Nothing was run."
         )
     if not typer.confirm("Run them?", default=False, err=True):
         raise UserError("not agreed to. Nothing was run.")

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.api import record as record
     from dreamgym_kit.adapters.langgraph.api import recording as recording
     from dreamgym_kit.adapters.langgraph.api import simulate as simulate
+    from dreamgym_kit.adapters.langgraph.evaluating import aevaluate as aevaluate
+    from dreamgym_kit.adapters.langgraph.evaluating import evaluate as evaluate
     from dreamgym_kit.gate.effects import effect as effect
     from dreamgym_kit.gate.registry import wake as wake
     from dreamgym_kit.vocabulary import Answer as Answer
@@ -26,10 +28,12 @@ _PUBLIC = {
     "Task": "dreamgym_kit.vocabulary",
     "Verdict": "dreamgym_kit.vocabulary",
     "World": "dreamgym_kit.vocabulary",
+    "aevaluate": "dreamgym_kit.adapters.langgraph.evaluating",
     "arecord": "dreamgym_kit.adapters.langgraph.api",
     "asimulate": "dreamgym_kit.adapters.langgraph.api",
     "dreaming": "dreamgym_kit.adapters.langgraph.api",
     "effect": "dreamgym_kit.gate.effects",
+    "evaluate": "dreamgym_kit.adapters.langgraph.evaluating",
     "record": "dreamgym_kit.adapters.langgraph.api",
     "recording": "dreamgym_kit.adapters.langgraph.api",
     "simulate": "dreamgym_kit.adapters.langgraph.api",

@@ -72,8 +72,8 @@ async def asimulate(
     The process stays armed afterwards: to run real tools in it again, call
     `dreamgym_kit.wake()`.
     """
-    known = _settings(settings, n)
-    with _opened(store, known, create=False) as opened:
+    known = settings_of(settings, n)
+    with opened_store(store, known, create=False) as opened:
         request = _request(graph, tasks, known, Mode.DREAM, opened, directory, experience=experience)
         return await run(request, events=events or NoEvents())
 
@@ -90,20 +90,20 @@ async def arecord(
     label: str | None = None,
 ) -> RunResult:
     """Run a graph on its REAL tools and keep every call in the store; see `asimulate` for arguments."""
-    known = _settings(settings, n)
-    with _opened(store, known, create=True) as opened:
+    known = settings_of(settings, n)
+    with opened_store(store, known, create=True) as opened:
         request = _request(graph, tasks, known, Mode.RECORD, opened, directory, label=label)
         return await run(request, events=events or NoEvents())
 
 
 def simulate(graph: object, tasks: Tasks, **options: Any) -> RunResult:
     """`asimulate` for sync code; also inside a running event loop."""
-    return _wait(lambda: asimulate(graph, tasks, **options))
+    return waited(lambda: asimulate(graph, tasks, **options))
 
 
 def record(graph: object, tasks: Tasks, **options: Any) -> RunResult:
     """`arecord` for sync code; also inside a running event loop."""
-    return _wait(lambda: arecord(graph, tasks, **options))
+    return waited(lambda: arecord(graph, tasks, **options))
 
 
 @contextmanager
@@ -123,9 +123,9 @@ def dreaming(
     Only the leaf gate stands here, not the egress guard: the block shares its process with other code.
     After the block the process stays armed; see `wake`.
     """
-    known = _settings(settings, None)
+    known = settings_of(settings, None)
     with (
-        _opened(store, known, create=False) as opened,
+        opened_store(store, known, create=False) as opened,
         _answering(experience, opened, known) as answers,
         _session(Mode.DREAM, known, experience=answers, world=world, abstain=abstain) as session,
     ):
@@ -147,7 +147,7 @@ def _answering(
         return
     try:
         asked = endpoint
-        _wait(lambda: check_endpoint(asked))
+        waited(lambda: check_endpoint(asked))
         yield with_model(first, endpoint, settings, store)
     finally:
         endpoint.close()
@@ -162,9 +162,9 @@ def recording(
     settings: Settings | None = None,
 ) -> Iterator[Session]:
     """Keep every tool call of the block; the tools run for real. Gives the session."""
-    known = _settings(settings, None)
+    known = settings_of(settings, None)
     with (
-        _opened(store, known, create=True) as opened,
+        opened_store(store, known, create=True) as opened,
         _session(Mode.RECORD, known, world=world, episode=episode, store=opened) as session,
     ):
         yield session
@@ -254,7 +254,8 @@ def _request(
     )
 
 
-def _settings(settings: Settings | None, n: object) -> Settings:
+def settings_of(settings: Settings | None, n: object) -> Settings:
+    """The settings given, else the nearest; `n` episodes per task laid over them."""
     if n is not None and (not isinstance(n, int) or n < 1):
         raise UserError(f"n: episodes per task are a whole number from 1 on, got {n!r:.40}. Nothing was run.")
     known = settings if settings is not None else load_settings()
@@ -262,7 +263,7 @@ def _settings(settings: Settings | None, n: object) -> Settings:
 
 
 @contextmanager
-def _opened(
+def opened_store(
     store: TransitionStore | str | Path | None, settings: Settings, *, create: bool
 ) -> Iterator[TransitionStore | None]:
     """A store of the caller's stays open; one that we open is closed again."""
@@ -281,7 +282,7 @@ def _opened(
             yield opened
 
 
-def _wait(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def waited(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run to the end from sync code; on a loop's own thread, in a thread with a loop of its own."""
     try:
         asyncio.get_running_loop()

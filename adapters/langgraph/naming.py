@@ -78,3 +78,21 @@ def check_inputs(tasks: Sequence[Task], graph: Pregel[Any]) -> None:
             raise UnknownName(
                 "field", next(iter(task.input)), known=known, source=source, where="the graph's state"
             )
+
+
+def check_resets(tasks: Sequence[Task], facts: GraphFacts, settings: Settings) -> None:
+    """Refuse real episodes in worlds that nobody puts back: each would begin where another one ended.
+
+    Raises:
+        UserError: a tool of the graph changes the world, and a task's world is not among the settings'.
+    """
+    changing = sorted(spec.name for spec in facts.tools if spec.effect.changes_world)
+    unset = sorted({task.world.name for task in tasks} - set(settings.worlds))
+    if not changing or not unset:
+        return
+    where = settings.where()
+    raise UserError(
+        f"{where}: nobody puts the world {unset[0]!a} back between episodes, and {changing[0]!a} changes it: "
+        "what one episode did would be there in the next, and stay. Name what resets it "
+        f'([worlds.{unset[0]}] ref = "module:Class"), or evaluate in the dream. Nothing was run.'
+    )

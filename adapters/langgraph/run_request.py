@@ -22,6 +22,7 @@ class RunRequest:
         experience: instead of the recordings, an experience model of one's own.
         label: put before recorded episodes' ids instead of the run's id, for recordings that must
             come out the same each time.
+        must_reset: refuse to run where tools change a world that nobody puts back for each episode.
     """
 
     graph: object
@@ -33,6 +34,7 @@ class RunRequest:
     resume: bool = False
     experience: ExperienceModel | None = None
     label: str | None = None
+    must_reset: bool = False
 
 
 def name_of(graph: object) -> str:

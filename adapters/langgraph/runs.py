@@ -26,6 +26,7 @@ from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.naming import (
     check_expectations,
     check_inputs,
+    check_resets,
     checkers_of,
     detectors_named,
     real_worlds,
@@ -102,6 +103,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         facts = _ready(graph, request)
         check_expectations(tasks, facts)
         check_inputs(tasks, graph)
+        if request.must_reset:
+            check_resets(tasks, facts, settings)
         detectors = detectors_named(settings)
         journal = directory.journal()
         stack.callback(journal.close)

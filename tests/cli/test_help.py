@@ -8,13 +8,14 @@ import sys
 import pytest
 from typer.main import get_command
 
-from dreamgym_kit.cli import compare, demo, doctor, init, record, report, simulate
+from dreamgym_kit.cli import compare, demo, doctor, evaluate, init, record, report, simulate
 from dreamgym_kit.cli.main import app
 
 COMMANDS = {
     "compare": compare,
     "demo": demo,
     "doctor": doctor,
+    "evaluate": evaluate,
     "init": init,
     "record": record,
     "report": report,

@@ -14,7 +14,7 @@ from dreamgym_kit.trust.paired import mean_change, share_change
 from dreamgym_kit.vocabulary import Verdict
 
 COMPARE_SCHEMA = 1
-_EXPECTED = frozenset({"agent", "graph"})  # a comparison is there to compare agents
+_EXPECTED = frozenset({"agent", "graph", "policy"})  # a comparison is there to compare agents
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comp
         tools=_tools(before, after, pairs),
         findings=_kinds(before, after, pairs),
         cost_usd=_means(pairs, lambda lines: sum(line.cost_usd for line in lines) / len(lines)),
-        differs=tuple(_differs(before, after)),
+        differs=tuple(differing(before, after)),
     )
 
 
@@ -204,12 +204,13 @@ def _kinds(before: Summary, after: Summary, pairs: Pairs) -> dict[str, Change]:
     return dict(sorted(found.items(), key=lambda item: (-item[1].change, item[0])))
 
 
-def _differs(before: Summary, after: Summary) -> list[str]:
+def differing(before: Summary, after: Summary, *, names: tuple[str, str] = ("before", "after")) -> list[str]:
+    """Name the settings in which two runs differ, other than the agent."""
     old, new = before.manifest.get("matters"), after.manifest.get("matters")
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return []
     sides = [{name: value for name, value in one.items() if name not in _EXPECTED} for one in (old, new)]
-    return differences(sides[0], sides[1], sides=("before", "after"))
+    return differences(sides[0], sides[1], sides=names)
 
 
 def _sentence(found: Comparison) -> str:

@@ -1,0 +1,179 @@
+"""`evaluate`: how good an agent is on its tasks, on the real tools or in a dream, and whether B beats A.
+
+    from dreamgym_kit import evaluate
+    before = evaluate("my_agent:graph", "held-out.jsonl", n=4, real=True)
+    print(evaluate("my_agent:better", "held-out.jsonl", n=4, real=True, against=before))
+
+An evaluation is a run like any other, in a directory of its own. On the real tools nothing is kept for later
+dreams, and each world has to be put back for each episode.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store, settings_of, waited
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.runs import RunResult, run
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.ports import EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, scores_of
+from dreamgym_kit.report.figures import Summary
+from dreamgym_kit.report.kept import curve_of, facts_of
+from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Split, Task
+
+
+async def aevaluate(
+    graph: object,
+    tasks: Tasks,
+    *,
+    real: bool = False,
+    against: "Evaluation | str | Path | None" = None,
+    split: Split | str | None = None,
+    settings: Settings | None = None,
+    store: TransitionStore | str | Path | None = None,
+    experience: ExperienceModel | None = None,
+    n: int | None = None,
+    directory: str | Path | None = None,
+    events: EventSink | None = None,
+) -> Evaluation:
+    """Try an agent on tasks and score it; by default in a dream.
+
+    Args:
+        graph: as for `simulate`.
+        tasks: a JSON-lines file, or a list of `Task`.
+        real: run the REAL tools. Nothing is kept for dreams. Refused where tools change a world that no
+            `[worlds.NAME]` puts back for each episode.
+        against: who it is held against (A): an evaluation, or a run directory of the same tasks.
+        split: only the tasks of this side of the train/test line.
+        settings: default: the nearest dreamgym.toml, if there is one.
+        store: recordings that a dream answers from; default: the buffer of the settings.
+        experience: an experience model of one's own instead of recordings.
+        n: episodes per task; pass^k is told for k up to it.
+        directory: the run directory to make; default: a new one under `settings.runs`.
+        events: hears what happens while it happens.
+
+    Raises:
+        UserError: something cannot be used as asked; nothing was run.
+    """
+    known = settings_of(settings, n)
+    chosen = tasks_of_split(tasks, split)
+    before = scores_against(against, chosen)  # before anything runs: a wrong name costs no episode
+    place = _absolute(directory)
+    with nullcontext() if real else opened_store(store, known, create=False) as opened:
+        request = evaluation_request(
+            graph,
+            chosen,
+            known,
+            real=real,
+            store=opened,
+            directory=place,
+            experience=experience,
+        )
+        result = await run(request, events=events or NoEvents())
+    return evaluation_of(result, chosen, against=before)
+
+
+def evaluate(graph: object, tasks: Tasks, **options: Any) -> Evaluation:
+    """`aevaluate` for sync code; also inside a running event loop."""
+    return waited(lambda: aevaluate(graph, tasks, **options))
+
+
+def evaluation_request(
+    graph: object,
+    tasks: Sequence[Task],
+    settings: Settings,
+    *,
+    real: bool,
+    store: TransitionStore | None = None,
+    directory: Path | None = None,
+    resume: bool = False,
+    experience: ExperienceModel | None = None,
+) -> RunRequest:
+    """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams."""
+    return RunRequest(
+        graph=graph,
+        tasks=tasks,
+        settings=settings,
+        mode=Mode.RECORD if real else Mode.DREAM,
+        store=None if real else store,
+        directory=directory,
+        resume=resume,
+        experience=experience,
+        must_reset=real,
+    )
+
+
+def evaluation_of(
+    result: RunResult, tasks: Sequence[Task], *, against: Scores | None = None, run: str = ""
+) -> Evaluation:
+    """Score a run that has ended; `run` is how its directory is told, its path when left out."""
+    return evaluated(_scores(result.directory, tasks, run or str(result.directory)), against)
+
+
+def scores_against(against: "Evaluation | str | Path | None", tasks: Sequence[Task]) -> Scores | None:
+    """A's scores on these tasks: of an evaluation, or of a run directory.
+
+    Raises:
+        UserError: it is no run, or has none of the tasks.
+    """
+    if against is None:
+        return None
+    place = against.directory if isinstance(against, Evaluation) else against
+    if not isinstance(place, (str, Path)):
+        raise UserError(f"against: expected a run directory or an evaluation, got {type(place).__name__}.")
+    scores = _scores(Path(place), tasks, against.b.run if isinstance(against, Evaluation) else str(place))
+    if not scores.outcomes:
+        raise UserError(f"{place}: has no episode of any of these {len(tasks)} tasks. Nothing was run.")
+    return scores
+
+
+def _scores(directory: Path, tasks: Sequence[Task], run: str) -> Scores:
+    """Score the episodes of a run that are of these tasks."""
+    opened = RunDirectory.open(directory)
+    wanted = {task.id for task in tasks}
+    episodes, others = [], 0
+    for episode in opened.episodes():
+        if episode.task in wanted:
+            episodes.append(episode)
+        else:
+            others += 1
+    facts = facts_of(opened)
+    about = facts.get("about")
+    if others and isinstance(about, Mapping):  # what was not run is counted of these tasks alone
+        facts["about"] = {**about, "tasks": len({episode.task for episode in episodes})}
+    summary = summarise(episodes, facts, curve_of(opened))
+    return scores_of(summary, tasks, run=run, directory=str(directory.absolute()), agent=_agent_of(summary))
+
+
+def tasks_of_split(tasks: Tasks, split: Split | str | None) -> list[Task]:
+    """The tasks, or those of one side of the train/test line.
+
+    Raises:
+        UserError: the tasks cannot be used, or none is on that side.
+    """
+    read = read_tasks(Path(tasks)) if isinstance(tasks, (str, Path)) else checked_tasks(tasks)
+    if split is None:
+        return read
+    if split not in set(Split):
+        raise UserError(f"split: there is no {split!r}; known: {', '.join(Split)}.")
+    chosen = [task for task in read if task.split == split]
+    if not chosen:
+        raise UserError(f"split: none of the {len(read)} tasks is {split}. Nothing was run.")
+    return chosen
+
+
+def _absolute(directory: str | Path | None) -> Path | None:
+    return Path(directory).absolute() if directory is not None else None
+
+
+def _agent_of(summary: Summary) -> str:
+    named = summary.fact("graph")
+    return named if isinstance(named, str) else "not named"

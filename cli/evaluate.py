@@ -1,0 +1,193 @@
+"""`dreamgym-kit evaluate`: how good an agent is on its tasks, and whether it beats another one."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamgym_kit.cli import gate_options, options
+from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.record import Yes
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+    from dreamgym_kit.adapters.langgraph.runs import RunResult
+    from dreamgym_kit.report.evaluation import Evaluation
+    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.vocabulary import Task
+
+EXAMPLES = (
+    "dreamgym-kit evaluate my_agent:graph --tasks held-out.jsonl -n 4",
+    "dreamgym-kit evaluate --real --yes --split held_out -n 4 --json > score.json",
+    "dreamgym-kit evaluate --real --against runs/2026-11-20-desk-1c2d",
+    "dreamgym-kit evaluate --against RUN --must-be better",
+    "dreamgym-kit evaluate --gate-success-low 0.8 --gate-undetermined 0.1",
+)
+CODES = (
+    "Exit codes: 0 evaluated; 1 a rule of the gate or of --must-be broke, or something real was about to run "
+    "in a dream; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
+)
+
+
+class Side(StrEnum):
+    """Which tasks."""
+
+    TRAIN = "train"
+    HELD_OUT = "held_out"
+
+
+class Least(StrEnum):
+    """What has to come out against A."""
+
+    BETTER = "better"
+    NOT_WORSE = "not-worse"
+
+
+Real = Annotated[
+    bool,
+    typer.Option("--real", help="On the REAL tools, in worlds put back each time; asks.", show_default=False),
+]
+Against = Annotated[
+    Path | None,
+    typer.Option("--against", metavar="RUN", help="Hold it against this run of them.", show_default=False),
+]
+Split = Annotated[
+    Side | None, typer.Option("--split", help="Only the tasks of this side.", show_default=False)
+]
+MustBe = Annotated[
+    Least | None,
+    typer.Option("--must-be", help="Exit with 1 unless it is that, against A.", show_default=False),
+]
+
+
+def command(
+    graph: options.Graph = None,
+    tasks: options.Tasks = None,
+    n: options.Episodes = None,
+    real: Real = False,
+    yes: Yes = False,
+    against: Against = None,
+    must_be: MustBe = None,
+    split: Split = None,
+    concurrency: options.Concurrency = None,
+    seed: options.Seed = None,
+    steps: options.Steps = None,
+    seconds: options.Seconds = None,
+    recursion: options.Recursion = None,
+    calls: options.Calls = None,
+    usd: options.Usd = None,
+    buffer: options.Buffer = None,
+    runs: options.Runs = None,
+    tenant: options.Tenant = None,
+    settings_file: options.SettingsFile = None,
+    resume: options.Resume = None,
+    gate_success: gate_options.Share = None,
+    gate_success_low: gate_options.ShareLow = None,
+    gate_undetermined: gate_options.Undetermined = None,
+    plain: options.Plain = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Score an agent on its tasks: pass@1 and pass^k with 95 % intervals, by family, with cost.
+
+    In a dream, or with --real on the real tools. --against says whether it beats an earlier run of the same
+    tasks. Episodes that nobody can judge are told apart and count as neither success nor failure.
+    """
+    overrides = {
+        "tasks": tasks,
+        "buffer": buffer,
+        "runs": runs,
+        "tenant": tenant,
+        "simulate.n": n,
+        "simulate.concurrency": concurrency,
+        "simulate.seed": seed,
+        "limits.steps": steps,
+        "limits.seconds": seconds,
+        "limits.recursion": recursion,
+        "budget.calls": calls,
+        "budget.usd": usd,
+    }
+    gate = {"success": gate_success, "success_low": gate_success_low, "undetermined": gate_undetermined}
+    settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
+    from dreamgym_kit.adapters.langgraph.evaluating import evaluation_of, scores_against, tasks_of_split
+    from dreamgym_kit.cli.running import carry_out, end, near
+    from dreamgym_kit.errors import UserError
+
+    if must_be is not None and against is None:
+        raise UserError("evaluate: --must-be goes with --against RUN.")
+    spec = options.graph_of(settings, "evaluate")
+    chosen = tasks_of_split(options.tasks_of(settings, "evaluate"), split.value if split else None)
+    before = scores_against(against, chosen)
+    if real:
+        _agree(spec, settings, len(chosen) * settings.simulate.n, yes=yes)
+    request = _request(spec, chosen, settings, resume, real=real)
+    result = carry_out(request, plain=plain)
+    found = evaluation_of(result, chosen, against=before, run=near(result.directory))
+    _show(found, result, as_json=as_json)
+    end(_code(found, result, must_be), dreamt=not real)
+
+
+def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None:
+    """Say what the real tools can do and how often they may be called, and ask."""
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.cli.output import tell
+    from dreamgym_kit.cli.record import agree
+
+    most = settings.limits.steps
+    whole = settings.budget.calls if settings.budget.calls is not None else episodes * most
+    tell(f"Real calls: at most {most} an episode, {min(whole, episodes * most):,} in all.")
+    agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=episodes, yes=yes, command="evaluate")
+
+
+def _request(
+    spec: str, chosen: "list[Task]", settings: "Settings", resume: Path | None, *, real: bool
+) -> "RunRequest":
+    from dreamgym_kit.adapters.langgraph.evaluating import evaluation_request
+    from dreamgym_kit.cli.running import open_recordings
+
+    return evaluation_request(
+        spec,
+        chosen,
+        settings,
+        real=real,
+        store=None if real else open_recordings(settings),
+        directory=resume.absolute() if resume is not None else None,
+        resume=resume is not None,
+    )
+
+
+def _show(found: "Evaluation", result: "RunResult", *, as_json: bool) -> None:
+    import shlex
+
+    from dreamgym_kit.cli.running import look_at, near, stdout_paint, tell_warnings, unfinished
+    from dreamgym_kit.report.evaluation_text import render_evaluation
+    from dreamgym_kit.report.terminal import next_steps
+
+    tell_warnings(result)
+    if as_json:
+        say_json(found.to_json())
+        return
+    say(render_evaluation(found, paint=stdout_paint()))
+    going_on = unfinished(result)
+    run = shlex.quote(near(result.directory))
+    steps = [*going_on, look_at(result.summary, result.directory)]
+    if found.a is None:
+        steps.append(("Against", f"dreamgym-kit evaluate --against {run}", "another agent on the same tasks"))
+    else:
+        before = shlex.quote(near(Path(found.a.run)))
+        steps.append(("Compare", f"dreamgym-kit compare {before} {run}", "by task, by tool, by finding"))
+    say(next_steps(steps))
+
+
+def _code(found: "Evaluation", result: "RunResult", must_be: Least | None) -> int:
+    """The run's own code; 1 too where B is not what it must be."""
+    from dreamgym_kit.cli.running import DONE, GATE_FAILED, exit_code
+    from dreamgym_kit.trust.beating import Word
+
+    code = exit_code(result, fail_on_findings=False)
+    if code != DONE or must_be is None or found.beating is None:
+        return code
+    good = {Word.BETTER} if must_be is Least.BETTER else {Word.BETTER, Word.NO_DIFFERENCE}
+    return DONE if found.beating.word in good else GATE_FAILED

@@ -1,0 +1,92 @@
+"""`evaluate` on the command line: asks before real tools run, its codes, and going on with a stopped run."""
+
+import json
+from pathlib import Path
+
+FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
+WORLD = """
+
+class Shop:
+    def configurable(self, world, episode):
+        return {}
+
+    async def reset(self, world, episode):
+        pass
+
+    async def close(self, episode):
+        pass
+"""
+
+
+def with_world(project: Path) -> None:
+    with (project / "agent.py").open("a") as file:
+        file.write(WORLD)
+    (project / "dreamgym.toml").write_text('[worlds.default]\nref = "agent:Shop"\n')
+
+
+def test_a_dreamed_evaluation_is_scored_and_held_against_an_earlier_one(run, recorded: Path) -> None:
+    done = run("evaluate", *FLAGS, "-n", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(" EVALUATED  It solves 0 % of 2 tasks in the dream (95 %: 0 to 66).\n")
+    assert "  pass^2         0 %  (0 to 66)\n" in done.stdout
+    assert "  calls        12, 0 of them real\n" in done.stdout
+    assert not (recorded / "REAL").exists()
+    (first,) = (recorded / "runs").iterdir()
+    again = run("evaluate", *FLAGS, "-n", "2", "--against", str(first), "--json", "--must-be", "not-worse")
+    said = json.loads(again.stdout)
+    assert again.returncode == 0, again.stderr
+    assert said["kind"] == "evaluate"
+    assert said["comparison"]["word"] == "no_difference"
+    assert said["sentence"].startswith("No difference can be seen: B solves as many as A on the same 2 tasks")
+    better = run("evaluate", *FLAGS, "--against", str(first), "--must-be", "better")
+    assert better.returncode == 1
+    assert " NO DIFFERENCE SEEN  No difference can be seen:" in better.stdout
+
+
+def test_a_rule_of_the_gate_that_breaks_is_code_1(run, recorded: Path) -> None:
+    assert run("evaluate", *FLAGS, "--gate-success", "0.5").returncode == 1
+
+
+def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path) -> None:
+    with_world(project)
+    done = run("evaluate", *FLAGS, "--real")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "Real calls: at most 50 an episode, 100 in all.\n"
+        "2 episodes will run on the REAL tools. What these can do:\n"
+    )
+    assert "error: evaluate runs real tools, and there is no terminal to ask at; agree with" in done.stderr
+    assert not (project / "REAL").exists()
+    done = run("evaluate", *FLAGS, "--real", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert (project / "REAL").read_text() == "xxxx"
+    assert "  calls        6, 6 of them real\n" in done.stdout
+    assert not (project / "dreamgym.db").exists()
+
+
+def test_a_world_that_nobody_puts_back_is_refused_with_what_to_do(run, project: Path) -> None:
+    done = run("evaluate", *FLAGS, "--real", "--yes")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "error: settings: nobody puts the world 'default' back between episodes, and 'refund_payment' "
+        "changes it: what one episode did would be there in the next, and stay. Name what resets it "
+        '([worlds.default] ref = "module:Class"), or evaluate in the dream. Nothing was run.'
+    )
+    assert not (project / "REAL").exists()
+
+
+def test_flags_that_do_not_go_together_are_named(run, recorded: Path) -> None:
+    done = run("evaluate", *FLAGS, "--must-be", "better")
+    assert (done.returncode, done.stderr) == (2, "error: evaluate: --must-be goes with --against RUN.\n")
+    done = run("evaluate", *FLAGS, "--split", "held_out")
+    assert done.stderr == "error: split: none of the 2 tasks is held_out. Nothing was run.\n"
+
+
+def test_a_run_is_resumed_and_nothing_is_run_twice(run, recorded: Path) -> None:
+    assert run("evaluate", *FLAGS, "-n", "2", "--calls", "5").returncode == 0
+    (first,) = (recorded / "runs").iterdir()
+    journal = (first / "episodes.jsonl").read_text().splitlines()
+    done = run("evaluate", *FLAGS, "-n", "2", "--resume", str(first))
+    assert done.returncode == 0, done.stderr
+    assert (first / "episodes.jsonl").read_text().splitlines()[: len(journal)] == journal
+    assert "2 tasks, 4 episodes" in done.stdout
