@@ -77,13 +77,25 @@ def deliver(tool: BaseTool | None, answer: Answer, call_id: str | None) -> Any:
         Exception: the failure that the answer tells of, as the tool would have raised it.
     """
     if answer.error is not None:
-        raise _mcp_failure(tool, answer) or failure(answer)
+        raise as_of_tool(_mcp_failure(tool, answer) or failure(answer))
     if answer.update is not None:
         return _decode_command(answer.update, call_id)
     content = _decode(answer.content, call_id)
     if tool is not None and tool.response_format == "content_and_artifact":
         return content, _decode(answer.artifact, call_id)
     return content
+
+
+def as_of_tool(error: Exception) -> Exception:
+    """Mark a failure as a tool's: of the agent's model, the same class would mean something else."""
+    with contextlib.suppress(AttributeError, TypeError):  # a class without room for it
+        error._dreamgym_of_tool = True  # type: ignore[attr-defined]
+    return error
+
+
+def is_of_tool(error: BaseException) -> bool:
+    """Whether a tool failed with this, in a dream or for real."""
+    return getattr(error, "_dreamgym_of_tool", False) is True
 
 
 def _mcp_failure(tool: BaseTool | None, answer: Answer) -> Exception | None:
@@ -106,7 +118,7 @@ def failure(answer: Answer) -> Exception:
         return ToolException(answer.error)
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):
-        with contextlib.suppress(TypeError, ValueError, SyntaxError):
+        with contextlib.suppress(TypeError, ValueError):
             made: Exception = kind(*_arguments_of(kind, answer.error or ""))
             return made if str(made) == answer.error else _saying(kind, answer.error)
     named: type[Exception] = type(name, (RecordedFailure,), {}) if name.isidentifier() else RecordedFailure
@@ -116,7 +128,10 @@ def failure(answer: Answer) -> Exception:
 def _arguments_of(kind: type[Exception], text: str) -> tuple[Any, ...]:
     """What a failure was made of, where its text is made from that: handlers may show either."""
     if kind is KeyError:
-        return (ast.literal_eval(text),)
+        # the last two: signs or brackets without end
+        with contextlib.suppress(TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
+            return (ast.literal_eval(text),)
+        return (text,)
     system = (
         re.fullmatch(r"\[Errno (\d+)\] (.*?)(?:: '([^']*)')?", text) if issubclass(kind, OSError) else None
     )

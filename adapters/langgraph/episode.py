@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.errors import GraphRecursionError
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.adapters.langgraph.driving import streamed
+from dreamgym_kit.adapters.langgraph.ended import say_error, stop_of
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
@@ -28,8 +28,8 @@ from dreamgym_kit.adapters.langgraph.usage import UsageCounter
 from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
-from dreamgym_kit.dream.user import SimulatedUser, UserFailed, user_of
-from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.dream.user import SimulatedUser, user_of
+from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.values import leaves
@@ -52,10 +52,6 @@ from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
-
-_ENDPOINT_LIBRARIES = frozenset(
-    {"anthropic", "botocore", "google", "httpcore", "httpx", "httpx2", "openai", "requests", "urllib3"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,9 +226,9 @@ class LangGraphRunner:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            _say_error(course, error)
+            say_error(course, error, session.ledger.transitions()[-1:])
         if session.stopped is not None:
-            course.stop, course.reason = _stop_of(session.stopped)
+            course.stop, course.reason = stop_of(session.stopped)
         return course
 
     def _user(self, task: Task, session: Session) -> SimulatedUser | None:
@@ -357,42 +353,3 @@ def _under_faults(judgement: Judgement, transitions: Sequence[Transition], sessi
         session.count(f"fault_{kind}", times)
     count = sum(faults.values())
     return replace(judgement, reason=f"{judgement.reason} (with {count} injected fault{'s'[: count > 1]})")
-
-
-def _say_error(course: Course, error: BaseException) -> None:
-    """What an exception that came out of the graph says about the episode."""
-    first = _first_leaf(error)
-    text = " ".join(str(first).split())[:300]
-    if isinstance(first, GraphRecursionError):
-        course.stop, course.reason = "limit", "the graph's recursion limit was reached"
-    elif isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
-        course.stop, course.reason = "limit", "the episode's time limit was reached"
-    elif isinstance(first, UserFailed):
-        course.stop, course.reason = "error", f"the simulated user failed: {text}"
-    elif isinstance(first, EpisodeStop):
-        course.stop, course.reason = _stop_of(first)
-    elif type(first).__module__.partition(".")[0] in _ENDPOINT_LIBRARIES or isinstance(
-        first, ConnectionError
-    ):
-        course.stop, course.reason = (
-            "error",
-            f"the agent's model did not answer: {type(first).__name__}: {text}",
-        )
-    else:
-        course.stop, course.reason = "crashed", f"the graph raised {type(first).__name__}: {text}"
-
-
-def _first_leaf(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    return error
-
-
-def _stop_of(stop: EpisodeStop) -> tuple[str, str]:
-    if isinstance(stop, GateRefused):
-        return "violation", str(stop)
-    if isinstance(stop, DreamAbstained):
-        return "abstained", str(stop)
-    if isinstance(stop, BudgetSpent) and stop.what == "tool calls of one episode":
-        return "limit", f"more than {stop.limit:g} tool calls"
-    return "budget" if isinstance(stop, BudgetSpent) else "error", str(stop)

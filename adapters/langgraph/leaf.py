@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langgraph.errors import GraphBubbleUp
 from referencing import Registry
 
-from dreamgym_kit.adapters.langgraph.answers import deliver, encode_answer, encode_failure
+from dreamgym_kit.adapters.langgraph.answers import as_of_tool, deliver, encode_answer, encode_failure
 from dreamgym_kit.adapters.langgraph.frames import (
     call_of,
     config_here,
@@ -97,6 +97,8 @@ def run_real(
         raise
     except Exception as error:
         _keep(session, call, encode_failure(error), place, after, started)
+        if not session.policy.spec(call.tool).effect.runs_in_dream:  # else it may be an agent handed over to
+            as_of_tool(error)
         raise
     _keep(session, call, encode_answer(tool, value), place, after, started)
     return value
@@ -120,6 +122,8 @@ async def run_real_async(
         raise
     except Exception as error:
         _keep(session, call, encode_failure(error), place, after, started)
+        if not session.policy.spec(call.tool).effect.runs_in_dream:  # else it may be an agent handed over to
+            as_of_tool(error)
         raise
     _keep(session, call, encode_answer(tool, value), place, after, started)
     return value

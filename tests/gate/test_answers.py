@@ -11,6 +11,7 @@ from langgraph.types import Command, Send
 
 from dreamgym_kit.adapters.langgraph.answers import deliver, encode_answer, encode_failure
 from dreamgym_kit.canonical import canonical
+from dreamgym_kit.vocabulary import Answer
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -158,3 +159,10 @@ def test_a_recording_cannot_make_anything_else_be_raised(name: str) -> None:
     with pytest.raises(Exception, match="text") as back:
         deliver(None, Answer(error="text", error_type=name), None)
     assert isinstance(back.value, Exception)
+
+
+def test_a_recorded_key_that_python_cannot_read_is_still_a_key_error() -> None:
+    told = Answer(error="-" * 100_000 + "1", error_type="KeyError")
+    with pytest.raises(KeyError) as caught:
+        deliver(None, told, None)
+    assert str(caught.value) == told.error

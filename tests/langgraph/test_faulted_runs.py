@@ -36,6 +36,28 @@ async def test_a_fault_that_ends_the_episode_is_told_apart_in_every_place(projec
     assert project.touched() == []
 
 
+async def test_an_outage_of_a_tool_is_not_put_down_to_the_agents_model(project) -> None:
+    result = await dry_run(project.write(), "outage")
+    (line,) = result.summary.episodes
+    said = "the graph raised ConnectionError: get_order: 503 Service Unavailable (with 1 injected fault)"
+    assert (line.verdict, line.reason) == (Verdict.FAILURE, said)
+
+
+async def test_a_recorded_timeout_without_words_is_no_time_limit_of_the_episode(project) -> None:
+    class SilentTimeoutDouble:
+        waits = False
+
+        async def answer(self, call: Call, situation: Situation) -> Answer:
+            return Answer(provenance=Provenance.RECORDED, error="", error_type="TimeoutError")
+
+    settings = Settings(tools=EFFECTS)
+    request = RunRequest(
+        graph=project.write(), tasks=[TASK], settings=settings, experience=SilentTimeoutDouble()
+    )
+    (line,) = (await run(request, events=FanOut([]))).summary.episodes
+    assert (line.verdict, line.reason) == (Verdict.FAILURE, "the graph raised TimeoutError: ")
+
+
 async def test_a_malformed_answer_reaches_the_agent_and_the_episode_goes_on(project) -> None:
     result = await dry_run(project.write(), "malformed")
     by_name = {tool.name: tool for tool in result.summary.tools}

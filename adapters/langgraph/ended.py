@@ -1,0 +1,66 @@
+"""What ended an episode: a tool, the agent's model, its user, a limit, or the graph itself."""
+
+from collections.abc import Sequence
+
+from langgraph.errors import GraphRecursionError
+
+from dreamgym_kit.adapters.langgraph.answers import is_of_tool
+from dreamgym_kit.adapters.langgraph.course import Course
+from dreamgym_kit.dream.user import UserFailed
+from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.vocabulary import Transition
+
+_ENDPOINT_LIBRARIES = frozenset(
+    {"anthropic", "botocore", "google", "httpcore", "httpx", "httpx2", "openai", "requests", "urllib3"}
+)
+
+
+def say_error(course: Course, error: BaseException, last: Sequence[Transition]) -> None:
+    """What an exception that came out of the graph says about the episode, after its `last` call."""
+    first = _first_leaf(error)
+    text = " ".join(str(first).split())[:300]
+    if isinstance(first, GraphRecursionError):
+        course.stop, course.reason = "limit", "the graph's recursion limit was reached"
+    elif is_of_tool(first) or _is_of_call(
+        first, last
+    ):  # before what follows: the same classes come of a model that does not answer
+        course.stop, course.reason = "crashed", f"the graph raised {type(first).__name__}: {text}"
+    elif isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
+        course.stop, course.reason = "limit", "the episode's time limit was reached"
+    elif isinstance(first, UserFailed):
+        course.stop, course.reason = "error", f"the simulated user failed: {text}"
+    elif isinstance(first, EpisodeStop):
+        course.stop, course.reason = stop_of(first)
+    elif type(first).__module__.partition(".")[0] in _ENDPOINT_LIBRARIES or isinstance(
+        first, ConnectionError
+    ):
+        course.stop, course.reason = (
+            "error",
+            f"the agent's model did not answer: {type(first).__name__}: {text}",
+        )
+    else:
+        course.stop, course.reason = "crashed", f"the graph raised {type(first).__name__}: {text}"
+
+
+def _is_of_call(error: BaseException, last: Sequence[Transition]) -> bool:
+    """Whether this is the time-out of the last call: asyncio makes another exception of one in a thread."""
+    return type(error) is TimeoutError and any(
+        (entry.answer.error_type, entry.answer.error) == ("TimeoutError", str(error)) for entry in last
+    )
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
+
+
+def stop_of(stop: EpisodeStop) -> tuple[str, str]:
+    """How an episode ended that was stopped, and why."""
+    if isinstance(stop, GateRefused):
+        return "violation", str(stop)
+    if isinstance(stop, DreamAbstained):
+        return "abstained", str(stop)
+    if isinstance(stop, BudgetSpent) and stop.what == "tool calls of one episode":
+        return "limit", f"more than {stop.limit:g} tool calls"
+    return "budget" if isinstance(stop, BudgetSpent) else "error", str(stop)
