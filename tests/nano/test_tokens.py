@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("transformers")
+
 from dreamgym_kit.recipes.nano.episodes import record
 from dreamgym_kit.recipes.nano.tokens import added_tokens, build_tokenizer, ids_and_names
 

@@ -1,0 +1,134 @@
+"""Supervised training of a nano model on recorded episodes: every token counts, the agent's own the most.
+
+The settings are what training-from-scratch runs on the desk found to work: ids and names weigh four times
+as much as the agent's other tokens (copying is what so small a model forgets first), what it is told counts
+a tenth, and some rows are repetitions to be copied.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from dreamgym_kit.recipes.nano.copying import repetition
+from dreamgym_kit.recipes.nano.stream import Row, Stream
+
+if TYPE_CHECKING:
+    from transformers import Qwen3ForCausalLM
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """How a model is taught."""
+
+    steps: int = 500
+    rows: int = 20  # in a step
+    rate: float = 2.5e-3  # learning rate at its height
+    warm_up: int = 30  # steps
+    final_rate: float = 0.05  # of `rate`, at the end of the linear decay
+    copied_weight: float = 4.0  # of ids and names that the agent says; its other tokens weigh 1
+    told_weight: float = 0.1  # of what it is told
+    repetitions: float = 0.15  # of all rows: sequences to be copied
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One step, as it went."""
+
+    step: int  # 1-based
+    loss: float
+    accuracy: float  # of the agent's tokens, the likeliest taken
+    cpu_s: float  # since the beginning
+
+
+def learn(
+    model: "Qwen3ForCausalLM",
+    stream: Stream,
+    rows: Sequence[Row],
+    *,
+    lessons: Lessons,
+    seed: int = 0,
+    tell: Callable[[Progress], None] | None = None,
+) -> None:
+    """Teach a model these rows; it is changed in place. Equal inputs and seeds give equal weights."""
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=lessons.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
+    )
+    began = time.process_time()
+    model.train()
+    batches = _batches(stream, rows, lessons, random.Random(f"lessons {seed}"))  # noqa: S311  not secret
+    for step in range(1, lessons.steps + 1):
+        for group in optimiser.param_groups:
+            group["lr"] = lessons.rate * _height(step, lessons)
+        ids, weights = next(batches)
+        loss, accuracy = _loss(model, ids, weights)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        if tell is not None:
+            tell(Progress(step, loss.item(), accuracy, time.process_time() - began))
+    model.eval()
+
+
+def _height(step: int, lessons: Lessons) -> float:
+    rest = 1 - (step - 1) / lessons.steps
+    return min(1.0, step / lessons.warm_up) * max(lessons.final_rate, rest)
+
+
+def _loss(model: "Qwen3ForCausalLM", ids: Tensor, weights: Tensor) -> tuple[Tensor, float]:
+    """The weighted mean loss of the tokens after the first, and how many of the agent's were foretold."""
+    states = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+    wanted, weight = ids[:, 1:], weights[:, 1:]
+    counted = weight > 0
+    logits = model.lm_head(states[counted])
+    losses = cross_entropy(logits, wanted[counted], reduction="none")
+    weight = weight[counted]
+    mine = weight >= 1
+    right = (logits.detach().argmax(-1) == wanted[counted])[mine].float().mean().item()
+    return (losses * weight).sum() / weight.sum(), right
+
+
+def _batches(
+    stream: Stream, rows: Sequence[Row], lessons: Lessons, chance: random.Random
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches without end; rows of like length stand together, so that little is padded."""
+    pool = sorted(stream.copied)
+    repeated = round(lessons.rows * lessons.repetitions)
+    taken = lessons.rows - repeated
+    while True:
+        order = list(rows)
+        chance.shuffle(order)
+        heap = taken * 8
+        for start in range(0, len(order) - heap + 1, heap):
+            near = sorted(order[start : start + heap], key=lambda row: len(row.ids))
+            batches = [near[first : first + taken] for first in range(0, heap, taken)]
+            chance.shuffle(batches)
+            for batch in batches:
+                weighed = [_weigh(row, stream, lessons) for row in batch]
+                copies = [repetition(pool, stream.pad, chance) for _ in range(repeated)]
+                weighed += [
+                    (list(copy.ids), [0.0] * copy.known + [1.0] * (len(copy.ids) - copy.known))
+                    for copy in copies
+                ]
+                yield _padded(weighed, stream.pad)
+
+
+def _weigh(row: Row, stream: Stream, lessons: Lessons) -> tuple[list[int], list[float]]:
+    weights = [
+        (lessons.copied_weight if token in stream.copied else 1.0) if said else lessons.told_weight
+        for token, said in zip(row.ids, row.said, strict=True)
+    ]
+    return list(row.ids), weights
+
+
+def _padded(rows: Sequence[tuple[list[int], list[float]]], pad: int) -> tuple[Tensor, Tensor]:
+    longest = max(len(ids) for ids, _ in rows)
+    ids = torch.tensor([ids + [pad] * (longest - len(ids)) for ids, _ in rows])
+    weights = torch.tensor([weights + [0.0] * (longest - len(weights)) for _, weights in rows])
+    return ids, weights

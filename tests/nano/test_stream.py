@@ -1,0 +1,180 @@
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables.config import ensure_config
+from pydantic import Field
+
+pytest.importorskip("transformers")
+
+from dreamgym_kit.adapters.langgraph.api import record as record_graph
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS, make_case
+from dreamgym_kit.recipes.desk.graph import graph
+from dreamgym_kit.recipes.desk.policy import Habits, ToolUse, Turn
+from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
+from dreamgym_kit.recipes.desk.scripted import ScriptedDeskModel
+from dreamgym_kit.recipes.desk.tasks import task_record
+from dreamgym_kit.recipes.desk.world import TENANT
+from dreamgym_kit.recipes.nano.direct import Told
+from dreamgym_kit.recipes.nano.episodes import Exchange, Mix, Worked, draw_habits, record, work
+from dreamgym_kit.recipes.nano.stream import Stream, read_said, said_text
+from dreamgym_kit.recipes.nano.tokens import END, build_tokenizer
+from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.settings.load import load_settings
+
+tokenizer: Any = build_tokenizer()
+stream = Stream(tokenizer)
+
+
+def messages_of(worked: Worked, *, as_text: bool) -> list[dict[str, Any]]:
+    """The conversation as a chat endpoint is sent it: arguments as an object, or as JSON text."""
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "House rules."},
+        {"role": "user", "content": worked.request},
+    ]
+    for exchange in worked.exchanges:
+        calls = []
+        for use in exchange.turn.uses:
+            args = dict(use.args)
+            calls.append(
+                {
+                    "type": "function",
+                    "function": {"name": use.tool, "arguments": json.dumps(args) if as_text else args},
+                }
+            )
+        messages.append({"role": "assistant", "content": exchange.turn.text, "tool_calls": calls})
+        messages += [{"role": "tool", "content": told.text} for told in exchange.told]
+    return [*messages, {"role": "assistant", "content": worked.last_word}]
+
+
+def rendered(messages: list[dict[str, Any]], **more: Any) -> list[int]:
+    tools = [{"type": "function", "function": {"name": "get_order", "parameters": {}}}]
+    ids: list[int] = tokenizer.apply_chat_template(
+        messages, tools=tools, tokenize=True, return_dict=False, **more
+    )
+    return ids
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_what_the_template_gives_is_what_was_learned(as_text: bool) -> None:
+    for worked in record(150, seed=3):
+        row = stream.row(worked)
+        assert rendered(messages_of(worked, as_text=as_text)) == [*row.ids, *stream.encode("\n")]
+
+
+def test_each_prompt_begins_with_all_that_was_said_before() -> None:
+    for worked in record(40, seed=4):
+        row, messages = stream.row(worked), messages_of(worked, as_text=True)
+        for place, message in enumerate(messages):
+            if message["role"] == "assistant":
+                prompt = rendered(messages[:place], add_generation_prompt=True)
+                assert list(row.ids[: len(prompt)]) == prompt
+                assert row.said[len(prompt)]
+                assert not row.said[len(prompt) - 1]
+
+
+def test_content_in_blocks_reads_as_its_text() -> None:
+    plain = [
+        {"role": "user", "content": "Where is my order O12?"},
+        {"role": "tool", "content": '{"days": "02"}'},
+    ]
+    blocks = [
+        {**each, "content": [{"type": "text", "text": each["content"], "id": "lc_1"}]} for each in plain
+    ]
+    assert rendered(blocks) == rendered(plain)
+
+
+def test_what_is_said_is_read_back_as_the_calls_it_makes() -> None:
+    for worked in record(60, seed=6):
+        for exchange in worked.exchanges:
+            said = stream.read(stream.encode(said_text(exchange.turn)))
+            assert said.text == exchange.turn.text
+            assert [(name, dict(args)) for name, args in said.calls] == [
+                (use.tool, dict(use.args)) for use in exchange.turn.uses
+            ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>\n{oops}\n</tool_call>",
+        "<tool_call>\n[]\n</tool_call>",
+        '<tool_call>\n{"name": 1, "arguments": {}}\n</tool_call>',
+        '<tool_call>\n{"name": "get_order", "arguments": "O12"}\n</tool_call>',
+        '<tool_call>\n{"name": "get_order"',
+    ],
+)
+def test_a_call_that_cannot_be_read_is_text(text: str) -> None:
+    said = read_said(text)
+    assert (said.calls, said.text) == ((), text)
+
+
+def test_only_what_the_agent_says_is_marked() -> None:
+    use = ToolUse("get_order", {"order_id": "O12"})
+    turn = Turn((use,), "One moment.")
+    worked = Worked(
+        0,
+        "late",
+        "Where is it?",
+        Habits(),
+        (Exchange(turn, (Told("no order O12", failed=True),)),),
+        "Gone.",
+        False,
+    )
+    row = stream.row(worked)
+    said = tokenizer.decode([token for token, mine in zip(row.ids, row.said, strict=True) if mine])
+    assert said == said_text(turn) + "Gone." + END
+
+
+class ListeningDeskModelDouble(ScriptedDeskModel):
+    """The scripted model, with habits drawn by the world, that keeps what it was sent and what it said."""
+
+    heard: dict[str, tuple[int, list[Any]]] = Field(default_factory=dict)
+
+    def _generate(self, messages: list[Any], *args: Any, **kwargs: Any) -> Any:
+        tenant = str(ensure_config()["configurable"][TENANT])
+        seed = int(tenant.split("-")[1])
+        habits = habits_of(seed)
+        script = ScriptedDeskModel(variant=habits.kind, fixed=habits.looks_first, seed=seed)
+        result = script._generate(messages, *args, **kwargs)
+        self.heard[tenant] = seed, [*messages, result.generations[0].message]
+        return result
+
+
+def habits_of(seed: int) -> Habits:
+    return draw_habits(Mix(), random.Random(seed), seed)
+
+
+def worked_in_the_graph(seed: int, messages: list[Any]) -> Worked:
+    """Read an episode off the messages that the graph sent to its model."""
+    told = {each.tool_call_id: each for each in messages if isinstance(each, ToolMessage)}
+    exchanges = []
+    for message in messages:
+        if isinstance(message, AIMessage) and message.tool_calls:
+            uses = tuple(ToolUse(call["name"], call["args"]) for call in message.tool_calls)
+            answers = [told[call["id"] or ""] for call in message.tool_calls]
+            texts = tuple(Told(str(each.text), each.status == "error") for each in answers)
+            exchanges.append(Exchange(Turn(uses, str(message.text)), texts))
+    case = make_case(seed)
+    last = str(messages[-1].text)
+    return Worked(seed, case.family, case.text, habits_of(seed), tuple(exchanges), last, False)
+
+
+@pytest.mark.slow
+def test_recording_through_the_real_graph_gives_the_same_tokens_as_working_directly(tmp_path: Path) -> None:
+    seeds = list(TRAIN_SEEDS[: 36 * 7 : 7])
+    tasks = [task_from_record(task_record(f"t{seed}", seed), source="here") for seed in seeds]
+    settings = load_settings(file=SETTINGS_FILE, environ={}).with_overrides({"simulate.n": 1})
+    model = ListeningDeskModelDouble()
+    done = record_graph(
+        graph(model), tasks, settings=settings, store=MemoryStore(), directory=tmp_path / "run"
+    )
+    assert done.totals.total == len(seeds)
+    assert len(model.heard) == len(seeds)
+    for seed, messages in model.heard.values():
+        direct = work(seed, habits_of(seed))
+        assert stream.row(worked_in_the_graph(seed, messages)).ids == stream.row(direct).ids
