@@ -1,0 +1,52 @@
+"""Tool calls in the text of an answer, in the form of Hermes: `<tool_call>\\n{"name", "arguments"}\\n</tool_call>`.
+
+What is no whole and valid call stays part of the content: the agent and its parser see what the model wrote.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.ports import ToolRequest
+
+_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_MOST = 2**20  # characters of one call
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer taken apart."""
+
+    content: str
+    calls: tuple[ToolRequest, ...]
+
+
+def read_said(text: str, turn: str) -> Said:
+    """Take an answer's text apart; one malformed call leaves all of it as content.
+
+    The text before the first call is the content, without the line's end that the form puts between.
+    `turn` goes into the calls' ids, which no other turn of the conversation may have.
+    """
+    found = list(_CALL.finditer(text))
+    calls = [_call(one.group(1), f"call_{turn}_{number}") for number, one in enumerate(found)]
+    whole = [one for one in calls if one is not None]
+    if not whole or len(whole) < text.count("<tool_call>"):
+        return Said(text, ())
+    before, after = text[: found[0].start()], _CALL.sub("", text[found[0].end() :]).strip()
+    content = before.removesuffix("\n") + (f"\n{after}" if after else "")
+    return Said(content if content.strip() else "", tuple(whole))
+
+
+def _call(text: str, name: str) -> ToolRequest | None:
+    try:
+        said = read_json(text, max_bytes=_MOST)
+    except NotJson:
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str) or not said["name"]:
+        return None
+    args = said.get("arguments", {})
+    if not isinstance(args, dict):
+        return None
+    return ToolRequest(said["name"], json.dumps(args, ensure_ascii=False), name)

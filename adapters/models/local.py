@@ -1,0 +1,204 @@
+"""A model directory as a policy in this process: the same port as a remote server, exact ids and log-probs.
+
+Implements `ports.PolicyServer` for any causal language model of the transformers library: one thread owns the
+model, requests of any thread and event loop share its batches, float32 on the CPU and one torch thread unless
+said otherwise. Needs the extra `train`; importing this module does not.
+"""
+
+import asyncio
+import hashlib
+import time
+from array import array
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dreamgym_kit.adapters.models.hermes import Said, read_said
+from dreamgym_kit.errors import EndpointError, MissingExtra, UserError
+from dreamgym_kit.ports import ChatReply, ChatRequest, SampledTokens
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.local_batch import Ask, Sampled
+    from dreamgym_kit.adapters.models.local_engine import Engine
+    from dreamgym_kit.adapters.models.local_kept import KeptTurns
+    from dreamgym_kit.adapters.models.local_prompts import Prompts
+
+_KEPT_BYTES = 512 * 2**20
+
+
+class LocalPolicy:
+    """Made by `open_local`. Usable from any thread and event loop, any number of requests at once."""
+
+    def __init__(
+        self, folder: Path, engine: "Engine", prompts: "Prompts", kept: "KeptTurns", ends: frozenset[int]
+    ) -> None:
+        self._folder = folder
+        self._engine = engine
+        self._prompts = prompts
+        self._kept = kept
+        self._ends = ends
+
+    @property
+    def version(self) -> str:
+        """Names the weights that answer from now on."""
+        return self._engine.version
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        return self._engine.network.context
+
+    @asynccontextmanager
+    async def episode(self, key: str) -> AsyncIterator[None]:
+        """While inside, the episode `key` lives: lockstep waits for its requests (`ChatRequest.affinity`)."""
+        self._engine.begin(key)
+        try:
+            yield
+        finally:
+            self._engine.end(key)
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        """See `ChatEndpoint.chat`."""
+        started = time.perf_counter()
+        ask = self._asked(request)
+        sampled = await asyncio.wrap_future(self._engine.ask(ask))
+        return self._reply(request, ask, sampled, time.perf_counter() - started)
+
+    async def load(self, weights: Path, version: str) -> None:
+        """See `PolicyServer.load`."""
+        from dreamgym_kit.adapters.models.local_directory import read_files, same_tokenizer
+        from dreamgym_kit.adapters.models.local_loading import load_network
+
+        files = await asyncio.to_thread(read_files, weights)
+        if not same_tokenizer(self._folder, weights):
+            raise UserError(f"{weights / 'tokenizer.json'}: not the tokenizer of {self._folder}, served now.")
+        network = await asyncio.to_thread(load_network, files)
+        engine = self._engine
+        if network.shape != engine.network.shape or network.context != engine.network.context:
+            raise UserError(f"{weights}: another architecture than {self._folder}, served now.")
+        await asyncio.wrap_future(engine.do(lambda: engine.serve(network, version), between_batches=True))
+
+    async def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See `PolicyServer.score`."""
+        from dreamgym_kit.adapters.models.local_scoring import score
+
+        engine = self._engine
+        rows = [tuple(row) for row in ids]
+        done: list[list[float]] = await asyncio.wrap_future(
+            engine.do(lambda: score(engine.network, rows), between_batches=False)
+        )
+        return done
+
+    def close(self) -> None:
+        """End the engine's thread; what waits fails. Calling it twice does no harm."""
+        self._engine.close()
+
+    def _asked(self, request: ChatRequest) -> "Ask":
+        from dreamgym_kit.adapters.models.local_batch import Ask
+        from dreamgym_kit.adapters.models.local_sampling import sampling
+
+        text = self._prompts.render(request.messages, request.tools if request.tool_choice != "none" else ())
+        prompt = self._kept.ids(request.affinity, text, self._prompts.encode)
+        left = self.context - len(prompt)
+        if left < 1 or not prompt:
+            raise EndpointError(
+                "rejected",
+                f"the prompt has {len(prompt)} tokens, and the policy's context is {self.context} with its "
+                "answer; shorten what the agent puts into it",
+            )
+        most = max(1, min(request.max_tokens, left))
+        return Ask(
+            key=request.affinity,
+            prompt=prompt,
+            text=text,
+            most=most,
+            sampling=sampling(request.temperature, request.top_p, request.seed, most),
+            seed=request.seed,
+            stop=tuple(one for one in request.stop if one),
+            grammar=None,
+        )
+
+    def _reply(self, request: ChatRequest, ask: "Ask", sampled: "Sampled", elapsed_s: float) -> ChatReply:
+        ids = sampled.ids[:-1] if sampled.ids[-1] in self._ends else sampled.ids
+        text = self._prompts.decode(ids)
+        if sampled.cut >= 0:
+            text = text[: sampled.cut]
+        wanted = request.tools and request.tool_choice != "none"
+        said = read_said(text, _turn(ask.prompt, sampled.ids)) if wanted else Said(text, ())
+        tokens = SampledTokens(
+            ask.prompt,
+            sampled.ids,
+            sampled.logprobs,
+            sampled.version,
+            constrained=ask.grammar is not None or ask.sampling.top_p < 1,
+        )
+        return ChatReply(
+            content=said.content,
+            finish_reason="tool_calls" if said.calls and sampled.finish == "stop" else sampled.finish,
+            model=sampled.version,
+            prompt_tokens=len(ask.prompt),
+            completion_tokens=len(sampled.ids),
+            cached_tokens=sampled.reused,
+            elapsed_s=elapsed_s,
+            tool_calls=said.calls,
+            tokens=tokens if request.exact else None,
+        )
+
+
+def open_local(
+    folder: Path,
+    *,
+    version: str = "v0",
+    lockstep: bool = False,
+    window_s: float = 0.002,
+    patience_s: float = 60.0,
+    most_rows: int = 256,
+    kept_bytes: int = _KEPT_BYTES,
+    device: str = "cpu",
+    threads: int = 1,
+) -> LocalPolicy:
+    """Serve a model directory in this process.
+
+    Args:
+        folder: config.json, *.safetensors, tokenizer files and chat template.
+        version: names the weights in every answer.
+        lockstep: batches start when every live episode waits, so that no float depends on timing.
+        window_s: how long the first request waits for others.
+        patience_s: how long lockstep waits for an episode that does not ask.
+        most_rows: answers that are decoded at once.
+        kept_bytes: keys and values that are kept for the next turns, at most.
+        device: "cpu", or what torch calls a device.
+        threads: that one operation of torch may use.
+
+    Raises:
+        MissingExtra: torch or transformers are not installed.
+        UserError: the directory is no model that can be served; says which file, and what to do.
+    """
+    from dreamgym_kit.adapters.models.local_directory import read_files
+
+    try:
+        from dreamgym_kit.adapters.models.local_engine import Engine, Pace
+        from dreamgym_kit.adapters.models.local_kept import KeptTurns
+        from dreamgym_kit.adapters.models.local_loading import load_network, load_tokenizer
+        from dreamgym_kit.adapters.models.local_prompts import Prompts
+
+        files = read_files(folder)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("dreamgym_kit"):
+            raise
+        raise MissingExtra("train", needed_by="a policy in process") from None
+    tokenizer = load_tokenizer(files)
+    network = load_network(files, device=device)
+    prompts = Prompts(tokenizer)
+    own = tokenizer.eos_token_id
+    ends = files.ends | ({own} if isinstance(own, int) else set())
+    kept = KeptTurns(most_bytes=kept_bytes)
+    pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s, most_rows=most_rows)
+    engine = Engine(network, version, pace=pace, ends=ends, decode=prompts.decode, kept=kept, threads=threads)
+    return LocalPolicy(folder, engine, prompts, kept, ends)
+
+
+def _turn(prompt: Sequence[int], ids: Sequence[int]) -> str:
+    """Names a turn by what was read and said in it."""
+    return hashlib.blake2b(array("q", (*prompt, -1, *ids)).tobytes(), digest_size=6).hexdigest()

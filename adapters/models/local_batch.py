@@ -1,0 +1,247 @@
+"""Rows that are decoded together: each step gives each of them one token; rows join and leave between steps.
+
+Equal rows in equal order give equal floats: nothing here looks at a clock or at another batch.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Protocol
+
+import torch
+
+from dreamgym_kit.adapters.models.local_network import Network
+from dreamgym_kit.adapters.models.local_rows import KeptRow, Places, Rows
+from dreamgym_kit.adapters.models.local_sampling import Chooser, Sampling
+from dreamgym_kit.errors import EndpointError
+
+_ATTENTION = 2**25  # query-key pairs of one pass while prompts are read: bounds the mask in memory
+_DEAD_SHARE = 0.25  # of rows that have ended; with more of them the others are packed
+
+
+class Grammar(Protocol):
+    """Which tokens one answer may go on with."""
+
+    def forbidden(self) -> torch.Tensor:
+        """[vocabulary] True where a token is not allowed now."""
+        ...
+
+    def took(self, token: int) -> bool:
+        """Go on with this token; False once the answer is whole."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request as the engine takes it."""
+
+    key: str  # the episode
+    prompt: tuple[int, ...]
+    text: str  # that the prompt's ids spell
+    most: int  # tokens
+    sampling: Sampling
+    seed: int | None
+    stop: tuple[str, ...]
+    grammar: Grammar | None
+    future: "Future[Sampled]" = field(compare=False, default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What became of it."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: str  # "stop" or "length"
+    cut: int  # characters of the text that ids spell, before a stop text; -1: none was met
+    version: str
+    reused: int  # tokens of the prompt whose keys and values were there
+
+
+@dataclass(slots=True)
+class _Row:
+    ask: Ask
+    reused: int
+    length: int  # tokens in the cache
+    token: int  # the next to be read
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    over: bool = False
+
+
+class Batch:
+    """What runs on one model at one time.
+
+    Args:
+        network: the model; a batch ends with the one it began with.
+        version: of its weights.
+        ends: ids that end an answer.
+        decode: ids to text, for stop texts.
+    """
+
+    def __init__(
+        self, network: Network, version: str, *, ends: frozenset[int], decode: Callable[[Sequence[int]], str]
+    ) -> None:
+        self.version = version
+        self._network, self._ends, self._decode = network, ends, decode
+        self._rows: list[_Row] = []
+        self._held: Rows | None = None
+        self._chooser: Chooser | None = None
+
+    @property
+    def asks(self) -> list[Ask]:
+        """Those that have no answer yet."""
+        return [row.ask for row in self._rows if not row.over]
+
+    def join(self, asks: Sequence[tuple[Ask, KeptRow | None, int]]) -> None:
+        """Take requests in; each may begin with the first tokens of a row that was kept."""
+        self._pack()
+        rows = [_Row(ask, reused, len(ask.prompt) - 1, ask.prompt[-1]) for ask, _, reused in asks]
+        network = self._network
+        room = max(row.length for row in rows) + 2
+        held = Rows(network.shape, len(rows), room, device=network.device, dtype=network.dtype)
+        for place, (_, kept, reused) in enumerate(asks):
+            if kept is not None:
+                held.put(place, kept, reused)
+        self._read(rows, held)
+        if self._held is None or not self._rows:
+            self._held = held
+        else:
+            self._held.join(held)
+        self._rows += rows
+        self._chooser = None
+
+    def step(self) -> list[tuple[Ask, Sampled, KeptRow]]:
+        """Give each row its next token; the rows that ended with it, and what they leave in the cache."""
+        rows, held = self._rows, self._held
+        if held is None or not rows:
+            return []
+        device = self._network.device
+        held.grow(max(row.length for row in rows) + 1)
+        tokens = torch.tensor([[row.token] for row in rows], device=device)
+        positions = torch.tensor([[row.length] for row in rows], device=device)
+        at = Places(positions, max(row.length for row in rows) + 1, window=self._network.window)
+        logits = self._network.next_logits(tokens, at, held)
+        if self._chooser is None:
+            self._chooser = Chooser([row.ask.sampling for row in rows], device)
+        chosen, logprobs = self._chooser.choose(logits, [len(row.ids) for row in rows], self._forbidden())
+        ended = []
+        for place, row in enumerate(rows):
+            if row.over:
+                continue
+            if row.ask.future.done():  # cancelled: nobody waits for it
+                row.over = True
+                continue
+            row.length += 1
+            done = self._took(row, chosen[place], logprobs[place])
+            if done is not None:
+                ended.append((row.ask, done, held.copy(place, row.length)))
+        if sum(row.over for row in rows) > _DEAD_SHARE * len(rows):
+            self._pack()
+        return ended
+
+    def _took(self, row: _Row, token: int, logprob: float) -> Sampled | None:
+        """Book a token; the whole answer where it was the last."""
+        if not isfinite(logprob):
+            raise EndpointError("server", f"the weights '{self.version}' give no number for a token (NaN)")
+        row.ids.append(token)
+        row.logprobs.append(logprob)
+        row.token = token
+        ask = row.ask
+        whole = ask.grammar is not None and token not in self._ends and not ask.grammar.took(token)
+        cut = self._cut(row) if ask.stop else -1
+        if token in self._ends or cut >= 0 or whole:
+            finish = "stop"
+        elif len(row.ids) >= ask.most:
+            finish = "length"
+        else:
+            return None
+        row.over = True
+        return Sampled(tuple(row.ids), tuple(row.logprobs), finish, cut, self.version, row.reused)
+
+    def _cut(self, row: _Row) -> int:
+        longest = max(len(stop) for stop in row.ask.stop)
+        tail = self._decode(row.ids[-4 * longest - 4 :])  # a character is at most four tokens
+        if not any(stop in tail for stop in row.ask.stop):
+            return -1
+        text = self._decode(row.ids)
+        return min((at for stop in row.ask.stop if (at := text.find(stop)) >= 0), default=-1)
+
+    def _forbidden(self) -> torch.Tensor | None:
+        if not any(row.ask.grammar for row in self._rows):
+            return None
+        masks = [
+            row.ask.grammar.forbidden() if row.ask.grammar is not None and not row.over else None
+            for row in self._rows
+        ]
+        size = (
+            next(mask.shape[0] for mask in masks if mask is not None)
+            if any(mask is not None for mask in masks)
+            else 0
+        )
+        if not size:
+            return None
+        free = torch.zeros(size, dtype=torch.bool)
+        return torch.stack([free if mask is None else mask for mask in masks]).to(self._network.device)
+
+    def _pack(self) -> None:
+        """Let rows go that have ended."""
+        alive = [place for place, row in enumerate(self._rows) if not row.over]
+        if len(alive) == len(self._rows):
+            return
+        self._rows = [self._rows[place] for place in alive]
+        self._chooser = None
+        if not alive:
+            self._held = None
+        elif self._held is not None:
+            self._held.only(alive)
+
+    def _read(self, rows: Sequence[_Row], held: Rows) -> None:
+        """Read the prompts up to their last token: rows of like length together, in bounded pieces."""
+        order = sorted(
+            (place for place, row in enumerate(rows) if row.length > row.reused),
+            key=lambda place: (rows[place].length - rows[place].reused, place),
+        )
+        while order:
+            most = rows[order[-1]].length - rows[order[-1]].reused
+            together = [place for place in order if 2 * (rows[place].length - rows[place].reused) >= most]
+            order = order[: len(order) - len(together)]
+            self._read_alike([rows[place] for place in together], together, held)
+
+    def _read_alike(self, rows: Sequence[_Row], places: Sequence[int], held: Rows) -> None:
+        """Read the prompts of some of the rows of `held`, padded to the longest."""
+        network = self._network
+        most = max(row.length - row.reused for row in rows)
+        end = max(row.reused for row in rows) + most
+        many = 1 if end > network.context else max(1, _ATTENTION // (most * end))
+        if len(rows) > many:
+            self._read_alike(rows[:many], places[:many], held)
+            self._read_alike(rows[many:], places[many:], held)
+            return
+        apart = len(rows) < held.count
+        mine = held
+        if apart:
+            mine = Rows(network.shape, len(rows), end, device=network.device, dtype=network.dtype)
+            for place, (row, source) in enumerate(zip(rows, places, strict=True)):
+                mine.put(place, held.view(source, row.reused), row.reused)
+        mine.grow(end)
+        piece = max(16, _ATTENTION // (len(rows) * end))
+        for start in range(0, most, piece):
+            self._read_piece(rows, mine, start, min(piece, most - start))
+        if apart:
+            for place, (row, target) in enumerate(zip(rows, places, strict=True)):
+                held.put(target, mine.view(place, row.length), row.length)
+
+    def _read_piece(self, rows: Sequence[_Row], mine: Rows, start: int, width: int) -> None:
+        """Read `width` tokens of each row, from its `start`-th new one on."""
+        device = self._network.device
+        tokens = [_padded(row.ask.prompt[row.reused + start : row.length], width) for row in rows]
+        first = torch.tensor([[row.reused + start] for row in rows], device=device)
+        end = max(row.reused for row in rows) + start + width
+        at = Places(first + torch.arange(width, device=device), end, window=self._network.window)
+        self._network.read(torch.tensor(tokens, device=device), at, mine)
+
+
+def _padded(tokens: Sequence[int], width: int) -> list[int]:
+    return [*tokens[:width], *[0] * (width - len(tokens[:width]))]

@@ -1,0 +1,150 @@
+"""A model directory, checked before anything in it is used: safetensors, no code, a tokenizer that fits.
+
+Nothing here unpickles. What the weights leave out or have too much of is an error, where the library would
+fill in random numbers and warn.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import read_json
+
+_PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+_ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_HEADER_MOST = 100 * 2**20  # the format's own limit
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What lies in a model directory, as far as its headers tell."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    shards: tuple[Path, ...]
+    tensors: Mapping[str, tuple[int, ...]]  # name -> shape
+    ends: frozenset[int]  # ids that end an answer, by the generation settings and the configuration
+
+
+def read_files(folder: Path) -> ModelFiles:
+    """Look at a model directory. No weight is read yet.
+
+    Raises:
+        UserError: names the file, what is wrong with it, and what to do.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such directory; name a directory with config.json and *.safetensors.")
+    if not (folder / "config.json").is_file():
+        if (folder / "adapter_config.json").is_file():
+            raise UserError(
+                f"{folder}: holds a LoRA adapter without its model; merge it and name the result."
+            )
+        raise UserError(f"{folder}: has no config.json; name a directory that save_pretrained wrote.")
+    config = _json_object(folder / "config.json")
+    for name in ("config.json", "tokenizer_config.json"):
+        if (folder / name).is_file() and "auto_map" in _json_object(folder / name):
+            raise UserError(
+                f"{folder / name}: asks for code of its own (auto_map), which is never run; "
+                "use a model that transformers knows."
+            )
+    if config.get("quantization_config"):
+        raise UserError(
+            f"{folder / 'config.json'}: the weights are quantised, and training needs their exact log-probs; "
+            "name the float weights."
+        )
+    shards = _shards(folder)
+    tensors: dict[str, tuple[int, ...]] = {}
+    for shard in shards:
+        tensors |= _header(shard)
+    _check_index(folder, tensors)
+    return ModelFiles(folder, config, shards, tensors, _ends(folder, config))
+
+
+def _shards(folder: Path) -> tuple[Path, ...]:
+    if (folder / _INDEX).is_file():
+        names = sorted(set(_weight_map(folder).values()))
+        for name in names:
+            if PurePosixPath(name).name != name or not name.endswith(".safetensors"):
+                raise UserError(f"{folder / _INDEX}: names the shard '{name}', which is no file beside it.")
+            if not (folder / name).is_file():
+                raise UserError(f"{folder / name}: this shard is missing; copy the whole directory again.")
+        return tuple(folder / name for name in names)
+    if (folder / _ONE).is_file():
+        return (folder / _ONE,)
+    pickled = sorted(one.name for one in folder.iterdir() if one.suffix in _PICKLED)
+    if pickled:
+        raise UserError(
+            f"{folder / pickled[0]}: a pickle may run code and is not loaded; "
+            "write the weights again with save_pretrained, which makes safetensors."
+        )
+    raise UserError(f"{folder}: has no {_ONE}; name a directory that holds the weights.")
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    said = _json_object(folder / _INDEX).get("weight_map")
+    if not isinstance(said, dict) or not said or not all(isinstance(one, str) for one in said.values()):
+        raise UserError(f"{folder / _INDEX}: has no weight_map; copy the directory again.")
+    return said
+
+
+def _check_index(folder: Path, tensors: Mapping[str, object]) -> None:
+    if (folder / _INDEX).is_file():
+        gone = sorted(set(_weight_map(folder)) - set(tensors))
+        if gone:
+            raise UserError(f"{folder / _INDEX}: names '{gone[0]}', which no shard holds; copy it again.")
+
+
+def _header(path: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a safetensors file; its own library checks that all bytes are there."""
+    from safetensors import SafetensorError, safe_open
+
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if not 2 <= size <= min(_HEADER_MOST, path.stat().st_size):
+        raise UserError(f"{path}: no safetensors file, or cut off; write or copy it again.")
+    try:
+        with safe_open(path, framework="pt") as opened:
+            return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(
+            f"{path}: no whole safetensors file ({_line(error)}); write or copy it again."
+        ) from None
+
+
+def _ends(folder: Path, config: Mapping[str, Any]) -> frozenset[int]:
+    found: set[int] = set()
+    path = folder / "generation_config.json"
+    for said in (config, _json_object(path) if path.is_file() else {}):
+        one = said.get("eos_token_id")
+        found |= {id_ for id_ in (one if isinstance(one, list) else [one]) if isinstance(id_, int)}
+    return frozenset(found)
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        said = read_json(path.read_bytes())
+    except (NotJson, OSError) as error:
+        raise UserError(f"{path}: cannot be read ({_line(error)}); copy the directory again.") from None
+    if not isinstance(said, dict):
+        raise UserError(f"{path}: is no JSON object; copy the directory again.")
+    return said
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def same_tokenizer(one: Path, other: Path) -> bool:
+    """Whether two directories tokenise alike; one without a tokenizer goes with any."""
+    return _tokens(one) is None or _tokens(other) is None or _tokens(one) == _tokens(other)
+
+
+def _tokens(folder: Path) -> str | None:
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    said = _json_object(path)
+    return json.dumps([said.get(part) for part in ("model", "added_tokens", "normalizer", "pre_tokenizer")])

@@ -1,0 +1,152 @@
+"""From checked files to a model in memory: tokenizer, chat template and float weights, all or nothing."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from dreamgym_kit.adapters.models.local_directory import ModelFiles
+from dreamgym_kit.adapters.models.local_network import Network, TransformersNetwork
+from dreamgym_kit.adapters.models.local_rows import Places, Rows
+from dreamgym_kit.errors import UserError
+
+_OFF = 1e-3  # logits: far above float32's own noise, far below what a wrong position or mask does
+
+
+def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
+    """The directory's tokenizer.
+
+    Raises:
+        UserError: there is none, it does not fit the model's vocabulary, or it has no chat template.
+    """
+    folder = files.folder
+    try:
+        with _quiet():
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise UserError(
+            f"{folder}: its tokenizer cannot be loaded ({_line(error)}); copy it there."
+        ) from None
+    most = max(tokenizer.get_vocab().values(), default=-1)
+    vocabulary = _vocabulary(files)
+    if most >= vocabulary:
+        raise UserError(
+            f"{folder / 'tokenizer.json'}: has the token id {most}, but the model's vocabulary ends at "
+            f"{vocabulary - 1}; it is another model's tokenizer."
+        )
+    if not tokenizer.chat_template:
+        raise UserError(f"{folder}: has no chat template; put the model's chat_template.jinja there.")
+    return tokenizer
+
+
+def load_network(files: ModelFiles, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Network:
+    """The directory's model, ready to be asked.
+
+    Raises:
+        UserError: the weights are not those of the architecture, or the engine cannot run it.
+    """
+    model = load_model(files, device=device, dtype=dtype)
+    try:
+        network = TransformersNetwork(model)
+        _check(network, model)
+    except (ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
+        raise UserError(
+            f"{files.folder}: {type(model).__name__} cannot be served in process ({_line(error)}); "
+            "serve it with vLLM and name its URL."
+        ) from None
+    return network
+
+
+def load_model(
+    files: ModelFiles, *, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
+    """The directory's model as the library makes it.
+
+    Raises:
+        UserError: an unknown architecture, or weights that are not its own.
+    """
+    folder = files.folder
+    try:
+        with _quiet():
+            model, told = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
+        raise UserError(
+            f"{folder / 'config.json'}: no causal language model that can be loaded ({_line(error)})."
+        ) from None
+    for what, said in (("missing_keys", "lack"), ("mismatched_keys", "have another shape for")):
+        if told.get(what):
+            raise UserError(
+                f"{folder}: the weights {said} '{_first(told[what])}'; they are of another model."
+            )
+    if told.get("unexpected_keys"):
+        one = _first(told["unexpected_keys"])
+        raise UserError(f"{folder}: the model has no place for '{one}'; the weights are of another model.")
+    model = model.to(device)
+    return model.eval().requires_grad_(requires_grad=False)  # type: ignore[no-any-return]
+
+
+def _check(network: Network, model: PreTrainedModel) -> None:
+    """Read two rows of unequal length in pieces, and compare with the library's plain pass."""
+    top = min(_vocabulary_of(model), 1000)
+    tokens = torch.arange(22, device=network.device).reshape(2, 11) * 7919 % top
+    with torch.inference_mode():
+        plain = model(tokens, use_cache=False).logits.float()
+        rows = Rows(network.shape, 2, 11, device=network.device, dtype=network.dtype)
+        start = torch.tensor([[0], [0]], device=network.device)
+        at = Places(start + torch.arange(9, device=network.device), 9, window=network.window)
+        network.read(tokens[:, :9], at, rows)
+        last = torch.tensor([[8], [4]], device=network.device)  # the second row goes back and reads again
+        got = network.next_logits(tokens.gather(1, last), Places(last, 9, window=network.window), rows)
+    want = torch.stack([plain[0, 8], plain[1, 4]])
+    if not torch.isfinite(got).all():
+        raise UserError(f"{model.config.name_or_path}: the weights give NaN; they are broken.")
+    if float((got - want).abs().max()) > _OFF * max(1.0, float(want.abs().max())):
+        raise ValueError("its layers keep more than keys and values at positions")
+
+
+def _vocabulary(files: ModelFiles) -> int:
+    said = files.config.get("vocab_size") or dict(files.config.get("text_config") or {}).get("vocab_size")
+    if not isinstance(said, int) or said < 1:
+        raise UserError(f"{files.folder / 'config.json'}: has no vocab_size; it is no language model's.")
+    return said
+
+
+def _vocabulary_of(model: PreTrainedModel) -> int:
+    return int(model.config.get_text_config(decoder=True).vocab_size)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What the library warns of while it loads is checked here, and said in our words."""
+    from transformers.utils import logging as theirs
+
+    level, bars = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
+    theirs.set_verbosity(logging.ERROR + 10)
+    theirs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        theirs.set_verbosity(level)
+        if bars:
+            theirs.enable_progress_bar()
+
+
+def _first(keys: Any) -> str:
+    one = sorted(map(str, keys))[0]
+    return one[:120]
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
