@@ -1,5 +1,6 @@
 """Whether the packages of the extra `train` are there, and how they are kept quiet."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -32,6 +33,14 @@ def threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def calm() -> Iterator[None]:
+    """Keep quiet what packages of the extra say of each other's coming versions, by its exact words."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        yield
 
 
 def activation_checkpointing(wanted: bool) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def load_model(folder: Path, *, dtype: str = "float32") -> Any:
     if not any(folder.glob("*.safetensors")):
         raise UserError(f"{folder}: has no *.safetensors; weights in other forms are not read.")
     try:
-        with _no_bars():
+        with no_bars():
             model = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=getattr(torch, dtype),
@@ -70,7 +70,7 @@ def write_model(
     beside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    with _no_bars():
+    with no_bars():
         model.save_pretrained(beside, state_dict=dict(tensors) if tensors is not None else None)
     tokenizer.save_pretrained(beside)
     settle(beside)
@@ -117,7 +117,7 @@ def _line(error: Exception) -> str:
 
 
 @contextmanager
-def _no_bars() -> Iterator[None]:
+def no_bars() -> Iterator[None]:
     """No progress bars of transformers meanwhile; they would write over ours."""
     from transformers.utils import logging
 

@@ -13,6 +13,7 @@ def write_tiny_model(folder: Path, *, seed: int = 0, scale: float = 4.0) -> Path
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils import logging
 
     specials = ["<pad>", "<eos>", "<unk>"]
     words = Tokenizer(
@@ -23,6 +24,7 @@ def write_tiny_model(folder: Path, *, seed: int = 0, scale: float = 4.0) -> Path
         tokenizer_object=words, eos_token="<eos>", pad_token="<pad>", unk_token="<unk>"
     )
     tokenizer.chat_template = "{% for message in messages %}{{ message.content }} <eos> {% endfor %}"
+    logging.disable_progress_bar()
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(

@@ -1,0 +1,136 @@
+"""Checkpoints that can be trusted: whole, ours, and as they were written.
+
+A checkpoint is made in `.incoming`, sealed by a manifest with a hash of each file, and renamed into its
+place when the disk has it: a killed process leaves the one before. Optimiser states are pickles by custom, so
+nothing of a checkpoint is opened before every file in it has been held against the manifest.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamgym_kit.adapters.trainers.folders import settle, sync_folder
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue
+
+MANIFEST = "dreamgym-checkpoint.json"
+INCOMING = ".incoming"
+_VERSION = 1
+_NAME = re.compile(r"step-(\d{6,9})")
+_MOST_BYTES = 2**20  # of a manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A whole checkpoint."""
+
+    folder: Path
+    step: int
+    made_of: Mapping[str, JsonValue]  # what a trainer must have in common with the one that made it
+
+
+class Checkpoints:
+    """The checkpoints of one training, in one folder."""
+
+    def __init__(self, folder: Path, *, keep: int) -> None:
+        self.folder = folder
+        self._keep = keep
+
+    @property
+    def incoming(self) -> Path:
+        """Where the next one is made."""
+        return self.folder / INCOMING
+
+    def clear_incoming(self) -> None:
+        """Make room for the next one: what a killed process left there is no checkpoint."""
+        shutil.rmtree(self.incoming, ignore_errors=True)
+        self.incoming.mkdir(parents=True)
+
+    def commit(self, made: Path, step: int, made_of: Mapping[str, JsonValue]) -> Checkpoint:
+        """Seal the folder `made` and put it in its place; then let the oldest ones go."""
+        place = self.folder / f"step-{step:06d}"
+        _seal(made, step, made_of)
+        if place.exists():  # of an unfinished leg whose manifest nobody could read
+            shutil.rmtree(place)
+        made.rename(place)
+        sync_folder(self.folder)
+        shutil.rmtree(self.incoming, ignore_errors=True)
+        for _, old in sorted(self._named())[: -self._keep]:
+            shutil.rmtree(old)
+        return Checkpoint(place, step, made_of)
+
+    def last(self) -> tuple[Checkpoint | None, list[Path]]:
+        """The last whole checkpoint, and the folders that are none (half ones, or somebody else's).
+
+        Raises:
+            UserError: what looks like the last one is not as it was written; names the file.
+        """
+        ignored: list[Path] = []
+        for step, folder in sorted(self._named(), reverse=True):
+            if not (folder / MANIFEST).is_file():
+                ignored.append(folder)
+                continue
+            return _verified(folder, step), ignored
+        return None, ignored
+
+    def _named(self) -> Iterator[tuple[int, Path]]:
+        if not self.folder.is_dir():
+            return
+        for path in self.folder.iterdir():
+            name = _NAME.fullmatch(path.name)
+            if name and path.is_dir() and not path.is_symlink():
+                yield int(name[1]), path
+
+
+def _seal(folder: Path, step: int, made_of: Mapping[str, JsonValue]) -> None:
+    settle(folder)
+    manifest = {
+        "dreamgym_checkpoint": _VERSION,
+        "step": step,
+        "made_of": dict(made_of),
+        "files": {name: _hash(folder / name) for name in _files(folder)},
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), "utf-8")
+    settle(folder)
+
+
+def _verified(folder: Path, step: int) -> Checkpoint:
+    try:
+        manifest = read_json((folder / MANIFEST).read_bytes(), max_bytes=_MOST_BYTES)
+        files, made_of = manifest["files"], manifest["made_of"]
+        fits = manifest["dreamgym_checkpoint"] == _VERSION and manifest["step"] == step
+    except (NotJson, KeyError, TypeError, OSError) as error:
+        raise _refused(folder / MANIFEST, f"cannot be read ({error})") from None
+    if not fits or not isinstance(files, dict) or not isinstance(made_of, dict):
+        raise _refused(folder / MANIFEST, "is not of this checkpoint, or of another version of dreamgym-kit")
+    there = set(_files(folder))
+    for name in sorted(there ^ files.keys()):
+        raise _refused(folder / name, "was added to the checkpoint" if name in there else "is missing")
+    for name in sorted(there):
+        if _hash(folder / name) != files[name]:
+            raise _refused(folder / name, "is not what was written there")
+    return Checkpoint(folder, step, made_of)
+
+
+def _files(folder: Path) -> list[str]:
+    """Names of all files below, but for the manifest; a link is a file that nothing has hashed."""
+    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return sorted(path.relative_to(folder).as_posix() for path in found if path != folder / MANIFEST)
+
+
+def _hash(path: Path) -> str:
+    if path.is_symlink() or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refused(path: Path, what: str) -> UserError:
+    return UserError(
+        f"{path}: {what}; nothing of it was loaded. Remove {path.parent} to go on from the checkpoint before."
+    )

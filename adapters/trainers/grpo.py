@@ -1,0 +1,356 @@
+"""TRL's `GRPOTrainer` fed with batches that somebody else collected; imported only where TRL is there.
+
+TRL keeps the loss, the optimiser, the loggers, PEFT and accelerate. Overridden: where a micro-step's tensors
+come from (`_prepare_inputs`), how log-probs are had on a CPU (ordinary logits of the tokens that count, where
+TRL's tiled head would score every position), how a checkpoint comes to its place, and the learning rate.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import use_adapter
+
+from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
+from dreamgym_kit.adapters.trainers.extra import activation_checkpointing
+from dreamgym_kit.adapters.trainers.options import BY_ROWS, BY_TOKENS, GrpoOptions
+from dreamgym_kit.adapters.trainers.ranks import Ranks
+from dreamgym_kit.adapters.trainers.rows import Piece, minibatches_of, pieces_of, tensors_of
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.turns import Batch
+
+
+@dataclass(slots=True)
+class Noted:
+    """What was seen while a batch was learned from; sums over its sampled tokens."""
+
+    batch: Batch
+    fresh: str  # version of the weights that the update begins with
+    tokens: float = 0.0
+    entropy: float = 0.0
+    clipped: float = 0.0
+    gap: float = math.nan
+    loss: float = 0.0
+    grad_norm: float = 0.0
+
+
+class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
+    """Learns from `source(step)`; a step is one batch, of `options.minibatches` optimiser steps."""
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        tokenizer: Any,
+        options: GrpoOptions,
+        checkpoints: Checkpoints,
+        made_of: Mapping[str, JsonValue],
+        peft_config: Any = None,
+        logs: Path | None = None,
+    ) -> None:
+        self._options = options
+        self._checkpoints = checkpoints
+        self._made_of = made_of
+        self._pieces: list[list[tuple[Piece, dict[str, Any]]]] = []
+        self._place: Path | None = None
+        self._scored: dict[str, Any] | None = None
+        self.noted: Noted | None = None
+        self.lr_scheduler: Any = None
+        self.source: Callable[[int], Batch] = _nothing
+        self.version_of: Callable[[int], str] = str
+        super().__init__(
+            model=model,
+            reward_funcs=_no_reward,
+            args=_arguments(options, checkpoints.folder, own_logs=logs is not None),
+            train_dataset=Dataset.from_dict({"prompt": ["-"] * _rows_a_step(options)}),
+            processing_class=tokenizer,
+            peft_config=peft_config,
+            callbacks=_loggers(options, logs),
+        )
+        self.ranks = Ranks(self.accelerator)
+        self.remove_callback(PrinterCallback)
+
+    @property
+    def minibatches(self) -> int:
+        """Optimiser steps made of one batch."""
+        return self._options.minibatches
+
+    @property
+    def kit_step(self) -> int:
+        """Batches learned from so far."""
+        return int(self.state.global_step) // self._options.minibatches
+
+    # Where tensors come from
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """Give the next piece; `generation_batch` is TRL's idea of what to ask the model, and not read."""
+        del generation_batch
+        minibatch, piece = divmod(self._step % self.args.steps_per_generation, self._options.micro_batches)
+        if minibatch == piece == 0:
+            self._take()
+        return self._pieces[minibatch][piece][1]
+
+    def _take(self) -> None:
+        step = self.kit_step + 1
+        batch = self.ranks.shared(lambda: self.source(step))
+        self.noted = Noted(batch, self.version_of(step - 1))
+        tokens = sum(sample.trained for sample in batch.samples)
+        _check(batch, tokens, self.accelerator.unwrap_model(self.model).config.get_text_config().vocab_size)
+        for name, value in batch.facts.items():
+            self._metrics["train"][name].append(float(value))
+        self._pieces = []
+        for samples in minibatches_of(batch, self._options.minibatches, seed=self._options.seed):
+            share = pieces_of(
+                samples, self._options.micro_batches, rank=self.ranks.rank, ranks=self.ranks.number
+            )
+            made = [(piece, self._on_device(tensors_of(piece, tokens=tokens))) for piece in share]
+            for _, tensors in made:
+                tensors["kit_share"] = self._share(tensors, samples)
+                if self.beta != 0.0:
+                    tensors["ref_per_token_logps"] = self._reference(tensors)
+            self._pieces.append(made)
+
+    def _on_device(self, tensors: dict[str, Any]) -> dict[str, Any]:
+        return {name: tensor.to(self.accelerator.device) for name, tensor in tensors.items()}
+
+    def _share(self, tensors: Mapping[str, Any], samples: Sequence[Any]) -> float:
+        """What TRL's loss of a piece is to be multiplied by to be its part of the minibatch's loss.
+
+        TRL takes the mean over pieces, as if they were alike; ours differ in rows and tokens.
+        """
+        pieces = self._options.micro_batches * self.ranks.number
+        if self._options.loss in BY_TOKENS:
+            return 1.0
+        if self._options.loss in BY_ROWS:
+            return len(tensors["advantages"]) * pieces / max(1, len(samples))
+        whole = math.fsum(sample.weight * sample.trained for sample in samples)
+        return max(1.0, float(tensors["tool_mask"].sum())) * pieces / max(1.0, whole)
+
+    def _reference(self, tensors: Mapping[str, Any]) -> Any:
+        """Log-probs under the weights that training began with."""
+        ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
+        mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
+        width = tensors["completion_ids"].size(1)
+        with torch.no_grad(), self._scoring(tensors):
+            if self.ref_model is not None:
+                return self._get_per_token_logps_and_entropies(self.ref_model, ids, mask, width)[0]
+            with use_adapter(self.accelerator.unwrap_model(self.model), adapter_name=None):
+                return self._get_per_token_logps_and_entropies(self.model, ids, mask, width)[0]
+
+    # The loss
+
+    @contextmanager
+    def _scoring(self, tensors: Mapping[str, Any]) -> Iterator[None]:
+        self._scored = dict(tensors)
+        try:
+            yield
+        finally:
+            self._scored = None
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        with self._scoring(inputs):
+            loss = super()._compute_loss(model, inputs) * inputs["kit_share"]
+        if self.noted is not None:
+            self.noted.loss += float(loss.detach()) / self._options.minibatches
+        return loss
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Any,
+        attention_mask: Any,
+        logits_to_keep: int,
+        batch_size: Any = None,
+        compute_entropy: bool = False,
+        **others: Any,
+    ) -> Any:
+        if self._scored is not None and input_ids.device.type == "cpu":
+            found = self._of_sampled(model, input_ids, logits_to_keep, self._scored["sampled"])
+        else:
+            found = super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others
+            )
+        if compute_entropy and self._scored is not None and self.noted is not None:
+            self._note(self._scored, found[0].detach(), found[1].detach(), self.noted)
+        return found
+
+    def _of_sampled(self, model: Any, ids: Any, width: int, sampled: Any) -> Any:
+        """Log-probs and entropies of sampled tokens from ordinary logits; 0 for what was given.
+
+        Rows are padded at their right end only, so attention needs no mask: nothing looks ahead.
+        """
+        bare = self.accelerator.unwrap_model(model)
+        with _head_only_where(bare.get_output_embeddings(), sampled):
+            logits = model(input_ids=ids, logits_to_keep=width + 1, use_cache=False).logits
+        told = (logits / self.temperature).log_softmax(-1)
+        chosen = told.gather(-1, ids[:, -width:][sampled][:, None])[:, 0]
+        kept = told if self._entropy_bonus_enabled else told.detach()
+        entropies = -(kept.exp() * kept).sum(-1)
+        blank = torch.zeros(sampled.shape, dtype=told.dtype, device=told.device)
+        return blank.masked_scatter(sampled, chosen), blank.masked_scatter(sampled, entropies), None
+
+    def _note(self, tensors: Mapping[str, Any], logps: Any, entropies: Any, noted: Noted) -> None:
+        sampled, advantages = tensors["sampled"], tensors["advantages"][:, None]
+        moved = (logps - tensors["old_per_token_logps"])[sampled]
+        ratio = moved.exp()
+        high = self._options.clip_high if self._options.clip_high is not None else self._options.clip
+        wanted = advantages.expand_as(sampled)[sampled]
+        clipped = ((ratio < 1 - self._options.clip) & (wanted < 0)) | ((ratio > 1 + high) & (wanted > 0))
+        noted.tokens += float(sampled.sum())
+        noted.entropy += float(entropies[sampled].sum())
+        noted.clipped += float(clipped.sum())
+        minibatch, piece = divmod(self._step % self.args.steps_per_generation, self._options.micro_batches)
+        rows = self._pieces[minibatch][piece][0]
+        if minibatch or not rows:  # later ones are learned from with other weights than sampled them
+            return
+        fresh = torch.tensor([row.versions == (noted.fresh,) for row in rows], device=sampled.device)
+        same = sampled & fresh[:, None]
+        if same.any():
+            gap = float((logps - tensors["old_per_token_logps"])[same].abs().max())
+            noted.gap = gap if math.isnan(noted.gap) else max(noted.gap, gap)
+
+    # Checkpoints
+
+    def _get_output_dir(self, trial: Any) -> Any:
+        return str(self._place) if self._place is not None else super()._get_output_dir(trial)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.args.should_save:
+            self._checkpoints.clear_incoming()
+        self.accelerator.wait_for_everyone()
+        self._place = self._checkpoints.incoming
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self._place = None
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            made = self._checkpoints.incoming / f"checkpoint-{self.state.global_step}"
+            (made / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing reads
+            self._checkpoints.commit(made, self.kit_step, self._made_of)
+        self.accelerator.wait_for_everyone()
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """None: TRL's would say nothing of where the rollouts come from; `export` writes ours."""
+
+    # The learning rate
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """A rate for each batch, the same for all its minibatches; the first is not 0."""
+        steps = max(1, num_training_steps // self._options.minibatches)
+        if self.lr_scheduler is None:
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+                optimizer or self.optimizer, _rate(self._options, steps)
+            )
+        return self.lr_scheduler
+
+
+def _loggers(options: GrpoOptions, logs: Path | None) -> list[Any]:
+    """TensorBoard in a folder of our choice; transformers makes the others itself."""
+    if logs is None or "tensorboard" not in options.report_to:
+        return []
+    from torch.utils.tensorboard import SummaryWriter
+    from transformers.integrations import TensorBoardCallback
+
+    return [TensorBoardCallback(SummaryWriter(log_dir=str(logs)))]
+
+
+def _nothing(step: int) -> Batch:
+    raise ValueError(f"no source for step {step}")
+
+
+def _no_reward(completions: Sequence[Any], **_: Any) -> list[float]:
+    return [0.0] * len(completions)  # TRL wants one; it is not asked, since advantages come with the batch
+
+
+def _rate(options: GrpoOptions, steps: int) -> Callable[[int], float]:
+    def rate(done: int) -> float:
+        step = done // options.minibatches
+        rising = min(1.0, (step + 1) / max(1, options.warmup_steps))
+        if options.schedule == "constant":
+            return rising
+        left = 1 - max(0, step - options.warmup_steps) / max(1, steps - options.warmup_steps)
+        return rising * max(options.final_share, left)
+
+    return rate
+
+
+def _check(batch: Batch, tokens: int, vocabulary: int) -> None:
+    if not tokens:
+        raise ValueError(f"step {batch.step}: a batch in which nothing was sampled")
+    for sample in batch.samples:
+        if sample.start < 1:
+            raise ValueError(f"step {batch.step}: a sample of {sample.episode} without a prompt")
+        if not len(sample.mask) == len(sample.logprobs) == len(sample.ids) - sample.start:
+            raise ValueError(f"step {batch.step}: a sample of {sample.episode} whose parts do not fit")
+        if min(sample.ids) < 0 or max(sample.ids) >= vocabulary:
+            raise ValueError(
+                f"step {batch.step}: a sample of {sample.episode} with the token {max(sample.ids)}, but the "
+                f"model has {vocabulary}"
+            )
+
+
+@contextmanager
+def _head_only_where(head: Any, wanted: Any) -> Iterator[None]:
+    """Let the head see the positions before the tokens that are wanted, and no others, in their order."""
+
+    def chosen(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (given[0][:, :-1][wanted], *given[1:])
+
+    handle = head.register_forward_pre_hook(chosen)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _rows_a_step(options: GrpoOptions) -> int:
+    """Rows of TRL's own data set, so that each of its epochs is one batch of ours."""
+    return int(os.environ.get("WORLD_SIZE", "1")) * options.minibatches * options.micro_batches
+
+
+def _arguments(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOConfig:
+    loggers = [name for name in options.report_to if not (own_logs and name == "tensorboard")]
+    per_batch = options.minibatches * options.micro_batches
+    return GRPOConfig(
+        output_dir=str(folder),
+        loss_type=options.loss,
+        learning_rate=options.learning_rate,
+        optim="adamw_torch",
+        adam_beta1=options.betas[0],
+        adam_beta2=options.betas[1],
+        weight_decay=options.weight_decay,
+        max_grad_norm=options.max_grad_norm,
+        epsilon=options.clip,
+        epsilon_high=options.clip_high,
+        importance_sampling_level=options.importance,
+        beta=options.beta,
+        entropy_coef=options.entropy,
+        temperature=options.temperature,
+        max_completion_length=options.max_completion,
+        per_device_train_batch_size=2,  # of TRL's own data set, which nothing reads
+        num_generations=2,
+        gradient_accumulation_steps=options.micro_batches,
+        steps_per_generation=per_batch,
+        shuffle_dataset=False,
+        max_steps=1,  # set when it is known
+        seed=options.seed,
+        bf16=options.dtype == "bfloat16",
+        **activation_checkpointing(options.checkpointing),
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="steps",
+        save_steps=options.save_every * options.minibatches,
+        report_to=loggers,
+        disable_tqdm=True,
+        use_cpu=not torch.cuda.is_available(),
+        ddp_timeout=24 * 3600,  # the others wait while the first process collects
+    )

@@ -1,0 +1,84 @@
+"""How the policy is to be changed: what a person may choose of TRL's GRPO.
+
+The defaults are those that trained the nano models. Only what acts on rollouts that the kit owns: how TRL
+would sample, reward and scale does not apply here.
+"""
+
+from dataclasses import dataclass
+from math import isfinite
+
+from dreamgym_kit.errors import UnknownName, UserError
+
+BY_TOKENS = frozenset({"dapo", "cispo", "vespo"})
+"""Losses that sum over tokens and divide by a number that we give: every episode weighs the same."""
+BY_ROWS = frozenset({"grpo", "sapo", "dr_grpo", "luspo"})
+"""Losses that are means over rows: an episode with more samples weighs more."""
+LOSSES = BY_TOKENS | BY_ROWS | {"bnpo"}
+SCHEDULES = ("constant", "linear")
+LEVELS = ("token", "sequence")
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class LoraOptions:
+    """Train small matrices beside the frozen weights."""
+
+    rank: int = 8
+    alpha: int = 16  # the adapter is scaled by alpha / rank
+    targets: str | tuple[str, ...] = "all-linear"  # modules by name; never the head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpoOptions:
+    """How to learn from batches."""
+
+    loss: str = "dapo"
+    learning_rate: float = 2e-4
+    warmup_steps: int = 5  # the first has 1/5 of the rate, the fifth all of it
+    schedule: str = "constant"  # after the warm-up; "linear": falls to `final_share` at the last step
+    final_share: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    clip: float = 0.2  # of the ratio to the log-probs of the sampler, below 1
+    clip_high: float | None = None  # above 1; None: as below. "cispo" wants some 5
+    importance: str = "token"  # "sequence" with loss "grpo" is GSPO
+    beta: float = 0.0  # weight of the divergence from the weights that training began with
+    entropy: float = 0.0  # weight of a bonus for entropy
+    max_grad_norm: float = 1.0
+    temperature: float = 1.0  # at which the policy samples; its log-probs are those at this temperature
+    minibatches: int = 1  # optimiser steps made of one batch, each on its part of the episodes
+    micro_batches: int = 4  # pieces that a minibatch is computed in; more take less memory
+    max_completion: int = 512  # the length that "dr_grpo" divides by
+    lora: LoraOptions | None = None  # None: all weights are trained
+    dtype: str = "float32"
+    checkpointing: bool = False  # compute activations again in the backward pass: less memory, more time
+    seed: int = 0
+    save_every: int = 1  # steps between checkpoints; the last step always has one
+    keep: int = 2  # checkpoints
+    report_to: tuple[str, ...] = ()  # loggers that transformers knows: "tensorboard", "wandb", ...
+    threads: int = 1  # of torch; 0: as they are
+
+    def check(self, source: str = "[train]") -> None:
+        """Refuse what TRL would refuse late, or not at all.
+
+        Raises:
+            UserError: names the option, and what it may be.
+        """
+        for kind, name, known in (
+            ("loss", self.loss, sorted(LOSSES)),
+            ("schedule", self.schedule, SCHEDULES),
+            ("importance", self.importance, LEVELS),
+            ("dtype", self.dtype, DTYPES),
+        ):
+            if name not in known:
+                raise UnknownName(kind, name, known=known, source=source, where="what can be trained with")
+        if self.loss == "luspo" and self.importance != "sequence":
+            raise UserError(f'{source}: loss "luspo" needs importance = "sequence".')
+        for name in ("minibatches", "micro_batches", "save_every", "keep", "max_completion"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{source}: {name} is {getattr(self, name)}; it must be at least 1.")
+        for name in ("learning_rate", "temperature", "max_grad_norm"):
+            if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise UserError(f"{source}: {name} is {getattr(self, name)}; it must be above 0.")
+        if self.beta < 0 or not isfinite(self.beta):
+            raise UserError(f"{source}: beta is {self.beta}; it must be 0 or more.")

@@ -1,0 +1,76 @@
+"""A batch as the tensors that TRL's loss reads.
+
+Decides which sample is learned from in which piece. A batch has minibatches (an optimiser step each), a
+minibatch has shares (one a process) and these have pieces (one forward and backward each). Episodes are dealt
+to minibatches whole, by chance; within a minibatch rows lie by their length, so that little is padding.
+
+All rows of a piece are cut at the same place, the smallest `start` among them: what a longer prompt has
+beyond it stands in the completion with weight 0. So nothing is padded at the left, and no attention mask is
+needed.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dreamgym_kit.turns import Batch, Sample
+
+Piece = tuple[Sample, ...]
+
+
+def minibatches_of(batch: Batch, number: int, *, seed: int) -> list[list[Sample]]:
+    """Deal the episodes of a batch to minibatches, as evenly as they come."""
+    if number == 1:
+        return [list(batch.samples)]
+    episodes = list(dict.fromkeys(sample.episode for sample in batch.samples))
+    random.Random(f"minibatches:{seed}:{batch.step}").shuffle(episodes)  # noqa: S311 - an order, no secret
+    place = {episode: index % number for index, episode in enumerate(episodes)}
+    dealt: list[list[Sample]] = [[] for _ in range(number)]
+    for sample in batch.samples:
+        dealt[place[sample.episode]].append(sample)
+    return dealt
+
+
+def pieces_of(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: int = 1) -> list[Piece]:
+    """One process's share of a minibatch, in `number` pieces; a piece may be empty."""
+    share = sorted(samples, key=lambda sample: -len(sample.ids))[rank::ranks]
+    size, more = divmod(len(share), number)
+    pieces, begin = [], 0
+    for index in range(number):
+        end = begin + size + (index < more)
+        pieces.append(tuple(share[begin:end]))
+        begin = end
+    return pieces
+
+
+def tensors_of(piece: Piece, *, tokens: int) -> dict[str, Any]:
+    """What TRL reads of one piece. An empty one is a row of two tokens that counts for nothing.
+
+    Args:
+        piece: its samples.
+        tokens: how many tokens of the whole batch are trained on: what losses by tokens divide by.
+    """
+    rows = piece or (Sample("", (0, 0), 1, (0,), (0.0,), (), ()),)
+    cut = min(row.start for row in rows)
+    width = max(len(row.ids) for row in rows)
+
+    def right(values: Sequence[Sequence[float]], dtype: Any) -> Any:
+        return torch.tensor([[*given, *[0] * (width - cut - len(given))] for given in values], dtype=dtype)
+
+    def sampled(values: Sequence[Sequence[float]], dtype: Any) -> Any:
+        """Values of what follows a row's own start."""
+        return right([[*[0] * (row.start - cut), *v] for row, v in zip(rows, values, strict=True)], dtype)
+
+    return {
+        "prompt_ids": torch.tensor([row.ids[:cut] for row in rows]),
+        "prompt_mask": torch.ones(len(rows), cut, dtype=torch.long),
+        "completion_ids": right([row.ids[cut:] for row in rows], torch.long),
+        "completion_mask": right([[1] * (len(row.ids) - cut) for row in rows], torch.long),
+        "tool_mask": sampled([[own * row.weight for own in row.mask] for row in rows], torch.float32),
+        "sampled": sampled([row.mask for row in rows], torch.bool),
+        "old_per_token_logps": sampled([row.logprobs for row in rows], torch.float32),
+        "advantages": torch.tensor([row.advantage for row in rows]),
+        "num_items_in_batch": torch.tensor(float(tokens)),
+    }

@@ -1,0 +1,204 @@
+"""`ports.Trainer` by TRL: from the weights of a model directory, or of the last whole checkpoint.
+
+A model and its trainer are made anew whenever a leg begins or one has failed: what `step`, `score` and
+`write_weights` speak of is always what a checkpoint holds, or, while `fit` runs, what comes after it.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
+from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
+from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer, no_bars, write_model
+from dreamgym_kit.adapters.trainers.options import GrpoOptions
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.turns import Batch, UpdateFacts
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.trainers.grpo import KitGrpo
+
+_DEFAULTS = GrpoOptions()
+_LOOKED_AT = 16  # one row in so many is scored again after an update, to tell how far it went
+
+
+class TrlTrainer:
+    """Implements `ports.Trainer`.
+
+    Args:
+        model: the directory of the model to begin with; it is only read.
+        folder: where checkpoints are kept.
+        options: how to learn.
+        logs: where TensorBoard's files go, where it is asked for; None: below `folder`.
+        version_of: names the weights after so many steps, as samples name those that sampled them.
+
+    Raises:
+        MissingExtra: the packages of the extra `train` are not installed.
+        UserError: the model or the last checkpoint cannot be used; names the file.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        folder: Path,
+        options: GrpoOptions = _DEFAULTS,
+        *,
+        logs: Path | None = None,
+        version_of: Callable[[int], str] = "step-{:06d}".format,
+    ) -> None:
+        require_extra("training")
+        options.check()
+        self._model, self._options, self._logs, self._version_of = model, options, logs, version_of
+        self._checkpoints = Checkpoints(folder, keep=options.keep)
+        self.ignored: tuple[Path, ...] = ()  # folders of checkpoints that are none
+        self._used = False
+        self._open()
+
+    @property
+    def step(self) -> int:
+        """Batches learned from so far, those of earlier legs included."""
+        return max(self._from, self._trl.kit_step)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the model."""
+        return self._trl.processing_class
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that collects, where several learn together."""
+        return self._trl.ranks.first
+
+    def fit(
+        self, source: Callable[[int], Batch], *, steps: int, after: Callable[[UpdateFacts], None]
+    ) -> None:
+        """See `ports.Trainer.fit`. With several processes `source` and `after` are called in the first.
+
+        Raises:
+            TrainingStopped: the loss or a gradient is no finite number; that step is not kept.
+        """
+        if self._used:
+            self._open()
+        if steps <= self.step:
+            return
+        from dreamgym_kit.adapters.trainers.listening import Listener
+
+        trl = self._trl
+        listener = Listener(trl, after, self._kl)
+        trl.source = lambda step: listener.began(source(step))
+        trl.version_of = self._version_of
+        trl.args.max_steps = steps * self._options.minibatches
+        trl.add_callback(listener)
+        self._used = True
+        try:
+            with threads(self._options.threads), no_bars():
+                trl.train(resume_from_checkpoint=str(self._last.folder) if self._last else None)
+        except BaseException:
+            with suppress(UserError):  # what ended the training says more
+                self._open()
+            raise
+        self._from = steps
+
+    def write_weights(self, folder: Path) -> None:
+        """See `ports.Trainer.write_weights`."""
+        from dreamgym_kit.adapters.trainers.weights import merged
+
+        with threads(self._options.threads):
+            model, tensors = merged(self._bare)
+            write_model(folder, model, self.tokenizer, tensors=tensors)
+
+    def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See `ports.Trainer.score`."""
+        from dreamgym_kit.adapters.trainers.weights import score
+
+        with threads(self._options.threads):
+            return score(self._bare, ids)
+
+    @property
+    def _bare(self) -> Any:
+        return self._trl.accelerator.unwrap_model(self._trl.model)
+
+    def _kl(self, batch: Batch) -> float:
+        """How far the weights went, in nats a token, by some of the batch's rows.
+
+        The estimator r - 1 - log r with r = p_now / p_sampled is never negative and has little variance
+        (http://joschu.net/blog/kl-approx.html).
+        """
+        from dreamgym_kit.adapters.trainers.weights import score
+
+        rows = batch.samples[:: max(1, min(_LOOKED_AT, len(batch.samples) // 4))]
+        told = score(self._bare, [row.ids for row in rows], temperature=self._options.temperature)
+        moved = [
+            now[row.start - 1 + place] - sampled
+            for row, now in zip(rows, told, strict=True)
+            for place, (own, sampled) in enumerate(zip(row.mask, row.logprobs, strict=True))
+            if own
+        ]
+        if not moved:
+            return math.nan
+        return math.fsum(math.expm1(min(one, 50.0)) - one for one in moved) / len(moved)
+
+    def _open(self) -> None:
+        """Make model and trainer anew, with the weights of the last whole checkpoint."""
+        self._last, ignored = self._checkpoints.last()
+        self.ignored = tuple(ignored)
+        made_of = self._made_of()
+        _require_same(self._last, made_of)
+        with threads(self._options.threads), no_bars(), calm():
+            self._trl = self._built(made_of)
+            if self._last is not None:
+                self._trl._load_from_checkpoint(str(self._last.folder))
+        self._from = self._last.step if self._last is not None else 0
+        self._used = False
+
+    def _built(self, made_of: Mapping[str, JsonValue]) -> "KitGrpo":
+        from dreamgym_kit.adapters.trainers.grpo import KitGrpo
+
+        lora = self._options.lora
+        peft = None
+        if lora is not None:
+            from peft import LoraConfig
+
+            targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+            peft = LoraConfig(
+                r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"
+            )
+        return KitGrpo(
+            model=load_model(self._model, dtype=self._options.dtype),
+            tokenizer=load_tokenizer(self._model),
+            options=self._options,
+            checkpoints=self._checkpoints,
+            made_of=made_of,
+            peft_config=peft,
+            logs=self._logs,
+        )
+
+    def _made_of(self) -> dict[str, JsonValue]:
+        import os
+
+        from dreamgym_kit.adapters.trainers.weights import digest_of_folder
+
+        lora = self._options.lora
+        return {
+            "model": digest_of_folder(self._model),
+            "lora": None if lora is None else [lora.rank, lora.alpha, str(lora.targets)],
+            "minibatches": self._options.minibatches,
+            "dtype": self._options.dtype,
+            "seed": self._options.seed,
+            "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        }
+
+
+def _require_same(checkpoint: Checkpoint | None, made_of: Mapping[str, JsonValue]) -> None:
+    if checkpoint is None:
+        return
+    for name, now in made_of.items():
+        before = checkpoint.made_of.get(name)
+        if before != now:
+            raise UserError(
+                f"{checkpoint.folder}: was made with {name} = {before}, this training has {now}; "
+                "set it back, or train into another folder."
+            )

@@ -1,0 +1,74 @@
+"""A trained model's weights as others need them: merged, told apart by a digest, and asked for log-probs."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_TOKENS_A_PASS = 16_384  # padding included
+
+
+def merged(model: Any) -> tuple[Any, dict[str, Any] | None]:
+    """The model without its adapter, and the weights to write for it; None: those that it holds.
+
+    Merged beside the model, never in it: taking an adapter out again would leave a rounding behind.
+    """
+    from peft import PeftModel
+    from peft.tuners.lora import LoraLayer
+
+    if not isinstance(model, PeftModel):
+        return model, None
+    base = model.get_base_model()
+    tensors = {
+        name.replace(".base_layer.", "."): tensor
+        for name, tensor in base.state_dict().items()
+        if ".lora_" not in name
+    }
+    with torch.no_grad():
+        for name, module in base.named_modules():
+            if isinstance(module, LoraLayer):
+                weight = module.get_base_layer().weight
+                delta = module.get_delta_weight(model.active_adapter)
+                tensors[f"{name}.weight"] = weight + delta.to(weight.dtype)
+    return base, tensors
+
+
+def score(model: Any, ids: Sequence[Sequence[int]], *, temperature: float = 1.0) -> list[list[float]]:
+    """Natural log-prob of each id after the first; rows are padded at the right, so no mask is needed."""
+    order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+    found: list[list[float]] = [[] for _ in ids]
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            while order:
+                rows = max(1, _TOKENS_A_PASS // max(1, len(ids[order[0]])))
+                taken, order = order[:rows], order[rows:]
+                for place, told in zip(
+                    taken, _pass(model, [ids[place] for place in taken], temperature), strict=True
+                ):
+                    found[place] = told
+    finally:
+        model.train(training)
+    return found
+
+
+def _pass(model: Any, rows: Sequence[Sequence[int]], temperature: float) -> list[list[float]]:
+    width = max(len(row) for row in rows)
+    if width < 2:
+        return [[] for _ in rows]
+    padded = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=model.device)
+    logits = model(input_ids=padded, use_cache=False).logits[:, :-1].float() / temperature
+    told = logits.log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0].tolist()
+    return [one[: max(0, len(row) - 1)] for one, row in zip(told, rows, strict=True)]
+
+
+def digest_of_folder(folder: Path) -> str:
+    """Tells model directories apart by their config and their weights."""
+    whole = hashlib.sha256()
+    for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
+        with path.open("rb") as file:
+            whole.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()[:32]
