@@ -1,14 +1,11 @@
 """Supervised training of a nano model on recorded episodes: every token counts, the agent's own the most.
 
-The settings are what training-from-scratch runs on the desk found to work: ids and names weigh four times
-as much as the agent's other tokens (copying is what so small a model forgets first), what it is told counts
-a tenth, and some rows are repetitions to be copied.
+What weighs how much is said in `lessons`.
 """
 
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,34 +13,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dreamgym_kit.recipes.nano.copying import repetition
+from dreamgym_kit.recipes.nano.lessons import Lessons, Progress
 from dreamgym_kit.recipes.nano.stream import Row, Stream
 
 if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
-
-
-@dataclass(frozen=True, slots=True)
-class Lessons:
-    """How a model is taught."""
-
-    steps: int = 500
-    rows: int = 20  # in a step
-    rate: float = 2.5e-3  # learning rate at its height
-    warm_up: int = 30  # steps
-    final_rate: float = 0.05  # of `rate`, at the end of the linear decay
-    copied_weight: float = 4.0  # of ids and names that the agent says; its other tokens weigh 1
-    told_weight: float = 0.1  # of what it is told
-    repetitions: float = 0.15  # of all rows: sequences to be copied
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One step, as it went."""
-
-    step: int  # 1-based
-    loss: float
-    accuracy: float  # of the agent's tokens, the likeliest taken
-    cpu_s: float  # since the beginning
 
 
 def learn(

@@ -7,13 +7,14 @@ the previous token beside each token; layer 1 looks for the place whose previous
 and copies what stands there. Nothing but weights is special: the model loads wherever Qwen3 loads.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from dreamgym_kit.adapters.trainers.folders import write_model
+from dreamgym_kit.recipes.nano.lessons import Shape
 from dreamgym_kit.recipes.nano.tokens import CONTEXT
 
 if TYPE_CHECKING:
@@ -25,18 +26,6 @@ _REACH = 200  # tokens: pairs that turn less than 1.3 rad over it are as good as
 _NEAR = 0.03  # rad per token from which a pair tells neighbours apart
 _SHARPNESS = (2.0, 2.2)  # norm weights of queries and keys in the two circuits
 _COPY_GAIN = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How large a nano model is."""
-
-    width: int = 96
-    layers: int = 3
-    heads: int = 4
-    kv_heads: int = 2
-    head_width: int = 32
-    inner: int = 192
 
 
 def new_model(
@@ -89,7 +78,10 @@ def write_start(model: "Qwen3ForCausalLM", chance: torch.Generator) -> None:
 
 
 def save_model(model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
-    """Write a model directory that any Qwen3 loader takes: safetensors, tokenizer, chat template."""
+    """Write a model directory that any Qwen3 loader takes: safetensors, tokenizer, chat template.
+
+    What stood there is replaced, in one step.
+    """
     model.generation_config.update(
         do_sample=True,
         temperature=1.0,
@@ -98,11 +90,7 @@ def save_model(model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerBase", 
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    for path in folder.iterdir():
-        if path.is_file():
-            path.chmod(0o644)  # transformers writes weights that only their owner can read
+    write_model(folder, model, tokenizer)
 
 
 def save_untrained(folder: Path, *, seed: int = 0, shape: Shape | None = None) -> None:

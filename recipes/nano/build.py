@@ -1,0 +1,148 @@
+"""Builds a nano model from nothing: records, teaches, measures, and writes down how it was made.
+
+One seed decides everything: which worlds are recorded, who works them, the first weights, the order of the
+lessons and what is sampled in the measurement. Beside the weights stands `nano.json`: settings, seeds and
+scores, and a model card that says the same in words. It is written last: where it is, the model is whole.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dreamgym_kit.adapters.trainers.extra import require_extra, threads
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
+from dreamgym_kit.recipes.nano.card import card
+from dreamgym_kit.recipes.nano.episodes import Mix, Worked, record
+from dreamgym_kit.recipes.nano.lessons import Lessons, Progress, Shape
+
+if TYPE_CHECKING:
+    from transformers import Qwen3ForCausalLM
+
+    from dreamgym_kit.recipes.nano.score import Score
+    from dreamgym_kit.recipes.nano.stream import Stream
+
+Tell = Callable[[str], None]
+MANIFEST = "nano.json"
+WEIGHTS = Path(__file__).parent / "weights" / "policy"
+"""The model directory that is shipped: the policy that training in the dream starts from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to build."""
+
+    seed: int = 0
+    episodes: int = 4000  # recorded
+    mix: Mix = field(default_factory=Mix)
+    shape: Shape = field(default_factory=Shape)
+    lessons: Lessons = field(default_factory=Lessons)
+    worlds_per_family: int = 30  # held-out, to be measured on
+    samplings: int = 4  # of each at temperature 1
+
+
+def build(
+    out: Path, plan: Plan | None = None, *, tell: Callable[[str], None] | None = None
+) -> dict[str, Any]:
+    """Build a model into `out`; gives what its manifest says.
+
+    Raises:
+        MissingExtra: the packages of the extra `train` are not installed.
+        UserError: there is something at `out` already; then nothing was done.
+    """
+    require_extra("a nano model")
+    if out.exists():
+        raise UserError(f"{out}: is there already; name another directory, or delete it first")
+    from dreamgym_kit.recipes.nano.start import new_model, save_model
+    from dreamgym_kit.recipes.nano.stream import Stream
+    from dreamgym_kit.recipes.nano.tokens import build_tokenizer
+
+    wanted, say = plan or Plan(), tell or (lambda _: None)
+    with threads(1):
+        began = time.process_time()
+        stream = Stream(build_tokenizer())
+        recorded = list(record(wanted.episodes, seed=wanted.seed, mix=wanted.mix))
+        record_s = time.process_time() - began
+        say(f"recorded {len(recorded)} episodes, {_solved(recorded):.0%} of them solved")
+        model = new_model(stream.tokenizer, seed=wanted.seed, shape=wanted.shape)
+        last = _teach(model, stream, recorded, wanted, say)
+        save_model(model, stream.tokenizer, out)
+        scores = _measure(model, stream, wanted, say)
+    facts = _manifest(wanted, recorded, scores, out)
+    facts["training"] = {
+        "loss": last.loss,
+        "accuracy": last.accuracy,
+        "record_cpu_s": record_s,
+        "cpu_s": last.cpu_s,
+    }
+    facts["parameters"] = model.num_parameters()
+    (out / "README.md").write_text(card(facts), encoding="utf-8")
+    (out / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return facts
+
+
+def _teach(
+    model: "Qwen3ForCausalLM",
+    stream: "Stream",
+    recorded: Sequence[Worked],
+    plan: Plan,
+    say: Tell,
+) -> Progress:
+    from dreamgym_kit.recipes.nano.learn import learn
+
+    steps: list[Progress] = []
+
+    def hear(progress: Progress) -> None:
+        steps.append(progress)
+        if progress.step % 50 == 0:
+            say(f"step {progress.step}: loss {progress.loss:.3f}, {progress.accuracy:.1%} foretold")
+
+    rows = [stream.row(worked) for worked in recorded]
+    learn(model, stream, rows, lessons=plan.lessons, seed=plan.seed, tell=hear)
+    return steps[-1]
+
+
+def _measure(model: "Qwen3ForCausalLM", stream: "Stream", plan: Plan, say: Tell) -> dict[str, "Score"]:
+    from dreamgym_kit.recipes.nano.decode import Decoder
+    from dreamgym_kit.recipes.nano.score import held_out_worlds, measure
+
+    decoder, worlds = Decoder(model), held_out_worlds(plan.worlds_per_family)
+    scores = {
+        "sampled": measure(decoder, stream, worlds, samplings=plan.samplings, seed=plan.seed),
+        "greedy": measure(decoder, stream, worlds, temperature=0.0),
+    }
+    for name, score in scores.items():
+        say(f"{name}: {score.solved:.1%} of {score.episodes} episodes in held-out worlds solved")
+    return scores
+
+
+def _manifest(
+    plan: Plan, recorded: Sequence[Worked], scores: dict[str, "Score"], folder: Path
+) -> dict[str, Any]:
+    weights = (folder / "model.safetensors").read_bytes()
+    return {
+        "form": 1,
+        "seed": plan.seed,
+        "data": {
+            "episodes": len(recorded),
+            "solved": _solved(recorded),
+            "worlds": [TRAIN_SEEDS.start, TRAIN_SEEDS.stop - 1],
+            "held_out_worlds": [HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.stop - 1],
+            "mix": asdict(plan.mix),
+        },
+        "shape": asdict(plan.shape),
+        "lessons": asdict(plan.lessons),
+        "measured": {"worlds_per_family": plan.worlds_per_family, "samplings": plan.samplings},
+        "scores": {name: asdict(score) for name, score in scores.items()},
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "made_with": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+    }
+
+
+def _solved(recorded: Sequence[Worked]) -> float:
+    return sum(worked.solved for worked in recorded) / len(recorded)
