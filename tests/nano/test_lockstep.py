@@ -2,15 +2,16 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch")
+pytest.importorskip("torch")
+import torch
 
-from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS  # noqa: E402
-from dreamgym_kit.recipes.nano.decode import Decoder  # noqa: E402
-from dreamgym_kit.recipes.nano.episodes import record, work  # noqa: E402
-from dreamgym_kit.recipes.nano.lockstep import play  # noqa: E402
-from dreamgym_kit.recipes.nano.start import new_model  # noqa: E402
-from dreamgym_kit.recipes.nano.stream import Stream  # noqa: E402
-from dreamgym_kit.recipes.nano.tokens import build_tokenizer  # noqa: E402
+from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS
+from dreamgym_kit.recipes.nano.decode import Decoder
+from dreamgym_kit.recipes.nano.episodes import record, work
+from dreamgym_kit.recipes.nano.lockstep import play
+from dreamgym_kit.recipes.nano.start import new_model
+from dreamgym_kit.recipes.nano.stream import Stream
+from dreamgym_kit.recipes.nano.tokens import build_tokenizer
 
 stream = Stream(build_tokenizer())
 model: Any = new_model(stream.tokenizer, seed=1)

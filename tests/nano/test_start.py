@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch")
+pytest.importorskip("torch")
+import torch
 
-from dreamgym_kit.recipes.nano.copying import repetition  # noqa: E402
-from dreamgym_kit.recipes.nano.start import new_model, save_untrained  # noqa: E402
-from dreamgym_kit.recipes.nano.tokens import build_tokenizer, ids_and_names  # noqa: E402
+from dreamgym_kit.recipes.nano.copying import repetition
+from dreamgym_kit.recipes.nano.start import new_model, save_untrained
+from dreamgym_kit.recipes.nano.tokens import build_tokenizer, ids_and_names
 
 
 def copied(model: Any, tokenizer: Any) -> float:
