@@ -49,14 +49,8 @@ def test_equal_seeds_build_equal_weights(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_builds_and_a_wrong_one_is_one_line(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "dreamgym_kit.recipes.nano",
-        "build",
-        str(tmp_path / "policy"),
-        "--quick",
-    ]
+    out = tmp_path / "policy"
+    command = [sys.executable, "-m", "dreamgym_kit.recipes.nano", "build", str(out), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, (out / "model.safetensors").is_file()) == (0, True)
     again = subprocess.run(command, capture_output=True, text=True, check=False)
