@@ -165,6 +165,7 @@ class TrainSettings:
     grad_clip: float = 1.0  # most norm of a gradient
     lora: int | None = None  # rank of the adapter that is trained; None: all weights are
     staleness: int = 0  # updates that the weights of a rollout may lie behind; 1: rollouts overlap updates
+    pieces: int = 4  # that a step's batch is computed in; more take less memory
     save_every: int = 1  # steps between checkpoints
     keep: int = 2  # checkpoints that stay
     eval_every: int = 10  # steps between evaluations on held-out tasks; 0: only at the start and the end

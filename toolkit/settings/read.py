@@ -57,6 +57,7 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("train", "grad_clip"): 0,
     ("train", "lora"): 1,
     ("train", "staleness"): 0,
+    ("train", "pieces"): 1,
     ("train", "save_every"): 1,
     ("train", "keep"): 1,
     ("train", "eval_every"): 0,

@@ -103,6 +103,7 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("train", "grad_clip"): "most norm of a gradient",
     ("train", "lora"): "rank of the adapter that is trained; all weights unless set",
     ("train", "staleness"): "updates that a rollout's weights may lie behind; 1: rollouts overlap updates",
+    ("train", "pieces"): "that a step's batch is computed in; more take less memory",
     ("train", "save_every"): "steps between checkpoints",
     ("train", "keep"): "checkpoints that stay",
     ("train", "eval_every"): "steps between evaluations; 0: only at the start and the end",

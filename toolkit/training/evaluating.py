@@ -11,6 +11,8 @@ from dreamgym_kit.ports import Collector
 from dreamgym_kit.training.records import EvaluationRecord
 from dreamgym_kit.vocabulary import Task, Verdict
 
+_ORDER = (Verdict.SUCCESS, Verdict.FAILURE, Verdict.UNDETERMINED)  # of a record's counts
+
 
 async def evaluated(
     examiner: Collector, tasks: Sequence[Task], *, n: int, step: int, seed: int, real: bool
@@ -28,13 +30,9 @@ async def evaluated(
     began = time.monotonic()
     own = int(digest(["evaluation", seed])[:12], 16)
     groups = await examiner.collect(tasks, n, step=step, seed=own)
-    verdicts = [rollout.episode.verdict for group in groups for rollout in group.rollouts]
-    return EvaluationRecord(
-        step=step,
-        real=real,
-        tasks=len(tasks),
-        n=n,
-        success=verdicts.count(Verdict.SUCCESS),
-        undetermined=verdicts.count(Verdict.UNDETERMINED),
-        seconds=time.monotonic() - began,
-    )
+    outcomes: dict[str, list[int]] = {}
+    for group in groups:
+        counts = outcomes.setdefault(group.task, [0] * len(_ORDER))
+        for rollout in group.rollouts:
+            counts[_ORDER.index(rollout.episode.verdict)] += 1
+    return EvaluationRecord(step=step, real=real, outcomes=outcomes, seconds=time.monotonic() - began)

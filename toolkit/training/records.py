@@ -9,11 +9,11 @@ process is written again by the step that takes its place.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
@@ -55,19 +55,23 @@ class EvaluationRecord:
 
     step: int  # optimiser steps before it; 0: the start
     real: bool  # on the real tools, or in the dream
-    tasks: int
-    n: int  # episodes a task
-    success: int
-    undetermined: int
+    outcomes: Mapping[str, Sequence[int]]  # by task: episodes that succeeded, failed, are undetermined
     seconds: float = 0.0
+
+    @property
+    def success(self) -> int:
+        """Episodes that succeeded."""
+        return sum(counts[0] for counts in self.outcomes.values())
+
+    @property
+    def undetermined(self) -> int:
+        """Episodes that nobody can judge."""
+        return sum(counts[2] for counts in self.outcomes.values())
 
     @property
     def decided(self) -> int:
         """Episodes that were judged."""
-        return self.tasks * self.n - self.undetermined
-
-
-T = TypeVar("T", StepRecord, EvaluationRecord)
+        return sum(sum(counts[:2]) for counts in self.outcomes.values())
 
 
 def record_of(
