@@ -18,7 +18,8 @@ from dreamgym_kit.plain import JsonValue
 
 SCRIPTS = (
     *("dom", "data", "signs", "verdict", "effects", "trust", "costs"),
-    *("episodes", "step", "siblings", "episode", "compare", "routes"),
+    *("episodes", "step", "siblings", "episode", "compare", "training"),
+    "routes",
 )
 _MARK = re.compile(r"@@(style-hash|script-hash|style|script|report|episodes)@@")
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}

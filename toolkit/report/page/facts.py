@@ -18,12 +18,17 @@ def run_title(summary: Summary) -> str:
 
 def manifest_rows(summary: Summary) -> list[JsonValue]:
     """Give `[[name, value], ...]`."""
+    return manifest_of(summary.manifest)
+
+
+def manifest_of(manifest: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """The same of a manifest's record."""
     rows: list[JsonValue] = []
-    created = summary.manifest.get("created_at")
+    created = manifest.get("created_at")
     if isinstance(created, (int, float)):
         rows.append(["begun", datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")])
     for part in ("matters", "about"):
-        value = summary.manifest.get(part)
+        value = manifest.get(part)
         if isinstance(value, Mapping):
             rows += [[name.replace("_", " "), text[:_LONG]] for name, text in _rows(value)]
     return rows

@@ -54,7 +54,9 @@ function route() {
   point(target);
 }
 
-const HELP = C
+const HELP = L
+  ? [['?', 'these keys']]
+  : C
   ? [
       ['j k', 'next, previous task'],
       ['?', 'these keys'],
@@ -153,8 +155,8 @@ function start() {
     ['cost', 'Cost', cost],
     ['manifest', 'Manifest', manifest],
   ];
-  const drawnParts = C || E.length
-    ? (C ? compareParts() : parts).map(([name, title, draw]) => [name, title, draw()]).filter(([, , node]) => node)
+  const drawnParts = C || L || E.length
+    ? (C ? compareParts() : L ? trainingParts() : parts).map(([name, title, draw]) => [name, title, draw()]).filter(([, , node]) => node)
     : [
         ['verdict', 'Verdict', h('section', {id: 'verdict', tabindex: -1}, h('h1', {}, D.verdict.headline))],
         ['manifest', 'Manifest', manifest()],
@@ -170,9 +172,12 @@ function start() {
       ? 'Recorded with dreamgym-kit. '
       : C
         ? 'Compared with dreamgym-kit, task by task. '
+        : L
+          ? 'Trained with dreamgym-kit. What the dream rewarded is not the result. '
         : 'Dreamt with dreamgym-kit: no real tool ran unless this page says so. ',
     h('button', {class: 'btn small', type: 'button', onclick: () => help.showModal()}, 'Keys'),
   );
+  if (L) document.querySelector('.skip').replaceWith(h('a', {class: 'skip', href: '#course'}, 'Skip to the course'));
   if (C) document.querySelector('.skip').replaceWith(h('a', {class: 'skip', href: '#tasks'}, 'Skip to the tasks'));
   document.body.append(help);
   rename(D.run.title);

@@ -1,0 +1,1 @@
+"""Pictures of what a run came to, with matplotlib; only with the extra `plots`."""

@@ -1,0 +1,198 @@
+"""A training as figures: what it was worth on held-out tasks, and how it went. Forms only lay these out.
+
+The result is what the policy does on tasks that it never learned from. What the dream rewarded on the way is
+shown as that, and never as the result: it is what the policy was pulled towards.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.whole import whole_percent
+from dreamgym_kit.rollout.manifest import manifest_to_record
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.training.records import EvaluationRecord, StepRecord, read_evaluations, read_steps
+from dreamgym_kit.trust.beating import Beating, Word, beaten
+from dreamgym_kit.trust.outcomes import Share, TaskOutcome, passed_once
+
+MODE = "train"  # of the run directory's manifest
+PHASES = ("rollouts", "waited", "update", "sync", "attest", "checkpoint", "evaluation")
+_FEW = 3  # steps at either end that a mean is taken over
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One training, as its run directory has it."""
+
+    manifest: Mapping[str, JsonValue]
+    steps: Sequence[StepRecord]
+    evaluations: Sequence[EvaluationRecord]
+    outcome: Mapping[str, JsonValue]  # what the end knew: kept, weights, alarm, stopped; {} while it runs
+
+    @property
+    def planned(self) -> int:
+        """Optimiser steps that were asked for."""
+        matters = self.manifest.get("matters")
+        return int(str(matters.get("steps", 0))) if isinstance(matters, Mapping) else 0
+
+    @property
+    def alarm(self) -> Mapping[str, JsonValue] | None:
+        """What ended it: {"alarm", "text", "step"}; None where nothing did."""
+        told = self.outcome.get("alarm")
+        return told if isinstance(told, Mapping) else None
+
+    @property
+    def weights(self) -> str | None:
+        """The model directory that came of it, relative to the run directory."""
+        told = self.outcome.get("weights")
+        return told if isinstance(told, str) else None
+
+    @property
+    def gain(self) -> Beating | None:
+        """The last evaluation against the first; None where there are no two."""
+        if len(self.evaluations) < 2:
+            return None
+        return beaten(outcomes_of(self.evaluations[0]), outcomes_of(self.evaluations[-1]))
+
+    @property
+    def stamp(self) -> tuple[str, str]:
+        """How it ended: a sign (success, failure, undetermined, look), and a word or two."""
+        if self.alarm is not None:
+            return "failure", "STOPPED BY AN ALARM"
+        if len(self.steps) < self.planned:
+            return "look", "NOT FINISHED"
+        gain = self.gain
+        if gain is None or gain.word in (Word.NOTHING_SHARED, Word.UNDETERMINED):
+            return "undetermined", "NOT MEASURED" if gain is None else "CANNOT BE SAID"
+        return {
+            Word.BETTER: ("success", "BETTER"),
+            Word.WORSE: ("failure", "WORSE"),
+            Word.NO_DIFFERENCE: ("undetermined", "NO GAIN SEEN"),
+        }[gain.word]
+
+    @property
+    def sentence(self) -> str:
+        """What it was worth, or what ended it."""
+        if self.alarm is not None:
+            kept = (
+                f"step {self.outcome.get('kept')} is kept" if self.outcome.get("kept") else "no step is kept"
+            )
+            named, text = self.alarm.get("alarm"), self.alarm.get("text")
+            return f"Step {self.alarm.get('step')} was stopped by the alarm '{named}': {text}; {kept}."
+        gain = self.gain
+        if gain is None:
+            return "What it learned was not measured on held-out tasks."
+        if gain.word is Word.NOTHING_SHARED:
+            return "Nothing can be said: no held-out task was decided both before and after."
+        where = "on the real tools" if self.evaluations[-1].real else "in the dream"
+        told = (
+            f"held-out success went from {whole_percent(gain.a)} % to {whole_percent(gain.b)} % {where} "
+            f"({_points(gain.change)} points, 95 %: {_points(gain.low)} to {_points(gain.high)}; "
+            f"{gain.tasks} tasks)"
+        )
+        if gain.word is Word.NO_DIFFERENCE:
+            return f"It may be chance: {told}."
+        if gain.word is Word.UNDETERMINED:
+            return f"It cannot be said: {told}, but the undetermined episodes could turn it round."
+        return f"{told[:1].upper()}{told[1:]}."
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The same for machines."""
+        gain = self.gain
+        return {
+            "kind": MODE,
+            "manifest": dict(self.manifest),
+            "steps": len(self.steps),
+            "planned": self.planned,
+            "sentence": self.sentence,
+            "held_out": [evaluation_told(one) for one in self.evaluations],
+            "gain": None
+            if gain is None
+            else {
+                "word": str(gain.word),
+                "tasks": gain.tasks,
+                "change": gain.change,
+                "low": gain.low,
+                "high": gain.high,
+            },
+            "dream": {"first": mean_success(self.steps[:_FEW]), "last": mean_success(self.steps[-_FEW:])},
+            "episodes": sum(step.facts.episodes for step in self.steps),
+            "undetermined": sum(step.facts.undetermined for step in self.steps),
+            "groups": sum(step.facts.groups for step in self.steps),
+            "dead_groups": sum(step.facts.dead for step in self.steps),
+            "tokens": sum(step.facts.tokens for step in self.steps),
+            "forks": sum(step.facts.forks for step in self.steps),
+            "unfit": sum(sum(step.facts.unfit.values()) for step in self.steps),
+            "logprob_gap": max((one.logprob_gap or 0.0 for one in self.steps), default=None),
+            "canary_gap": max((one.canary_gap or 0.0 for one in self.steps), default=None),
+            "seconds": dict(self.seconds()),
+            **self.outcome,
+        }
+
+    def seconds(self) -> dict[str, float]:
+        """Wall time by phase; rollouts that went on beside an update count where somebody waited for them."""
+        spent = {
+            phase: fsum(step.seconds.get(phase, 0.0) for step in self.steps)
+            for phase in PHASES
+            if phase not in ("rollouts", "evaluation")
+        }
+        spent["evaluation"] = fsum(one.seconds for one in self.evaluations)
+        return spent
+
+
+def training_of(directory: RunDirectory) -> Training:
+    """Read a training's run directory, also one that still runs.
+
+    Raises:
+        RunDirectoryError: a file in it is damaged.
+    """
+    kept = directory.read_report() or {}
+    return Training(
+        manifest=manifest_to_record(directory.manifest),
+        steps=read_steps(directory.path),
+        evaluations=read_evaluations(directory.path),
+        outcome={name: kept[name] for name in ("kept", "weights", "alarm", "stopped") if name in kept},
+    )
+
+
+def is_training(directory: RunDirectory) -> bool:
+    """Whether a run directory is that of a training."""
+    return directory.manifest.matters.get("mode") == MODE
+
+
+def outcomes_of(evaluation: EvaluationRecord) -> list[TaskOutcome]:
+    """An evaluation by task."""
+    return [
+        TaskOutcome(task, counts[0], counts[1], counts[2]) for task, counts in evaluation.outcomes.items()
+    ]
+
+
+def share_of(evaluation: EvaluationRecord) -> Share | None:
+    """Mean success over tasks with its interval; None where nothing was decided."""
+    return passed_once(outcomes_of(evaluation))
+
+
+def evaluation_told(evaluation: EvaluationRecord) -> dict[str, JsonValue]:
+    """One evaluation for machines."""
+    share = share_of(evaluation)
+    return {
+        "step": evaluation.step,
+        "real": evaluation.real,
+        "tasks": len(evaluation.outcomes),
+        "decided": evaluation.decided,
+        "undetermined": evaluation.undetermined,
+        "success": None if share is None else share.mean,
+        "low": None if share is None else share.low,
+        "high": None if share is None else share.high,
+    }
+
+
+def mean_success(steps: Sequence[StepRecord]) -> float | None:
+    """Mean success in the dream over some steps; None where nothing was decided."""
+    told = [step.success for step in steps if step.success is not None]
+    return fsum(told) / len(told) if told else None
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.0f}"
