@@ -4,17 +4,28 @@
 """
 
 import json
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.recipes.desk.cases import FAMILIES, HELD_OUT_SEEDS, TRAIN_SEEDS, make_case, split_of
+from dreamgym_kit.recipes.desk.cases import (
+    FAMILIES,
+    HELD_OUT_SEEDS,
+    TRAIN_SEEDS,
+    family_of,
+    make_case,
+    split_of,
+)
+from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.vocabulary import Split, Task
 
 TASKS_FILE = Path(__file__).parent / "data" / "tasks.jsonl"
 CHECKER = "desk"
 
 _REFUND_FAMILIES = frozenset({"double", "cancel", "broken"})
+_SHIPPED_ROUNDS = 50  # of worlds: shipped tasks and benches take theirs from the first of each family
 _PER_SPLIT = {True: (8, 4), False: (4, 2)}  # of a refund family or another: train and held-out tasks
 
 
@@ -38,6 +49,24 @@ def task_record(task_id: str, seed: int) -> dict[str, JsonValue]:
         "split": str(split_of(seed)),
         "meta": {"family": case.family},
     }
+
+
+def drawn_tasks(count: int, *, split: Split = Split.TRAIN, seed: int = 0) -> list[Task]:
+    """Tasks in worlds beyond those shipped, families in turn; equal arguments give equal tasks.
+
+    Drawn without repetition, and never one of a shipped task's world.
+    """
+    seeds = TRAIN_SEEDS if split is Split.TRAIN else HELD_OUT_SEEDS
+    first = seeds.start + len(FAMILIES) * _SHIPPED_ROUNDS
+    first += -first % len(FAMILIES)  # a world of the first family
+    rounds = (seeds.stop - first) // len(FAMILIES)
+    chance = random.Random(f"tasks {split} {seed}")  # noqa: S311  reproducible, not secret
+    chosen = chance.sample(range(rounds), -(-count // len(FAMILIES)))
+    worlds = [first + round_ * len(FAMILIES) + place for round_ in chosen for place in range(len(FAMILIES))]
+    return [
+        task_from_record(task_record(f"{family_of(world)}-{world}", world), source="drawn task")
+        for world in worlds[:count]
+    ]
 
 
 def write_tasks(path: Path) -> int:

@@ -6,6 +6,7 @@ Only a desk that was put up here can be opened: a tool that runs outside an epis
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,16 @@ TENANT = "desk_tenant"
 FOLDER_VARIABLE = "DESK_FOLDER"
 
 _open_desks: dict[str, Path] = {}
+_openings = {"desk": 0}
+_counting = threading.Lock()  # tools run in threads
+
+
+def times_opened() -> int:
+    """How often a desk was asked for in this process: by calls of real tools, and by the judge of real ends.
+
+    Counted below every gate: a dream that leaves it as it was called no tool.
+    """
+    return _openings["desk"]
 
 
 class DeskWorld:
@@ -79,6 +90,8 @@ def open_desk(tenant: object) -> Iterator[Desk]:
     Raises:
         UserError: there is none of that name.
     """
+    with _counting:
+        _openings["desk"] += 1
     path = _open_desks.get(tenant) if isinstance(tenant, str) else None
     if path is None:
         raise UserError(

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from dreamgym_kit.recipes.desk.cases import FAMILIES, HELD_OUT_SEEDS, TRAIN_SEEDS, make_case
 from dreamgym_kit.recipes.desk.checkers import goal
-from dreamgym_kit.recipes.desk.tasks import TASKS_FILE, desk_tasks, write_tasks
+from dreamgym_kit.recipes.desk.tasks import TASKS_FILE, desk_tasks, drawn_tasks, write_tasks
 from dreamgym_kit.rollout.tasks import read_tasks, task_from_record
 from dreamgym_kit.vocabulary import Split
 
@@ -49,3 +49,16 @@ BY_SPLIT = {task.id: task.split for task in TASKS}
 def test_each_task_names_the_checker_of_the_settings() -> None:
     assert {task.checker for task in TASKS} == {"desk"}
     assert {task.world.name for task in TASKS} == {"desk"}
+
+
+def test_drawn_tasks_are_of_worlds_that_nothing_shipped_has() -> None:
+    train, held_out = drawn_tasks(40, seed=1), drawn_tasks(20, split=Split.HELD_OUT, seed=1)
+    assert [task.id for task in drawn_tasks(40, seed=1)] == [task.id for task in train]
+    assert [task.id for task in drawn_tasks(40, seed=2)] != [task.id for task in train]
+    assert [task.meta["family"] for task in train[:9]] == list(FAMILIES)
+    assert {task.split for task in train} == {Split.TRAIN}
+    assert {task.split for task in held_out} == {Split.HELD_OUT}
+    worlds = [task.world.seed for task in (*train, *held_out)]
+    assert len(set(worlds)) == 60
+    shipped = {task["world"]["seed"] for task in desk_tasks()}
+    assert not shipped & set(worlds)

@@ -4,7 +4,7 @@ import pytest
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import RealWorld
-from dreamgym_kit.recipes.desk.world import FOLDER_VARIABLE, TENANT, DeskWorld, open_desk
+from dreamgym_kit.recipes.desk.world import FOLDER_VARIABLE, TENANT, DeskWorld, open_desk, times_opened
 from dreamgym_kit.vocabulary import World
 
 WORLD = World("desk", 1008)
@@ -94,3 +94,17 @@ async def test_the_folder_comes_from_the_environment(tmp_path: Path, monkeypatch
     assert len(list(tmp_path.glob("*.db"))) == 1
     await world.close("a.1")
     assert tmp_path.is_dir()
+
+
+async def test_every_call_of_a_real_tool_is_counted_also_one_that_finds_no_desk(tmp_path: Path) -> None:
+    from dreamgym_kit.recipes.desk.tools import list_orders
+
+    world, before = DeskWorld(tmp_path), times_opened()
+    await world.reset(WORLD, "a.1")
+    config = {"configurable": dict(world.configurable(WORLD, "a.1"))}
+    assert list_orders.invoke({"customer_id": "C43"}, config)
+    assert times_opened() == before + 1
+    await world.close("a.1")
+    with pytest.raises(UserError):
+        list_orders.invoke({"customer_id": "C43"}, config)
+    assert times_opened() == before + 2
