@@ -1,4 +1,4 @@
-"""Tool calls in the text of an answer, in the form of Hermes: `<tool_call>\\n{"name", "arguments"}\\n</tool_call>`.
+r"""Tool calls in an answer, as Hermes writes them: `<tool_call>\n{"name", "arguments"}\n</tool_call>`.
 
 What is no whole and valid call stays part of the content: the agent and its parser see what the model wrote.
 """

@@ -94,7 +94,7 @@ def load_model(
         one = _first(told["unexpected_keys"])
         raise UserError(f"{folder}: the model has no place for '{one}'; the weights are of another model.")
     model = model.to(device)
-    return model.eval().requires_grad_(requires_grad=False)  # type: ignore[no-any-return]
+    return model.eval().requires_grad_(requires_grad=False)
 
 
 def _check(network: Network, model: PreTrainedModel) -> None:

@@ -2,7 +2,7 @@
 
 The library's own modules do the arithmetic; keys and values go to `Rows`, each row at its own positions, and
 the mask says what each token sees. Models that keep something else than keys and values of every token (state
-spaces, linear attention) are refused: `check` compares with the library's plain pass before anything is served.
+spaces, linear attention) are refused, here or where the engine's passes are compared with the plain one.
 """
 
 from typing import Any, Protocol
@@ -92,7 +92,7 @@ class TransformersNetwork:
         return RowShape(len(layers), keys[1], keys[3], values[3])
 
 
-class _RowsLayer(CacheLayerMixin):
+class _RowsLayer(CacheLayerMixin):  # type: ignore[misc]  # the library's types are not read
     """One layer of `Rows` in the form that the library's attention modules ask for."""
 
     def __init__(self, rows: Rows, layer: int, at: Places) -> None:
@@ -112,7 +112,7 @@ class _RowsLayer(CacheLayerMixin):
         return self._at.end, 0
 
     def get_seq_length(self) -> int:
-        return self._at.end - self._at.positions.shape[1]
+        return self._at.end - int(self._at.positions.shape[1])
 
     def get_max_length(self) -> int:
         return -1

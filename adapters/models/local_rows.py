@@ -33,12 +33,12 @@ class KeptRow:
     @property
     def length(self) -> int:
         """How many tokens."""
-        return self.keys.shape[2]
+        return int(self.keys.shape[2])
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return self.keys.nbytes + self.values.nbytes
+        return int(self.keys.nbytes + self.values.nbytes)
 
 
 class Rows:
@@ -56,12 +56,12 @@ class Rows:
     @property
     def count(self) -> int:
         """How many rows."""
-        return self.keys.shape[1]
+        return int(self.keys.shape[1])
 
     @property
     def room(self) -> int:
         """How many positions a row has."""
-        return self.keys.shape[3]
+        return int(self.keys.shape[3])
 
     def write(self, layer: int, at: "Places", keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Put in what a layer made of the new tokens, [rows, heads, tokens, width]; give all there is."""
