@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from dreamgym_kit.adapters.models.local_directory import ModelFiles
 from dreamgym_kit.adapters.models.local_network import Network, TransformersNetwork
+from dreamgym_kit.adapters.models.local_qwen3 import Qwen3Network, fits
 from dreamgym_kit.adapters.models.local_rows import Places, Rows
 from dreamgym_kit.errors import UserError
 
@@ -44,15 +45,17 @@ def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_network(files: ModelFiles, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Network:
-    """The directory's model, ready to be asked.
+def load_network(
+    files: ModelFiles, *, device: str = "cpu", dtype: torch.dtype = torch.float32, plain: bool = True
+) -> Network:
+    """The directory's model, ready to be asked; `plain`: written out where it can be, for speed.
 
     Raises:
         UserError: the weights are not those of the architecture, or the engine cannot run it.
     """
     model = load_model(files, device=device, dtype=dtype)
     try:
-        network = TransformersNetwork(model)
+        network: Network = Qwen3Network(model) if plain and fits(model) else TransformersNetwork(model)
         _check(network, model)
     except (ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
         raise UserError(

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
 from nano_double import write_double
 
 from dreamgym_kit.adapters.models.local import open_local

@@ -1,0 +1,147 @@
+"""The engine's passes against the library's: any company, any pieces, any architecture that attends."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nano_double import model_double, write_double  # noqa: E402
+
+from dreamgym_kit.adapters.models.local_batch import Ask, Batch  # noqa: E402
+from dreamgym_kit.adapters.models.local_directory import read_files  # noqa: E402
+from dreamgym_kit.adapters.models.local_loading import load_model, load_network  # noqa: E402
+from dreamgym_kit.adapters.models.local_network import TransformersNetwork  # noqa: E402
+from dreamgym_kit.adapters.models.local_qwen3 import Qwen3Network  # noqa: E402
+from dreamgym_kit.adapters.models.local_sampling import sampling  # noqa: E402
+from dreamgym_kit.adapters.models.local_scoring import score  # noqa: E402
+from dreamgym_kit.errors import UserError  # noqa: E402
+
+
+def asked(number: int, length: int, most: int = 20) -> Ask:
+    drawn = torch.Generator().manual_seed(number)
+    prompt = tuple(torch.randint(0, 250, (length,), generator=drawn).tolist())
+    return Ask(f"e{number}", prompt, "", most, sampling(1.0, 1.0, number, most), number, (), None)
+
+
+def answers(network, asks, *, later: int = 0):
+    """Ids and log-probs of each, the last `later` of them joining after five steps."""
+    batch = Batch(network, "v", ends=frozenset({258}), decode=str)
+    found = {}
+    with torch.inference_mode():
+        batch.join([(ask, None, 0) for ask in asks[: len(asks) - later]])
+        for step in range(10_000):
+            if step == 5 and later:
+                batch.join([(ask, None, 0) for ask in asks[len(asks) - later :]])
+            if not batch.asks and step > 5:
+                break
+            found |= {ask.key: sampled for ask, sampled, _ in batch.step()}
+    return [(found[ask.key].ids, found[ask.key].logprobs) for ask in asks]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_double(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_plain_operations_say_what_the_library_says(tmp_path: Path, tied: bool) -> None:
+    files = read_files(write_double(tmp_path, seed=2, tied=tied))
+    plain, general = load_network(files), load_network(files, plain=False)
+    assert (type(plain), type(general)) == (Qwen3Network, TransformersNetwork)
+    asks = [asked(number, 3 + 11 * number) for number in range(9)]
+    for one, other in zip(answers(plain, asks), answers(general, asks), strict=True):
+        assert one[0] == other[0]
+        assert one[1] == pytest.approx(other[1], abs=1e-5)
+
+
+def test_a_row_says_the_same_alone_in_company_and_when_others_join(folder: Path) -> None:
+    network = load_network(read_files(folder))
+    asks = [asked(number, 1 + 17 * number) for number in range(8)]
+    together = answers(network, asks)
+    for other in (answers(network, asks, later=3), [answers(network, [ask])[0] for ask in asks]):
+        for (ids, logprobs), (same, near) in zip(together, other, strict=True):
+            assert ids == same
+            assert logprobs == pytest.approx(near, abs=1e-5)
+
+
+def test_logprobs_are_those_of_an_ordinary_padded_pass(folder: Path) -> None:
+    files = read_files(folder)
+    model = load_model(files)
+    asks = [asked(number, 5 + 13 * number) for number in range(8)]
+    said = answers(load_network(files), asks)
+    whole = [[*ask.prompt, *ids] for ask, (ids, _) in zip(asks, said, strict=True)]
+    longest = max(map(len, whole))
+    padded = torch.tensor([[*row, *[257] * (longest - len(row))] for row in whole])
+    with torch.no_grad():
+        logprobs = model(padded).logits.float().log_softmax(-1)
+    for row, ask, (ids, sampled) in zip(range(8), asks, said, strict=True):
+        first = len(ask.prompt)
+        again = [logprobs[row, first - 1 + at, token].item() for at, token in enumerate(ids)]
+        assert sampled == pytest.approx(again, abs=1e-4)
+
+
+def test_scores_are_the_same_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = load_network(read_files(folder))
+    rows = [asked(7, 90).prompt, asked(8, 2).prompt, (5,)]
+    with torch.inference_mode():
+        whole = score(network, rows)
+        monkeypatch.setattr("dreamgym_kit.adapters.models.local_scoring._PIECE", 16)
+        pieces = score(network, rows)
+    assert [len(row) for row in whole] == [89, 1, 0]
+    assert all(one == pytest.approx(other, abs=1e-5) for one, other in zip(whole, pieces, strict=True))
+
+
+SMALL = {
+    "vocab_size": 288, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+}  # fmt: skip
+MIXED = {"sliding_window": 8, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]}
+GPT2 = {"vocab_size": 288, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "eos_token_id": 258}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "model", "options"),
+    [
+        ("LlamaConfig", "LlamaForCausalLM", SMALL),
+        ("Qwen2Config", "Qwen2ForCausalLM", SMALL),
+        ("MistralConfig", "MistralForCausalLM", SMALL | {"sliding_window": 8}),
+        ("Gemma3TextConfig", "Gemma3ForCausalLM", SMALL | MIXED),
+        ("GPT2Config", "GPT2LMHeadModel", GPT2 | {"bos_token_id": 258}),
+    ],
+)
+def test_other_architectures_are_served_as_they_are(
+    tmp_path: Path, config: str, model: str, options: dict
+) -> None:
+    import transformers
+
+    torch.manual_seed(1)
+    made = getattr(transformers, model)(getattr(transformers, config)(**options))
+    made.save_pretrained(tmp_path)
+    files = read_files(tmp_path)
+    plain, asks = load_model(files), [asked(number, 3 + 9 * number) for number in range(5)]
+    for ask, (ids, logprobs) in zip(asks, answers(load_network(files), asks), strict=True):
+        with torch.no_grad():
+            told = plain(torch.tensor([[*ask.prompt, *ids]])).logits.float().log_softmax(-1)[0]
+        again = [told[len(ask.prompt) - 1 + at, token].item() for at, token in enumerate(ids)]
+        assert logprobs == pytest.approx(again, abs=1e-4)
+
+
+def test_a_model_that_keeps_more_than_keys_and_values_is_refused(tmp_path: Path) -> None:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    MambaForCausalLM(
+        MambaConfig(vocab_size=288, hidden_size=32, num_hidden_layers=2, state_size=4)
+    ).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"MambaForCausalLM cannot be served in process .* vLLM"):
+        load_network(read_files(tmp_path))
+
+
+def test_weights_that_give_nan_are_refused(tmp_path: Path) -> None:
+    model = model_double()
+    with torch.no_grad():
+        model.model.norm.weight[0] = torch.nan
+    model.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="NaN"):
+        load_network(read_files(tmp_path))
