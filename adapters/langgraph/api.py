@@ -21,9 +21,10 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.inspecting import function_spec, spec_of
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
+from dreamgym_kit.adapters.langgraph.opening import keeper
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import RunResult, keeper, run
+from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
 from dreamgym_kit.adapters.stores.opening import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore

@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -28,6 +28,7 @@ from dreamgym_kit.ports import ChatEndpoint, ChatReply, ChatRequest, ToolRequest
 from dreamgym_kit.training.samples import CONSTRAINED
 from dreamgym_kit.turns import Turn
 
+_GONE = frozenset({"connection", "unauthorized", "not_found", "refused_address", "server"})
 _ID_LETTERS = 9  # letters and digits: what the strictest chat template takes for a call's id
 
 
@@ -42,9 +43,12 @@ class ModelPolicy:
         temperature: of the sampling, whatever the graph's own models were set to.
         max_output: most tokens of one answer.
         seed: same seed, same answers.
+        scope: sets episodes of the same id apart that the server is asked for at the same time.
         grammar: hold answers to schemas and forced tools with a grammar. Such answers are never learned
             from; without it the policy may miss the form, and learns from that.
         notes: what a person should know, in plain words; each once.
+        announced: episodes that the server was told of before they began, by id; see `announce`.
+        gone: hears when the server is there no more.
     """
 
     server: ChatEndpoint
@@ -53,11 +57,42 @@ class ModelPolicy:
     max_output: int = 512
     seed: int = 0
     grammar: bool = True
+    scope: str = ""
     notes: dict[str, None] = field(default_factory=dict)
+    announced: dict[str, AsyncExitStack] = field(default_factory=dict)
+    gone: Callable[[EndpointError], None] = lambda _: None
 
     def answers_for(self, path: str) -> bool:
         """Whether the models of the node at `path` are the policy's."""
         return not self.only_nodes or any(_covers(pattern, path) for pattern in self.only_nodes)
+
+    def key(self, episode: str) -> str:
+        """What the server knows an episode by."""
+        return f"{self.scope}/{episode}" if self.scope else episode
+
+    async def announce(self, episodes: Iterable[str]) -> None:
+        """Tell the server of episodes that are about to begin: it may wait until all of them ask."""
+        for episode in episodes:
+            stack = self.announced[episode] = AsyncExitStack()
+            begin = getattr(self.server, "episode", None)
+            if begin is not None:
+                await stack.enter_async_context(begin(self.key(episode)))
+
+    async def dismiss(self) -> None:
+        """Those that were announced and never began are over, too."""
+        while self.announced:
+            await self.announced.popitem()[1].aclose()
+
+    @asynccontextmanager
+    async def lives(self, episode: str) -> AsyncIterator[None]:
+        """In the block, the server knows that the episode goes on asking."""
+        if episode not in self.announced:
+            await self.announce([episode])
+        stack = self.announced.pop(episode)
+        try:
+            yield
+        finally:
+            await stack.aclose()
 
 
 def _covers(pattern: str, path: str) -> bool:
@@ -89,8 +124,9 @@ class PolicyReply:
 class Capture:
     """The policy's side of one episode. Thread-safe; made on the loop that the episode runs on."""
 
-    def __init__(self, policy: ModelPolicy, session: Session) -> None:
+    def __init__(self, policy: ModelPolicy, session: Session, episode: str) -> None:
         self.policy = policy
+        self.episode = episode
         self.places = Places()
         self._session = session
         self._loop = asyncio.get_running_loop()
@@ -113,6 +149,8 @@ class Capture:
         try:
             reply = await self.policy.server.chat(asking.request)
         except EndpointError as error:
+            if error.kind in _GONE:
+                self.policy.gone(error)
             raise self._stopped(f"the policy did not answer: {error}") from error
         if reply.tokens is None:
             raise self._stopped("the policy's server gave no token ids and log-probs with its answer")
@@ -148,7 +186,7 @@ class Capture:
             self._asked[place, fingerprint] += 1
         name = model_name(model)
         self._note(model, name, asked)
-        seed = _number(self.policy.seed, self._session.episode, place, fingerprint, occurrence)
+        seed = _number(self.policy.seed, self.episode, place, fingerprint, occurrence)
         request = ChatRequest(
             messages=asked.messages,
             schema=asked.schema if self.policy.grammar else None,
@@ -157,7 +195,7 @@ class Capture:
             top_p=1.0,
             max_tokens=min(self.policy.max_output, asked.max_tokens or self.policy.max_output),
             seed=seed,
-            affinity=self._session.episode,
+            affinity=self.policy.key(self.episode),
             tools=asked.tools,
             tool_choice=asked.tool_choice if self.policy.grammar or asked.tool_choice == "none" else "auto",
             parallel_calls=asked.parallel_calls,
@@ -180,7 +218,7 @@ class Capture:
         tokens = reply.tokens
         assert tokens is not None
         turn = Turn(
-            episode=self._session.episode,
+            episode=self.episode,
             index=0,  # known when all have been asked
             prompt_ids=tokens.prompt_ids,
             ids=tokens.ids,
@@ -215,12 +253,17 @@ _CAPTURES: dict[str, Capture] = {}
 
 
 @contextmanager
-def captured(policy: ModelPolicy | None, session: Session) -> Iterator[Capture | None]:
-    """In the block, the chat models of the session's graph are answered by the policy."""
+def captured(
+    policy: ModelPolicy | None, session: Session, episode: str | None = None
+) -> Iterator[Capture | None]:
+    """In the block, the chat models of the session's graph are answered by the policy.
+
+    `episode`: its id in the turns; the session's own where that is left out.
+    """
     if policy is None:
         yield None
         return
-    capture = _CAPTURES[session.id] = Capture(policy, session)
+    capture = _CAPTURES[session.id] = Capture(policy, session, episode or session.episode)
     try:
         yield capture
     finally:

@@ -26,8 +26,8 @@ from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compi
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.naming import real_worlds
+from dreamgym_kit.adapters.langgraph.opening import keeper
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
-from dreamgym_kit.adapters.langgraph.runs import keeper
 from dreamgym_kit.dream.frontier import Frontier, words_of
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.dream.state.observed import failed, observation

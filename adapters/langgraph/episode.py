@@ -15,6 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
+from dreamgym_kit.adapters.langgraph.capture import ModelPolicy, captured
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.adapters.langgraph.driving import streamed
 from dreamgym_kit.adapters.langgraph.ended import say_error, stop_of
@@ -51,6 +52,7 @@ from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
 
 
@@ -67,6 +69,8 @@ class LangGraphRunner:
         chat: plays the users that tasks describe as personas.
         masker: takes secrets out of what is kept of an episode.
         in_thread: run the graph synchronously (see `driving`).
+        model_policy: answers in place of the graph's chat models.
+        on_turns: is given what it said, with the episode's id, before the episode is judged.
         detectors: look at each ended episode; what they find stands in it.
         lore: what detectors worked out of the tools, for all episodes alike.
     """
@@ -87,6 +91,8 @@ class LangGraphRunner:
     in_thread: bool = False
     detectors: Detectors = DEFAULT
     lore: dict[object, Any] = field(default_factory=dict)
+    model_policy: ModelPolicy | None = None
+    on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
@@ -101,7 +107,7 @@ class LangGraphRunner:
         try:
             if real and world is not None:
                 await world.reset(task.world, place)
-            course = await self._drive(task, session, usage, configurable)
+            course = await self._driven(task, episode, session, usage, configurable)
             self._reconcile(session, course)
             found = self._look(task, session, course)
             judgement, alarms = await self._judge(task, session, course, configurable)
@@ -201,6 +207,24 @@ class LangGraphRunner:
             faults=FaultPlan(self.settings.faults, self.settings.simulate.seed),
             masker=self.masker,
         )
+
+    async def _driven(
+        self,
+        task: Task,
+        episode: str,
+        session: Session,
+        usage: UsageCounter,
+        configurable: dict[str, Any],
+    ) -> Course:
+        """Drive the graph, its models answered by the policy where there is one."""
+        if self.model_policy is None:
+            return await self._drive(task, session, usage, configurable)
+        async with self.model_policy.lives(episode):
+            with captured(self.model_policy, session, episode) as capture:
+                course = await self._drive(task, session, usage, configurable)
+        if capture is not None and self.on_turns is not None:
+            self.on_turns(episode, capture.turns())
+        return course
 
     async def _drive(
         self, task: Task, session: Session, usage: UsageCounter, configurable: dict[str, Any]

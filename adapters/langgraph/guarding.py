@@ -13,6 +13,7 @@ from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.isolation import no_llm_cache
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.connections import open_connections
+from dreamgym_kit.gate.exempting import guarded
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, arm, current, live_sessions
 from dreamgym_kit.gate.session import Session
@@ -44,7 +45,7 @@ def dreaming_process(
         paths=(scratch, *writable, *(settings.resolve(path) for path in settings.guard.allow_paths)),
         commands=settings.guard.allow_commands,
     )
-    with _kept_to_itself(scratch):
+    with _kept_to_itself(scratch), guarded():
         arm()
         egress.arm(allowance, _latch, _owner)
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.ports import ExperienceModel, TransitionStore
+from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, TransitionStore
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
 
@@ -23,6 +23,7 @@ class RunRequest:
         label: put before recorded episodes' ids instead of the run's id, for recordings that must
             come out the same each time.
         must_reset: refuse to run where tools change a world that nobody puts back for each episode.
+        policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
     """
 
     graph: object
@@ -35,6 +36,7 @@ class RunRequest:
     experience: ExperienceModel | None = None
     label: str | None = None
     must_reset: bool = False
+    policy: ChatEndpoint | None = None
 
 
 def name_of(graph: object) -> str:

@@ -6,8 +6,8 @@ that what goes on in one sample and what forks can be seen in the ids.
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,8 +69,8 @@ class PolicyServerDouble:
     async def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[-1.0] * (len(row) - 1) for row in ids]
 
-    @contextmanager
-    def episode(self, key: str) -> Iterator[None]:
+    @asynccontextmanager
+    async def episode(self, key: str) -> AsyncIterator[None]:
         self.live.append(key)
         try:
             yield

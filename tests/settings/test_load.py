@@ -349,6 +349,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
         odd = {
             "abstain": "error",
             "judge": "false",
+            "grammar": "false",
             "dreamt_share": "0.25",
             "loss": "grpo",
             "staleness": "1",

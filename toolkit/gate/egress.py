@@ -23,15 +23,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from dreamgym_kit.errors import GateRefused, UserError
+from dreamgym_kit.gate import exempting
 from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
 from dreamgym_kit.gate.begun import Begun, Owner
+from dreamgym_kit.gate.exempting import exempt
 from dreamgym_kit.gate.gaps import KNOWN_GAPS
 
 __all__ = [
@@ -206,7 +207,6 @@ _ended: _Guard | None = None
 _begun = Begun()
 _hooked = False
 _arming = threading.Lock()
-_exempted: ContextVar[bool] = ContextVar("dreamgym_kit_exempted", default=False)
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
@@ -214,11 +214,15 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     if guard is None:
         return
     read = READERS.get(event)
-    if read is None or _exempted.get() or (guard is not _guard and not _outlived()):
+    if read is None or _is_exempt() or (guard is not _guard and not _outlived()):
         return
     for attempt in read(args):
         if not guard.permits(attempt):
             guard.meet(event, attempt)
+
+
+def _is_exempt() -> bool:
+    return exempting.is_exempt(owned=owner() is not None)
 
 
 def owner() -> Owner | None:
@@ -229,7 +233,10 @@ def owner() -> Owner | None:
 
 def begins(thread: threading.Thread, owner: Owner | None) -> None:
     """A thread is about to start: what it does will belong to the episode that starts it."""
-    _begun.note(thread, owner or _begun.owner())
+    owner = owner or _begun.owner()
+    _begun.note(thread, owner)
+    if owner is None:
+        exempting.begins(thread)
 
 
 def _outlived() -> bool:
@@ -312,19 +319,6 @@ def trips() -> list[Trip]:
     """What was refused since `arm`, oldest first; the last thousand."""
     guard = _guard
     return [] if guard is None else list(guard.trips)
-
-
-@contextmanager
-def exempt() -> Iterator[None]:
-    """Let this context pass: for the kit's own writers, never around code of the user's.
-
-    Tasks that are started inside inherit it; threads do not.
-    """
-    token = _exempted.set(True)
-    try:
-        yield
-    finally:
-        _exempted.reset(token)
 
 
 def refuse_uvloop() -> None:

@@ -189,6 +189,19 @@ class AlarmSettings:
     reward_gap: float = 0.15  # most that the judging model's success may rise above the checker's, 0..1
 
 
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """The policy: a model of one's own that answers in place of the agent's chat models, to be trained."""
+
+    model: str | None = None  # a model directory; or, where `urls` are given, as the server names it
+    urls: tuple[str, ...] = ()  # "https://host/v1" of a vLLM server; empty: the directory, in this process
+    key_env: str | None = None  # the environment variable that holds the server's key; never the key itself
+    only_nodes: tuple[str, ...] = ()  # nodes whose models it answers for, as patterns; empty: all of them
+    temperature: float = 1.0  # of its sampling, whatever the agent's own models were set to
+    max_output: int = 512  # tokens of one answer
+    grammar: bool = True  # holds answers to schemas and forced tools; nothing is learned from such answers
+
+
 FAULT_KINDS = (
     *("error", "timeout", "timeout_applied", "rate_limit"),
     *("slow", "malformed", "stale_read", "outage"),
@@ -216,6 +229,7 @@ class Settings:
     replay: ReplaySettings = ReplaySettings()
     train: TrainSettings = TrainSettings()
     alarms: AlarmSettings = AlarmSettings()
+    policy: PolicySettings = PolicySettings()
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)  # by the tool's name
     functions: Mapping[str, FunctionSettings] = field(default_factory=dict)  # by "pkg.mod:function"
     nodes: Mapping[str, NodeSettings] = field(default_factory=dict)  # by the node's name

@@ -70,6 +70,8 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("alarms", "dead_draws"): 1,
     ("alarms", "judges_disagree"): 0,
     ("alarms", "reward_gap"): 0,
+    ("policy", "temperature"): 0,
+    ("policy", "max_output"): 1,
     ("gate", "success"): 0,
     ("gate", "success_low"): 0,
     ("gate", "undetermined"): 0,

@@ -120,6 +120,17 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("alarms", "dead_draws"): "draws of tasks in a row in which no group has any spread",
     ("alarms", "judges_disagree"): "0..1: most episodes on which checker and judging model differ",
     ("alarms", "reward_gap"): "0..1: most that the judging model may rise above the checker",
+    ("policy",): "A model of your own in place of the agent's: to be trained, and tried with --policy.",
+    ("policy", "model"): "its directory; or, with urls, as the server names it",
+    ("policy", "urls"): '["http://localhost:8000/v1"] of vLLM; empty: in this process',
+    ("policy", "key_env"): "the environment variable that holds the server's key",
+    ("policy", "only_nodes"): 'nodes whose models it answers for: ["agent"]; empty: all',
+    ("policy", "temperature"): "1 samples from the model as it is",
+    ("policy", "max_output"): "tokens of one answer",
+    (
+        "policy",
+        "grammar",
+    ): "false: schemas and forced tools are not enforced, and missing them is learned from",
 }
 _EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
     ("graph",): "my_agent:graph",
@@ -142,6 +153,8 @@ _EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
     ("replay", "dreamt_days"): 30.0,
     ("train", "lora"): 16,
     ("train", "eval_tasks"): "held_out.jsonl",
+    ("policy", "model"): "models/agent",
+    ("policy", "key_env"): "POLICY_KEY",
 }
 _EFFECTS = """\
 

@@ -1,0 +1,252 @@
+"""Groups of episodes for a training: everything is opened once, then collected from as often as asked.
+
+Graph, gate, buffer, experience models, checkers and worlds stay open while the policy's weights change.
+The episodes of each collection are kept in a directory of their own below the rollouts', named after step
+and seed (`step-000012-5f1d02c4`) and journalled as those of any run; one that was broken off is begun anew.
+
+While a step is collected the process is guarded as in any dream: what may be written is the rollouts'
+directory. Between steps the guard is down, so that a trainer in this process writes where it likes. Where
+it works while the next step is collected, it does so inside of `aside`.
+"""
+
+import shutil
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+
+from dreamgym_kit.adapters.langgraph.capture import ModelPolicy
+from dreamgym_kit.adapters.langgraph.opening import (
+    Answering,
+    Prepared,
+    answering,
+    gated_process,
+    prepared,
+    runner_of,
+    tasks_of,
+)
+from dreamgym_kit.adapters.langgraph.policy_opening import policy_of
+from dreamgym_kit.adapters.langgraph.run_directories import run_directory
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.errors import EndpointError, UnknownName, UserError
+from dreamgym_kit.gate import egress
+from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.ports import EventSink, Group, Rollout
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.engine import Job, jobs_for, run_episodes
+from dreamgym_kit.rollout.events import FanOut, NoEvents
+from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.masked import MaskedEvents
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.turns import Turn
+from dreamgym_kit.vocabulary import Episode, Task, Verdict
+
+MOST_AT_ONCE = 256  # episodes; each may hold a thread while it waits for the policy
+
+
+@asynccontextmanager
+async def open_rollouts(
+    request: RunRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
+) -> AsyncIterator["Rollouts"]:
+    """Open what a request names, to collect from: `request.tasks` are all that will ever be asked for.
+
+    `request.policy` answers; without one the graph's own models do, and there are no turns. In
+    `Mode.RECORD` the tools are the real ones.
+
+    Raises:
+        UserError: the graph, tasks, settings, buffer or directory cannot be used; nothing was run.
+    """
+    tasks = tasks_of(request)
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(run_directory(request, tasks))
+        opened = AsyncExitStack()
+        with gated_process(request, directory.path) as warnings:
+            try:
+                ready = await prepared(opened, request, tasks)
+                budget = RunBudget(request.settings.budget.calls, request.settings.budget.usd)
+                who = await answering(opened, request, ready.facts, directory, budget)
+            except BaseException:
+                await opened.aclose()
+                raise
+        rollouts = Rollouts(request, directory, ready, who, budget, tasks, events or NoEvents(), stop)
+        rollouts.warnings.extend((*warnings, *ready.facts.warnings))
+        try:
+            yield rollouts
+        finally:
+            with gated_process(request, directory.path):
+                await opened.aclose()
+
+
+@dataclass(slots=True)
+class _Step:
+    """What came of one step so far."""
+
+    episodes: dict[str, Episode] = field(default_factory=dict)  # by id
+    turns: dict[str, tuple[Turn, ...]] = field(default_factory=dict)  # by episode
+    gone: list[EndpointError] = field(default_factory=list)
+
+    def keep(self, episode: Episode) -> None:
+        self.episodes[episode.id] = episode
+
+
+class Rollouts:
+    """Implements `ports.Collector`. Made by `open_rollouts`; one collection at a time."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        directory: RunDirectory,
+        ready: Prepared,
+        who: Answering,
+        budget: RunBudget,
+        tasks: Sequence[Task],
+        events: EventSink,
+        stop: StopSwitch | None,
+    ) -> None:
+        self.warnings: list[str] = []
+        self._request = request
+        self._directory = directory
+        self._ready = ready
+        self._who = who
+        self._budget = budget
+        self._known = {task.id for task in tasks}
+        self._events = events
+        self._stop = stop or StopSwitch()
+        self._policy = policy_of(request)
+
+    @property
+    def path(self) -> Path:
+        """The directory that the steps' directories lie in."""
+        return self._directory.path
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of how the policy stands in for the graph's models."""
+        return tuple(self._policy.notes) if self._policy is not None else ()
+
+    async def collect(self, tasks: Sequence[Task], n: int, *, step: int, seed: int) -> list[Group]:
+        """See `Collector.collect`.
+
+        Raises:
+            EndpointError: the policy's server is gone.
+            UserError: a task is none of those that were opened.
+        """
+        self._check(tasks, n)
+        drawn = _number(seed, step)
+        label = f"step-{step:06}-{drawn:08x}"
+        jobs, came = jobs_for(tasks, n), _Step()
+        with self._directory_of(label, tasks, n, step, seed) as directory:
+            await self._run(jobs, directory, label, drawn, came)
+        if came.gone:
+            raise came.gone[0]
+        return [_group(task, n, came, self._stop.reason) for task in tasks]
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """In the block, this context and the threads that it starts write and connect as they like.
+
+        For a trainer that works while a step is collected; never around code of the agent's.
+        """
+        with egress.exempt(threads=True):
+            yield
+
+    async def _run(
+        self, jobs: Sequence[Job], directory: RunDirectory, label: str, drawn: int, came: _Step
+    ) -> None:
+        request, settings = self._request, self._request.settings
+        dreams = request.mode is Mode.DREAM
+        at_once = MOST_AT_ONCE if dreams and self._policy is not None else settings.simulate.concurrency
+        with (
+            closing(directory.journal()) as journal,
+            closing(directory.events()) as log,
+            gated_process(request, self._directory.path),
+        ):
+            policy = self._policy_for(label, drawn, came)
+            events = MaskedEvents(FanOut([log, self._events]), self._ready.masker)
+            runner = runner_of(
+                request,
+                self._ready,
+                self._who,
+                events=events,
+                budget=self._budget,
+                label=f"{request.label or self._directory.manifest.run}:{label}",
+                seed=drawn,
+                policy=policy,
+                on_turns=came.turns.__setitem__,
+            )
+            for first in range(0, len(jobs), MOST_AT_ONCE):
+                wave = jobs[first : first + MOST_AT_ONCE]
+                try:
+                    if policy is not None and at_once >= len(wave):
+                        await policy.announce(job.episode for job in wave)
+                    await run_episodes(
+                        wave,
+                        runner,
+                        journal=journal,
+                        concurrency=at_once,
+                        events=events,
+                        stop=self._stop,
+                        on_episode=came.keep,
+                        limit_s=settings.limits.seconds,
+                    )
+                finally:
+                    if policy is not None:
+                        await policy.dismiss()
+
+    def _policy_for(self, label: str, drawn: int, came: _Step) -> ModelPolicy | None:
+        if self._policy is None:
+            return None
+        return replace(self._policy, seed=drawn, scope=label, announced={}, gone=came.gone.append)
+
+    def _check(self, tasks: Sequence[Task], n: int) -> None:
+        if n < 1:
+            raise ValueError("n is 1 or more")
+        for task in tasks:
+            if task.id not in self._known:
+                known = sorted(self._known)
+                raise UnknownName("task", task.id, known=known, source="collect", where="the opened tasks")
+
+    @contextmanager
+    def _directory_of(
+        self, label: str, tasks: Sequence[Task], n: int, step: int, seed: int
+    ) -> Iterator[RunDirectory]:
+        """The step's directory, made anew."""
+        with egress.exempt():
+            there = self.path / label
+            if there.is_symlink() or (there.exists() and not (there / "manifest.json").is_file()):
+                raise UserError(f"{there}: is in the way of the step's episodes; move it, or remove it.")
+            shutil.rmtree(there, ignore_errors=True)
+            mode = self._request.mode.value
+            matters = {"mode": mode, "step": step, "n": n, "seed": seed, "tasks": [task.id for task in tasks]}
+            at = datetime.now(UTC).timestamp()
+            run = f"{self._directory.manifest.run}-{label}"
+            directory = RunDirectory.create(self.path, label, Manifest(run, at, matters))
+        with directory:
+            yield directory
+
+
+def _group(task: Task, n: int, came: _Step, why: str) -> Group:
+    rollouts = []
+    for job in jobs_for([task], n):
+        episode = came.episodes.get(job.episode) or _unfinished(job, why)
+        rollouts.append(Rollout(episode, came.turns.get(job.episode, ())))
+    return Group(task.id, tuple(rollouts))
+
+
+def _unfinished(job: Job, why: str) -> Episode:
+    return Episode(
+        id=job.episode,
+        task=job.task.id,
+        sibling=job.sibling,
+        world=job.task.world,
+        verdict=Verdict.UNDETERMINED,
+        reason=why or "it was not finished",
+        stop="cancelled",
+    )
+
+
+def _number(*parts: object) -> int:
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=4).digest(), "big") >> 1

@@ -1,0 +1,238 @@
+"""Groups collected many times over one open graph, with weights that change in between."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture.policy_server_double import PolicyServerDouble, calls, said_in, says
+
+from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.errors import EndpointError, UserError
+from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.ports import ChatReply, ChatRequest, Group
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict
+
+AGENT = '''
+from pathlib import Path
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+
+HERE = Path(__file__).parent
+
+@tool
+def get_order(order_id: str) -> str:
+    """Read an order."""
+    with (HERE / "touched").open("a") as file:
+        file.write(order_id + " ")
+    return "shipped"
+
+graph = create_agent(ChatOpenAI(model="gpt-x", temperature=0.2), [get_order])
+
+def check(outcome):
+    return "shipped" in str(outcome.messages[-1]["content"])
+'''
+
+SETTINGS = '[tools.get_order]\neffect = "read"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    return tmp_path
+
+
+def asked_for(
+    folder: Path, server: Any, *, name: str, mode: Mode = Mode.DREAM, more: str = "", tasks: int = 2
+) -> RunRequest:
+    (folder / f"{name}.py").write_text(AGENT)
+    told = [{"role": "user", "content": "what of o1?"}]
+    return RunRequest(
+        graph=f"{name}:graph",
+        tasks=[Task(f"t{number}", {"messages": told}, checker=f"{name}:check") for number in range(tasks)],
+        settings=parse_settings(SETTINGS + more, path=folder / "dreamgym.toml"),
+        mode=mode,
+        store=store() if mode is Mode.DREAM else None,
+        policy=server,
+        directory=folder / "rollouts",
+    )
+
+
+def store() -> MemoryStore:
+    made = MemoryStore()
+    answer = Answer("shipped", Provenance.REAL)
+    made.put([Transition(Call("get_order", {"order_id": "o1"}), answer, Effect.READ, "e.1", 1)])
+    return made
+
+
+def looks_and_tells(request: ChatRequest) -> ChatReply:
+    """Looks the order up, then says so; what it says depends on the seed."""
+    if len(request.messages) == 1:
+        return calls(("get_order", '{"order_id": "o1"}'))
+    return says(f"It is {'shipped' if request.seed % 2 else 'lost'}.")
+
+
+async def collecting(request: RunRequest, work: Callable[[Rollouts], Any]) -> Any:
+    async with open_rollouts(request) as rollouts:
+        return await work(rollouts)
+
+
+def words(groups: list[Group]) -> list[list[list[str]]]:
+    return [[[said_in(turn.ids) for turn in one.turns] for one in group.rollouts] for group in groups]
+
+
+def test_groups_come_with_their_episodes_and_turns_and_no_real_tool_runs(folder: Path) -> None:
+    server = PolicyServerDouble(looks_and_tells)
+    request = asked_for(folder, server, name="agent_groups")
+
+    async def work(rollouts: Rollouts) -> list[Group]:
+        return await rollouts.collect(request.tasks, 3, step=1, seed=7)
+
+    groups = asyncio.run(collecting(request, work))
+    assert [group.task for group in groups] == ["t0", "t1"]
+    assert [[one.episode.id for one in group.rollouts] for group in groups] == [
+        ["t0.1", "t0.2", "t0.3"], ["t1.1", "t1.2", "t1.3"]
+    ]  # fmt: skip
+    for group in groups:
+        for one in group.rollouts:
+            assert [turn.episode for turn in one.turns] == [one.episode.id] * 2
+            told = said_in(one.turns[1].ids)
+            assert one.episode.verdict is (Verdict.SUCCESS if "shipped" in told else Verdict.FAILURE)
+            assert one.episode.tokens == sum(len(turn.prompt_ids) + len(turn.ids) for turn in one.turns)
+    assert not (folder / "touched").exists()
+    assert server.live == []
+
+
+def test_the_same_step_and_seed_give_the_same_and_others_do_not(folder: Path) -> None:
+    request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_same", tasks=4)
+
+    async def work(rollouts: Rollouts) -> list[Any]:
+        asked = [(1, 7), (1, 7), (2, 7), (1, 8)]
+        return [words(await rollouts.collect(request.tasks, 4, step=step, seed=seed)) for step, seed in asked]
+
+    once, again, later, other = asyncio.run(collecting(request, work))
+    assert once == again
+    assert once != later
+    assert once != other
+
+
+def test_weights_that_changed_between_two_collections_stand_in_the_turns(folder: Path) -> None:
+    server = PolicyServerDouble(looks_and_tells)
+    request = asked_for(folder, server, name="agent_weights")
+
+    async def work(rollouts: Rollouts) -> set[str]:
+        versions = []
+        for step in (1, 2):
+            await server.load(folder, f"w{step}")
+            (folder / f"checkpoint-{step}").write_text("between steps, a trainer writes where it likes")
+            groups = await rollouts.collect(request.tasks, 1, step=step, seed=0)
+            versions += [{turn.version for turn in one.turns} for group in groups for one in group.rollouts]
+        return versions
+
+    assert asyncio.run(collecting(request, work)) == [{"w1"}] * 2 + [{"w2"}] * 2
+
+
+def test_each_steps_episodes_are_kept_in_a_directory_of_their_own(folder: Path) -> None:
+    request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_kept")
+
+    async def work(rollouts: Rollouts) -> None:
+        for _ in range(2):  # the second time as after a kill in the midst of the first
+            await rollouts.collect(request.tasks, 2, step=3, seed=0)
+
+    asyncio.run(collecting(request, work))
+    (step,) = (folder / "rollouts").glob("step-000003-*")
+    lines = [json.loads(line) for line in (step / "episodes.jsonl").read_text().splitlines()]
+    assert len(lines) == 4
+    assert "no-key-the-policy-answers" not in "".join(
+        file.read_text() for file in (folder / "rollouts").rglob("*") if file.is_file()
+    )
+
+
+def test_in_record_mode_the_tools_are_real(folder: Path) -> None:
+    request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_real", mode=Mode.RECORD)
+
+    async def work(rollouts: Rollouts) -> list[Group]:
+        return await rollouts.collect(request.tasks, 1, step=1, seed=7)
+
+    groups = asyncio.run(collecting(request, work))
+    assert (folder / "touched").read_text() == "o1 o1 "
+    assert all(len(one.turns) == 2 for group in groups for one in group.rollouts)
+    assert groups[0].rollouts[0].episode.transitions[0].answer.provenance is Provenance.REAL
+
+
+def test_a_server_that_is_gone_is_no_verdict(folder: Path) -> None:
+    def down(_: ChatRequest) -> ChatReply:
+        raise EndpointError("connection", "nobody there", retryable=True)
+
+    request = asked_for(folder, PolicyServerDouble(down), name="agent_gone")
+
+    async def work(rollouts: Rollouts) -> None:
+        await rollouts.collect(request.tasks, 1, step=1, seed=0)
+
+    with pytest.raises(EndpointError, match="nobody there"):
+        asyncio.run(collecting(request, work))
+
+
+def test_one_answer_that_fails_leaves_its_episode_undetermined_and_the_others_alone(folder: Path) -> None:
+    def sometimes(request: ChatRequest) -> ChatReply:
+        if request.affinity.endswith("t0.1"):
+            raise EndpointError("rejected", "the prompt is too long")
+        return looks_and_tells(request)
+
+    request = asked_for(folder, PolicyServerDouble(sometimes), name="agent_long")
+
+    async def work(rollouts: Rollouts) -> list[Group]:
+        return await rollouts.collect(request.tasks, 2, step=1, seed=0)
+
+    groups = asyncio.run(collecting(request, work))
+    verdicts = [one.episode.verdict for group in groups for one in group.rollouts]
+    assert verdicts[0] is Verdict.UNDETERMINED
+    assert Verdict.UNDETERMINED not in verdicts[1:]
+    assert "the policy did not answer: the prompt is too long" in groups[0].rollouts[0].episode.reason
+
+
+def test_a_task_that_was_not_opened_is_named(folder: Path) -> None:
+    request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_task")
+
+    async def work(rollouts: Rollouts) -> None:
+        await rollouts.collect([replace(request.tasks[0], id="t7")], 1, step=1, seed=0)
+
+    with pytest.raises(UserError, match="task 't7' is not in the opened tasks; known: t0, t1"):
+        asyncio.run(collecting(request, work))
+
+
+def test_a_node_that_the_graph_lacks_is_named(folder: Path) -> None:
+    request = asked_for(
+        folder,
+        PolicyServerDouble(looks_and_tells),
+        name="agent_node",
+        more='[policy]\nonly_nodes = ["modell"]\n',
+    )
+
+    async def work(rollouts: Rollouts) -> None:
+        raise AssertionError
+
+    with pytest.raises(UserError, match="node 'modell' is not in the graph; did you mean 'model'"):
+        asyncio.run(collecting(request, work))
+
+
+def test_what_a_graphs_model_was_set_to_is_told_once(folder: Path) -> None:
+    request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_told")
+
+    async def work(rollouts: Rollouts) -> tuple[str, ...]:
+        await rollouts.collect(request.tasks, 1, step=1, seed=0)
+        await rollouts.collect(request.tasks, 1, step=2, seed=0)
+        return rollouts.notes
+
+    assert asyncio.run(collecting(request, work)) == (
+        "gpt-x is set to temperature 0.2; the policy that stands in for it samples at 1",
+    )
