@@ -1,0 +1,160 @@
+"""A training that ended early and goes on is the unbroken one, to the last bit."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", exc_type=ImportError)
+from trainers.bare_loop import mixed_batch
+from trainers.tiny_model import write_tiny_model
+from trainers.training_child import PHASES
+
+from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
+from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.turns import Batch, UpdateFacts
+
+pytestmark = pytest.mark.slow  # importing trl alone takes seconds
+
+CHILD = Path(__file__).with_name("training_child.py")
+OPTIONS = GrpoOptions(learning_rate=1e-3, warmup_steps=2)
+IDS = [list(sample.ids) for sample in mixed_batch(9).samples]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("base") / "model", scale=2.0)
+
+
+def nothing(_: UpdateFacts) -> None:
+    """Hears a step and does nothing."""
+
+
+def trained(base: Path, folder: Path, *, lora: bool, kill_at: int = 0, phase: str = "") -> str:
+    """The digest that a child printed, or "killed"."""
+    asked = [sys.executable, str(CHILD), str(base), str(folder), "4", "lora" if lora else "full"]
+    asked += [str(kill_at), phase] if kill_at else []
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=110, check=False)
+    if kill_at:
+        assert done.returncode == -9, done.stderr
+        return "killed"
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("lora", [False, True])
+def test_killed_in_every_phase_and_resumed_the_weights_are_those_of_the_unbroken_run(
+    base: Path, tmp_path: Path, lora: bool
+) -> None:
+    unbroken = trained(base, tmp_path / "unbroken", lora=lora)
+    for kill_at, phase in zip((1, 2, 3, 3, 3), PHASES, strict=True):
+        trained(base, tmp_path / "broken", lora=lora, kill_at=kill_at, phase=phase)
+    assert trained(base, tmp_path / "broken", lora=lora) == unbroken
+    assert len(unbroken) == 64
+
+
+@pytest.mark.parametrize("changed", [{}, {"lora": LoraOptions(4, 8)}, {"save_every": 3}])
+def test_legs_of_one_process_are_the_unbroken_run(
+    base: Path, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    from dataclasses import replace
+
+    options = replace(OPTIONS, **changed)
+    whole = TrlTrainer(base, tmp_path / "whole", options)
+    whole.fit(mixed_batch, steps=5, after=nothing)
+    legs = TrlTrainer(base, tmp_path / "legs", options)
+    legs.fit(mixed_batch, steps=2, after=nothing)
+    assert legs.step == 2
+    legs.fit(mixed_batch, steps=3, after=nothing)
+    again = TrlTrainer(base, tmp_path / "legs", options)
+    assert again.step == 3
+    assert again.score(IDS) == legs.score(IDS)
+    again.fit(mixed_batch, steps=5, after=nothing)
+    again.fit(mixed_batch, steps=5, after=nothing)  # nothing is left to do
+    assert again.step == 5
+    assert again.score(IDS) == whole.score(IDS)
+
+
+def raising(error: BaseException, at: int) -> Callable[[Any], Any]:
+    """A source or an `after` that raises in one step."""
+
+    def ask(given: int | UpdateFacts) -> Batch | None:
+        step = given if isinstance(given, int) else given.step
+        if step == at:
+            raise error
+        return mixed_batch(step) if isinstance(given, int) else None
+
+    return ask
+
+
+@pytest.mark.parametrize("error", [RuntimeError("mine"), KeyboardInterrupt()])
+@pytest.mark.parametrize("where", ["source", "after"])
+def test_what_the_caller_raises_reaches_it_and_the_step_before_stands(
+    base: Path, tmp_path: Path, error: BaseException, where: str
+) -> None:
+    asked: list[int] = []
+
+    def source(step: int) -> Batch:
+        asked.append(step)
+        return raising(error, 3)(step) if where == "source" else mixed_batch(step)
+
+    trainer = TrlTrainer(base, tmp_path / "run", OPTIONS)
+    after = raising(error, 3) if where == "after" else nothing
+    with pytest.raises(type(error)) as raised:
+        trainer.fit(source, steps=5, after=after)
+    assert raised.value is error
+    assert asked == [1, 2, 3]
+    assert trainer.step == 2
+    two = TrlTrainer(base, tmp_path / "two", OPTIONS)
+    two.fit(mixed_batch, steps=2, after=nothing)
+    assert trainer.score(IDS) == two.score(IDS)
+    assert TrlTrainer(base, tmp_path / "run", OPTIONS).step == 2
+
+
+def test_each_step_is_heard_of_before_its_checkpoint_stands(base: Path, tmp_path: Path) -> None:
+    stood: list[tuple[int, bool]] = []
+    trainer = TrlTrainer(base, tmp_path, OPTIONS)
+    trainer.fit(
+        mixed_batch,
+        steps=2,
+        after=lambda facts: stood.append((facts.step, (tmp_path / f"step-{facts.step:06d}").exists())),
+    )
+    assert stood == [(1, False), (2, False)]
+    assert (tmp_path / "step-000002").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"lora": LoraOptions(4, 8)}, "was made with lora = None, this training has [4, 8, 'all-linear']"),
+        ({"minibatches": 2}, "was made with minibatches = 1, this training has 2"),
+    ],
+)
+def test_a_checkpoint_of_another_kind_of_training_is_refused(
+    base: Path, tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    from dataclasses import replace
+
+    TrlTrainer(base, tmp_path, OPTIONS).fit(mixed_batch, steps=1, after=nothing)
+    with pytest.raises(UserError) as refused:
+        TrlTrainer(base, tmp_path, replace(OPTIONS, **changed))
+    assert said in str(refused.value)
+
+
+def test_a_checkpoint_that_somebody_changed_is_never_opened(base: Path, tmp_path: Path) -> None:
+    """A pickle that would leave a mark, in place of the optimiser's state."""
+    mark = tmp_path / "ran"
+    trainer = TrlTrainer(base, tmp_path / "run", OPTIONS)
+    trainer.fit(mixed_batch, steps=1, after=nothing)
+    evil = b"cos\nsystem\n(S'touch " + str(mark).encode() + b"'\ntR."
+    (tmp_path / "run" / "step-000001" / "optimizer.pt").write_bytes(evil)
+    with pytest.raises(UserError, match=r"optimizer\.pt: is not what was written there"):
+        TrlTrainer(base, tmp_path / "run", OPTIONS)
+    with pytest.raises(UserError, match=r"optimizer\.pt: is not what was written there"):
+        trainer.fit(mixed_batch, steps=2, after=nothing)
+    assert not mark.exists()
