@@ -352,5 +352,6 @@ def _arguments(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOCon
         report_to=loggers,
         disable_tqdm=True,
         use_cpu=not torch.cuda.is_available(),
+        ddp_find_unused_parameters=False,
         ddp_timeout=24 * 3600,  # the others wait while the first process collects
     )

@@ -11,6 +11,7 @@ needed.
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ import torch
 from dreamgym_kit.turns import Batch, Sample
 
 Piece = tuple[Sample, ...]
+_NOTHING = Sample("", (0, 0), 1, (0,), (0.0,), (), (), weight=0.0)
 
 
 def minibatches_of(batch: Batch, number: int, *, seed: int) -> list[list[Sample]]:
@@ -34,8 +36,14 @@ def minibatches_of(batch: Batch, number: int, *, seed: int) -> list[list[Sample]
 
 
 def pieces_of(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: int = 1) -> list[Piece]:
-    """One process's share of a minibatch, in `number` pieces; a piece may be empty."""
+    """One process's share of a minibatch, in `number` pieces; a piece may be empty.
+
+    All processes have pieces of as many rows, as their collectives want it: a row that one lacks is there
+    without any token to learn.
+    """
     share = sorted(samples, key=lambda sample: -len(sample.ids))[rank::ranks]
+    if ranks > 1 and len(share) < -(-len(samples) // ranks):
+        share.append(_blank(share[-1] if share else _NOTHING))
     size, more = divmod(len(share), number)
     pieces, begin = [], 0
     for index in range(number):
@@ -45,6 +53,10 @@ def pieces_of(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: i
     return pieces
 
 
+def _blank(row: Sample) -> Sample:
+    return replace(row, mask=(0,) * len(row.mask), weight=0.0, advantage=0.0)
+
+
 def tensors_of(piece: Piece, *, tokens: int) -> dict[str, Any]:
     """What TRL reads of one piece. An empty one is a row of two tokens that counts for nothing.
 
@@ -52,7 +64,7 @@ def tensors_of(piece: Piece, *, tokens: int) -> dict[str, Any]:
         piece: its samples.
         tokens: how many tokens of the whole batch are trained on: what losses by tokens divide by.
     """
-    rows = piece or (Sample("", (0, 0), 1, (0,), (0.0,), (), ()),)
+    rows = piece or (_NOTHING,)
     cut = min(row.start for row in rows)
     width = max(len(row.ids) for row in rows)
 

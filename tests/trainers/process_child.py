@@ -1,0 +1,44 @@
+"""One of several processes that train together, begun by torchrun: `process_child.py BASE FOLDER [fail]`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from trainers.bare_loop import mixed_batch
+
+from dreamgym_kit.adapters.trainers.options import GrpoOptions
+from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
+from dreamgym_kit.turns import Batch, UpdateFacts
+
+base, folder, *rest = sys.argv[1:]
+asked: list[int] = []
+heard: list[UpdateFacts] = []
+
+
+def source(step: int) -> Batch:
+    """Collect, or give up."""
+    if rest and step == 2:
+        raise RuntimeError("no more")
+    asked.append(step)
+    return mixed_batch(step)
+
+
+trainer = TrlTrainer(
+    Path(base),
+    Path(folder),
+    GrpoOptions(learning_rate=1e-3, warmup_steps=2, beta=0.1, micro_batches=2),
+)
+trainer.fit(source, steps=2, after=heard.append)
+trainer = TrlTrainer(
+    Path(base),
+    Path(folder),
+    GrpoOptions(learning_rate=1e-3, warmup_steps=2, beta=0.1, micro_batches=2),
+)
+assert trainer.step == 2
+trainer.fit(source, steps=3, after=heard.append)
+print(f"rank {0 if trainer.first else 1} asked {asked} heard {[one.step for one in heard]}", flush=True)
+if trainer.first:
+    trainer.write_weights(Path(folder) / "weights")
+    for one in heard:
+        print("facts", one.loss, one.entropy, one.clipped, one.logprob_gap, one.kl, flush=True)
