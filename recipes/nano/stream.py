@@ -5,13 +5,11 @@ Each piece is tokenised by itself, which is exact because pieces meet at tokens 
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.adapters.models.hermes import read_said
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.recipes.desk.policy import Turn
 from dreamgym_kit.recipes.nano.direct import Told
@@ -20,8 +18,6 @@ from dreamgym_kit.recipes.nano.tokens import ANSWER, ANSWER_END, CALL, CALL_END,
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-_ASKED_CALL = re.compile(f"{CALL}\n(.*?)\n{CALL_END}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,8 @@ class Stream:
     def read(self, ids: Sequence[int]) -> Said:
         """Read what a model said; `ids` may end with the end token."""
         shown = ids[:-1] if ids and ids[-1] == self.end else ids
-        return read_said(self.tokenizer.decode(shown, skip_special_tokens=False))
+        found = read_said(self.tokenizer.decode(shown, skip_special_tokens=False), "")
+        return Said(tuple((call.name, json.loads(call.args)) for call in found.calls), found.content)
 
 
 def request_text(text: str) -> str:
@@ -96,28 +93,6 @@ def said_text(turn: Turn) -> str:
     )
     said = [turn.text] if turn.text else []
     return "\n".join([*said, *(f"{CALL}\n{call}\n{CALL_END}" for call in calls)]) + END
-
-
-def read_said(text: str) -> Said:
-    """Find the calls in what a model said; where one cannot be read, none is made and all is text."""
-    calls = []
-    for found in _ASKED_CALL.findall(text):
-        call = _call(found)
-        if call is None:
-            return Said((), text)
-        calls.append(call)
-    return Said(tuple(calls), text.split(CALL, 1)[0].rstrip("\n") if calls else text)
-
-
-def _call(text: str) -> tuple[str, Mapping[str, JsonValue]] | None:
-    try:
-        call = read_json(text)
-    except NotJson:
-        return None
-    if not isinstance(call, dict):
-        return None
-    name, args = call.get("name"), call.get("arguments")
-    return (name, args) if isinstance(name, str) and isinstance(args, dict) else None
 
 
 def _pieces(worked: Worked) -> Iterator[tuple[str, bool]]:

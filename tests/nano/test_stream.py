@@ -21,7 +21,7 @@ from dreamgym_kit.recipes.desk.tasks import task_record
 from dreamgym_kit.recipes.desk.world import TENANT
 from dreamgym_kit.recipes.nano.direct import Told
 from dreamgym_kit.recipes.nano.episodes import Exchange, Mix, Worked, draw_habits, record, work
-from dreamgym_kit.recipes.nano.stream import Stream, read_said, said_text
+from dreamgym_kit.recipes.nano.stream import Stream, said_text
 from dreamgym_kit.recipes.nano.tokens import END, build_tokenizer
 from dreamgym_kit.rollout.tasks import task_from_record
 from dreamgym_kit.settings.load import load_settings
@@ -109,7 +109,7 @@ def test_what_is_said_is_read_back_as_the_calls_it_makes() -> None:
     ],
 )
 def test_a_call_that_cannot_be_read_is_text(text: str) -> None:
-    said = read_said(text)
+    said = stream.read(stream.encode(text + END))
     assert (said.calls, said.text) == ((), text)
 
 
