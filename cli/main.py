@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from dreamgym_kit.cli import buffer, compare, demo, doctor, evaluate, init, record, report, simulate
+from dreamgym_kit.cli import buffer, compare, demo, doctor, evaluate, init, record, report, simulate, train
 from dreamgym_kit.cli.output import coloured, finish, tell
 from dreamgym_kit.errors import UserError
 
@@ -42,6 +42,7 @@ app.command("init", epilog=_examples(init.EXAMPLES))(init.command)
 app.command("doctor", epilog=_examples(doctor.EXAMPLES, doctor.CODES))(doctor.command)
 app.command("record", epilog=_examples(record.EXAMPLES, record.CODES))(record.command)
 app.command("simulate", epilog=_examples(simulate.EXAMPLES, simulate.CODES))(simulate.command)
+app.command("train", epilog=_examples(train.EXAMPLES, train.CODES))(train.command)
 app.command("report", epilog=_examples(report.EXAMPLES))(report.command)
 app.command("evaluate", epilog=_examples(evaluate.EXAMPLES, evaluate.CODES))(evaluate.command)
 app.command("compare", epilog=_examples(compare.EXAMPLES))(compare.command)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import gate_options, options, otel
+from dreamgym_kit.cli import gate_options, options, otel, training
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -69,6 +69,11 @@ Open = Annotated[
     bool, typer.Option("--open", help="With --html: open it in the browser.", show_default=False)
 ]
 
+Plots = Annotated[
+    Path | None,
+    typer.Option("--plots", metavar="DIR", help="Draw a training's curves as PNG.", show_default=False),
+]
+
 
 def command(
     run: Run = None,
@@ -81,6 +86,7 @@ def command(
     html: Html = False,
     to: To = None,
     open_it: Open = False,
+    plots: Plots = None,
     junit: gate_options.Junit = None,
     markdown: gate_options.Markdown = None,
     otel_target: otel.Target = None,
@@ -93,6 +99,9 @@ def command(
     from dreamgym_kit.errors import UserError
 
     directory = _open(run, last, runs, settings_file)
+    others = (episode, only, list_all or None, tools or None, junit, markdown, otel_target)
+    if training.shown(directory, to, html=html, plots=plots, open_it=open_it, as_json=as_json, others=others):
+        return
     shown_alone = episode is not None or only is not None or list_all or tools
     if otel_headers is not None and otel_target is None:
         raise UserError("report: --otel-headers goes with --otel URL.")
@@ -170,14 +179,10 @@ def _write_page(directory: "RunDirectory", to: Path | None, *, open_it: bool, as
     from urllib.parse import quote
 
     from dreamgym_kit.cli.running import near
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.clean import one_line
-    from dreamgym_kit.report.page.writing import PAGE, page_of, write_page
-    from dreamgym_kit.rollout.files import is_folder
+    from dreamgym_kit.report.page.writing import page_of, write_page
 
-    target = directory.path / PAGE if to is None else to
-    if is_folder(target) or not is_folder(target.parent):
-        raise UserError(f"report: --to {target}: name a file in a folder that is there.")
+    target = training.page_target(directory, to)
     page = page_of(directory, place=shlex.quote(near(directory.path)))
     write_page(page, target)
     for warning in page.warnings:

@@ -41,7 +41,7 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
         manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
         directory = RunDirectory.resume(request.directory, manifest)
     else:
-        run, folder = new_run(root, _label(name_of(request.graph)), started.date())
+        run, folder = new_run(root, label_of(name_of(request.graph)), started.date())
         if request.directory is not None:
             root, folder = request.directory.parent, request.directory.name
         manifest = Manifest(
@@ -57,7 +57,7 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
             raise
 
 
-def _label(name: str) -> str:
+def label_of(name: str) -> str:
     """What the run directory is called after: "sales" of langgraph.json:sales, "agent" of agent.py:graph."""
     path, colon, attribute = name.rpartition(":")
     if not colon or path.endswith(PROJECT_FILE):

@@ -6,9 +6,10 @@ lives on one loop from the first rollout to the last.
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextvars import copy_context
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
@@ -19,12 +20,17 @@ class LoopAside:
 
     def __init__(self, *, name: str = "dreamgym-rollouts") -> None:
         self._loop = asyncio.new_event_loop()
+        self._context = copy_context()
         self._ended = False
         self._thread = threading.Thread(target=self._drive, name=name, daemon=True)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Begin, and go on here meanwhile."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Begin, and go on here meanwhile.
+
+        The work sees the context that this loop was made in, not the caller's: what a trainer may do (write
+        where it likes, see `gate.egress`) an agent's code must not inherit.
+        """
+        return self._context.copy().run(asyncio.run_coroutine_threadsafe, work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for the result; an interrupt of the waiting thread cancels the work."""
@@ -34,6 +40,33 @@ class LoopAside:
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+    @contextmanager
+    def held(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Keep an async context open for the block, in one task from its beginning to its end.
+
+        Some contexts must be left in the task that entered them (anyio's scopes, of MCP sessions).
+        """
+        opened: Future[T] = Future()
+        closing = asyncio.Event()
+
+        async def hold() -> None:
+            try:
+                async with manager as value:
+                    opened.set_result(value)
+                    await closing.wait()
+            except BaseException as error:
+                if opened.done():
+                    raise
+                opened.set_exception(error)
+
+        holding = self.start(hold())
+        value = opened.result()
+        try:
+            yield value
+        finally:
+            self._loop.call_soon_threadsafe(closing.set)
+            holding.result()
 
     def __enter__(self) -> Self:
         self._thread.start()

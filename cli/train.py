@@ -1,0 +1,246 @@
+"""`dreamgym-kit train`: the agent's own model learns in the dream; held-out tasks say what it learned."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.record import Yes
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.training import TrainResult
+    from dreamgym_kit.settings.model import Settings
+
+EXAMPLES = (
+    "dreamgym-kit train my_agent:graph --policy models/nano --tasks tasks.jsonl",
+    "dreamgym-kit train --steps 40 --per-step 16 -n 8 --lr 2e-4",
+    "dreamgym-kit train --policy models/qwen3-8b --lora 16 --lr 5e-5 --overlap",
+    "dreamgym-kit train --eval-every 5 --report-to tensorboard",
+    "dreamgym-kit train --resume runs/2026-11-21-train-desk-7f3a",
+)
+CODES = (
+    "Exit codes: 0 trained; 1 an alarm stopped it at its last good checkpoint; 2 cannot run; 130 or 143 "
+    "stopped, can be resumed."
+)
+
+Policy = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="DIR", help="The model directory to begin with.", show_default=False),
+]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.", show_default=False)]
+PerStep = Annotated[
+    int | None, typer.Option("--per-step", min=1, help="Tasks drawn for each step.", show_default=False)
+]
+Siblings = Annotated[
+    int | None, typer.Option("--n", "-n", min=2, help="Episodes of each task in a step.", show_default=False)
+]
+Rate = Annotated[float | None, typer.Option("--lr", min=0, help="Learning rate.", show_default=False)]
+Loss = Annotated[
+    str | None, typer.Option("--loss", help="As TRL names it: dapo, grpo, cispo, ...", show_default=False)
+]
+Beta = Annotated[
+    float | None, typer.Option("--beta", min=0, help="Weight of the KL term.", show_default=False)
+]
+Lora = Annotated[
+    int | None,
+    typer.Option("--lora", min=1, metavar="RANK", help="Train an adapter of this rank.", show_default=False),
+]
+Overlap = Annotated[
+    bool,
+    typer.Option("--overlap", help="Collect the next step while this one is learned.", show_default=False),
+]
+SaveEvery = Annotated[
+    int | None, typer.Option("--save-every", min=1, help="Steps between checkpoints.", show_default=False)
+]
+EvalEvery = Annotated[
+    int | None,
+    typer.Option("--eval-every", min=0, help="Steps between evaluations; 0: ends only.", show_default=False),
+]
+EvalN = Annotated[
+    int | None, typer.Option("--eval-n", min=1, help="Episodes a task in an evaluation.", show_default=False)
+]
+EvalTasks = Annotated[
+    Path | None,
+    typer.Option("--eval-tasks", help="A file of held-out tasks of its own.", show_default=False),
+]
+EvalReal = Annotated[
+    bool, typer.Option("--eval-real", help="Evaluate on the REAL tools; asks.", show_default=False)
+]
+ReportTo = Annotated[
+    list[str] | None,
+    typer.Option("--report-to", help="A logger that TRL knows; may be repeated.", show_default=False),
+]
+
+
+def command(
+    graph: options.Graph = None,
+    tasks: options.Tasks = None,
+    policy: Policy = None,
+    steps: Steps = None,
+    per_step: PerStep = None,
+    n: Siblings = None,
+    seed: options.Seed = None,
+    lr: Rate = None,
+    loss: Loss = None,
+    beta: Beta = None,
+    lora: Lora = None,
+    overlap: Overlap = False,
+    save_every: SaveEvery = None,
+    eval_every: EvalEvery = None,
+    eval_n: EvalN = None,
+    eval_tasks: EvalTasks = None,
+    eval_real: EvalReal = False,
+    report_to: ReportTo = None,
+    seconds: options.Seconds = None,
+    recursion: options.Recursion = None,
+    buffer: options.Buffer = None,
+    runs: options.Runs = None,
+    tenant: options.Tenant = None,
+    settings_file: options.SettingsFile = None,
+    resume: options.Resume = None,
+    yes: Yes = False,
+    plain: options.Plain = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Train the agent's own model in the dream: no real tool runs while it learns.
+
+    Groups of episodes are dreamed, judged and learned from, step by step; the result is what the policy does
+    on held-out tasks, before and after. It stops by itself where the figures cannot be trusted.
+    """
+    overrides = {
+        "tasks": tasks,
+        "buffer": buffer,
+        "runs": runs,
+        "tenant": tenant,
+        "policy.model": policy,
+        "train.steps": steps,
+        "train.tasks": per_step,
+        "train.n": n,
+        "train.seed": seed,
+        "train.lr": lr,
+        "train.loss": loss,
+        "train.beta": beta,
+        "train.lora": lora,
+        "train.staleness": 1 if overlap else None,
+        "train.save_every": save_every,
+        "train.eval_every": eval_every,
+        "train.eval_n": eval_n,
+        "train.eval_tasks": eval_tasks,
+        "train.eval_real": True if eval_real else None,
+        "train.report_to": tuple(report_to) if report_to else None,
+        "simulate.seed": seed,
+        "limits.seconds": seconds,
+        "limits.recursion": recursion,
+    }
+    settings = options.settings_for(graph, settings_file, overrides)
+    from dreamgym_kit.adapters.trainers.extra import require_extra
+
+    require_extra("train")
+    spec, file = options.graph_of(settings, "train"), options.tasks_of(settings, "train")
+    if settings.train.eval_real:
+        _agree(spec, settings, yes=yes)
+    result = _carried_out(spec, file, settings, resume, plain=plain)
+    _show(result, as_json=as_json)
+    from dreamgym_kit.cli.running import end
+
+    end(_code(result), dreamt=True)
+
+
+def _agree(spec: str, settings: "Settings", *, yes: bool) -> None:
+    """Say what the real tools can do, and ask."""
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.cli.record import agree
+
+    wanted = settings.train
+    times = 2 + (wanted.steps - 1) // wanted.eval_every if wanted.eval_every else 2
+    tell(f"Real calls: in {times} evaluations of the held-out tasks, {wanted.eval_n} episodes a task each.")
+    agree(
+        asyncio.run(inspect_graph(spec, settings)).tools,
+        episodes=times * wanted.eval_n,
+        yes=yes,
+        command="train",
+    )
+
+
+def _carried_out(
+    spec: str, file: Path, settings: "Settings", resume: Path | None, *, plain: bool
+) -> "TrainResult":
+    from dreamgym_kit.adapters.langgraph.training import TrainRequest, train
+    from dreamgym_kit.cli.running import open_recordings, prints_on_stderr
+    from dreamgym_kit.cli.training_progress import training_progress
+    from dreamgym_kit.rollout.signals import stop_on_signals
+    from dreamgym_kit.rollout.stop import StopSwitch
+
+    request = TrainRequest(
+        graph=spec,
+        tasks=file,
+        settings=settings,
+        store=open_recordings(settings),
+        directory=resume.absolute() if resume is not None else None,
+        resume=resume is not None,
+    )
+    stop = StopSwitch()
+    with (
+        stop_on_signals(stop, leave_after_s=0.5),
+        training_progress(plain=plain) as events,
+        prints_on_stderr(),
+    ):
+        return train(request, events=events, stop=stop)
+
+
+def _code(result: "TrainResult") -> int:
+    if result.stopped_by is not None:
+        return 128 + result.stopped_by
+    return 1 if result.trained.alarm is not None else 0
+
+
+def _show(result: "TrainResult", *, as_json: bool) -> None:
+    from dreamgym_kit.cli.running import near, stdout_paint
+    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.terminal import next_steps
+    from dreamgym_kit.report.training_text import render_training
+
+    for warning in result.warnings:
+        tell(f"warning: {one_line(warning)}")
+    for stray in result.strays:
+        tell(f"refused outside of any episode: {one_line(stray)}")
+    pictures = _draw(result)
+    if as_json:
+        say_json({"directory": str(result.directory), **result.training.to_json()})
+        return
+    say(f" {near(result.directory)}")
+    say(render_training(result.training, paint=stdout_paint()))
+    run = shlex.quote(near(result.directory))
+    steps = [("Page", f"dreamgym-kit report {run} --html", "how it went, step by step")]
+    if pictures is not None:
+        say(f"  {'pictures':<12}{near(pictures)}")
+    if result.weights is not None:
+        say(f"  {'weights':<12}{near(result.weights)}\n")
+        weights = shlex.quote(near(result.weights))
+        steps.append(("Use", f"dreamgym-kit simulate --policy {weights}", "the agent with what was learned"))
+    say(next_steps([*_going_on(result, run), *steps]))
+
+
+def _going_on(result: "TrainResult", run: str) -> list[tuple[str, str, str]]:
+    """How a training that did not come to its end goes on."""
+    alarm = result.trained.alarm
+    if alarm is not None:
+        what = "after what caused it is mended; with other [train] settings begin a new one from the weights"
+        return [("Go on", f"dreamgym-kit train --resume {run}", what)]
+    if result.trained.stopped:
+        return [("Go on", f"dreamgym-kit train --resume {run}", "the rest of the steps")]
+    return []
+
+
+def _draw(result: "TrainResult") -> Path | None:
+    """Pictures beside the run, where matplotlib is installed."""
+    from dreamgym_kit.adapters.plots.training import can_draw, draw_training
+
+    if not can_draw():
+        return None
+    return result.directory / "plots" if draw_training(result.training, result.directory / "plots") else None
