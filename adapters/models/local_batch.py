@@ -207,6 +207,7 @@ class Batch:
             most = rows[order[-1]].length - rows[order[-1]].reused
             together = [place for place in order if 2 * (rows[place].length - rows[place].reused) >= most]
             order = order[: len(order) - len(together)]
+            together.sort()
             self._read_alike([rows[place] for place in together], together, held)
 
     def _read_alike(self, rows: Sequence[_Row], places: Sequence[int], held: Rows) -> None:
@@ -219,7 +220,7 @@ class Batch:
             self._read_alike(rows[:many], places[:many], held)
             self._read_alike(rows[many:], places[many:], held)
             return
-        apart = len(rows) < held.count
+        apart = list(places) != list(range(held.count))
         mine = held
         if apart:
             mine = Rows(network.shape, len(rows), end, device=network.device, dtype=network.dtype)
