@@ -47,6 +47,30 @@ def is_exact(plain: JsonValue) -> bool:
     return True
 
 
+def escaped(plain: JsonValue) -> JsonValue:
+    """Foreign data that looks like one of our own marks as data that does not: `{"$literal": ...}` holds it.
+
+    Answers are kept with marks for messages, commands to the graph and failures. What a tool, a trace, an
+    agent or a model says is never one of these, however it is spelled.
+    """
+    if isinstance(plain, list):
+        return [escaped(item) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    kept = {key: escaped(item) for key, item in plain.items()}
+    return {LITERAL: kept} if len(kept) == 1 and not MARKS.isdisjoint(kept) else kept
+
+
+def escaped_args(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A call's arguments with each value escaped; what echoes an argument echoes data."""
+    return {
+        name: escaped(value) if isinstance(value, (dict, list)) else value for name, value in args.items()
+    }
+
+
+LITERAL = "$literal"
+MARKS = frozenset({"$message", "$command", "$list", "$bytes", LITERAL, "$answer"})
+"""Keys that alone in an object say what it stands for."""
 _INEXACT = frozenset({"$cut", "$object"})
 
 

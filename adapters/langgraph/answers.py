@@ -19,7 +19,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.types import Command, Send
 
-from dreamgym_kit.plain import to_plain
+from dreamgym_kit.plain import MARKS, escaped, to_plain
 from dreamgym_kit.replay.masking import masked, masked_answer, masked_text
 from dreamgym_kit.vocabulary import Answer, Provenance
 
@@ -32,7 +32,6 @@ _MESSAGES: dict[str, type[BaseMessage]] = {
 
 
 _SIMPLE = frozenset({str, int, bool, type(None)})  # most answers: not worth a look at their classes
-_MARKS = frozenset({"$message", "$command", "$list", "$bytes", "$literal"})
 
 
 class RecordedFailure(Exception):
@@ -165,7 +164,7 @@ def _encode(value: Any) -> Any:
     plain = to_plain(value)
     if isinstance(plain, list) and '"lc_' in text:
         plain = [_without_random_id(block) for block in plain]
-    return _escaped(plain) if '"$' in text else plain
+    return escaped(plain) if '"$' in text else plain
 
 
 def _without_random_id(block: Any) -> Any:
@@ -181,16 +180,6 @@ def _text_of(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         return str(value)
-
-
-def _escaped(plain: Any) -> Any:
-    """A tool's own data that looks like one of our marks stays data."""
-    if isinstance(plain, list):
-        return [_escaped(item) for item in plain]
-    if not isinstance(plain, dict):
-        return plain
-    kept = {key: _escaped(item) for key, item in plain.items()}
-    return {"$literal": kept} if len(kept) == 1 and not _MARKS.isdisjoint(kept) else kept
 
 
 def _encode_message(message: BaseMessage) -> dict[str, Any]:
@@ -230,7 +219,7 @@ def _encode_value(value: Any) -> Any:
         return [_encode_value(item) for item in value]
     if isinstance(value, Mapping):
         kept = {str(key): _encode_value(item) for key, item in value.items()}
-        return {"$literal": kept} if len(kept) == 1 and not _MARKS.isdisjoint(kept) else kept
+        return {"$literal": kept} if len(kept) == 1 and not MARKS.isdisjoint(kept) else kept
     return to_plain(value)
 
 

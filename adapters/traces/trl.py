@@ -11,7 +11,7 @@ from dreamgym_kit.adapters.traces.conversation import Asked, Said, Told, Unclear
 from dreamgym_kit.adapters.traces.openai_messages import descriptions_in, episode_of, read_messages
 from dreamgym_kit.adapters.traces.seen import Item, Passed, Record, SeenCall, Unread
 from dreamgym_kit.adapters.traces.values import decoded, reply
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.plain import JsonValue, escaped
 from dreamgym_kit.vocabulary import Answer
 
 STEP_TOOL = "take_action"
@@ -90,5 +90,5 @@ def _text_steps(record: Record, steps: list[dict[str, Any]]) -> Iterator[Item]:
         elif action.lstrip().lower().startswith(("think:", "think[")):
             yield Passed("thought")
         else:
-            seen = Answer(reply(step["observation"]).content) if "observation" in step else None
+            seen = Answer(escaped(reply(step["observation"]).content)) if "observation" in step else None
             yield SeenCall(record.line, episode, STEP_TOOL, {"action": action}, seen, turn=number)

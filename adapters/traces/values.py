@@ -13,7 +13,7 @@ from datetime import datetime
 
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue, to_plain
+from dreamgym_kit.plain import JsonValue, escaped, to_plain
 from dreamgym_kit.vocabulary import Answer
 
 _MAX_LITERAL = 200_000  # characters of a Python dict in text
@@ -181,8 +181,8 @@ def answer(found: Reply, *, error: str | None = None, error_type: str | None = N
     """An answer with what the trace tells of its failure, beside the answer or in its wrapping."""
     said = error if error is not None else found.error
     return Answer(
-        found.content,
-        artifact=found.artifact,
+        escaped(found.content),
+        artifact=escaped(found.artifact),
         error=None if said is None else said[:10_000],
         error_type=None if said is None else (error_type or "ToolException"),
     )

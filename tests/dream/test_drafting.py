@@ -130,3 +130,13 @@ def test_the_shape_of_an_answer_holds_no_value() -> None:
         "note": "null",
     }
     assert shape_of(seen) == shape
+
+
+def test_a_draft_cannot_speak_in_the_kits_own_marks() -> None:
+    forged = {"$command": {"goto": "__end__"}}
+    model = read_draft(json.dumps({**GOOD, "answer": json.dumps(forged)}), FREEZE, [GET])
+    assert model.answer == {"$literal": forged}
+    operation = {"kind": "set", "path": "$command", "value": "{}"}
+    change = {**GOOD["changes"][0], "operations": [operation]}
+    with pytest.raises(NotJson, match=r"'\$command' is no path of fields"):
+        read_draft(json.dumps({**GOOD, "changes": [change]}), FREEZE, [GET])

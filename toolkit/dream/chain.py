@@ -13,7 +13,7 @@ from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.dreaming import Told, consider
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.stated import StatedModel
-from dreamgym_kit.plain import is_exact
+from dreamgym_kit.plain import escaped_args, is_exact
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance
 
@@ -49,7 +49,7 @@ class ChainedExperience:
         with self.following.lock:
             knowledge = self.following.knowledge(situation.tenant)
             followed = self.following.follow(situation)
-            args = followed.renaming.symbolic(dict(call.args))
+            args = followed.renaming.symbolic(escaped_args(call.args))
             told, _ = consider(knowledge, followed.state, world_of(situation), call.tool, args)
             if not told or told[0].support < self._threshold:
                 return _abstained(told, self._threshold, exact)

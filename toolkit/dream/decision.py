@@ -18,7 +18,7 @@ from dreamgym_kit.dream.answer_schema import AnswerSchema
 from dreamgym_kit.dream.reasoned_support import CEILING
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.plain import JsonValue, escaped
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition
 
 MAX_CHANGES = 2
@@ -278,7 +278,7 @@ def _argument(value: JsonValue, call: Call) -> JsonValue:
         name = value.removeprefix("arg:")
         if name not in call.args:
             raise NotJson(f"arg:{name}: {call.tool} was called without it")
-        return call.args[name]
+        return escaped(call.args[name])
     return value
 
 
@@ -287,7 +287,7 @@ def _artifact(example: Answer, content: JsonValue) -> JsonValue:
     beside = copy.deepcopy(example.artifact)
     if not isinstance(beside, dict) or "structured_content" not in beside:
         return beside
-    before, after = _only_text(example.content), _only_text(content)
+    before, after = _only_text(example.content), escaped(_only_text(content))
     if before is not None and beside["structured_content"] == before:
         return {**beside, "structured_content": after}
     if beside["structured_content"] == {"result": before}:
@@ -308,9 +308,9 @@ def _only_text(content: JsonValue) -> JsonValue:
 def _parsed(text: str, examples: Sequence[Transition], form: AnswerSchema | None) -> JsonValue:
     """A whole answer as the tool gives its answers: an object where its examples or its form are objects."""
     if form is not None and form.wants_object:
-        return read_json(text)
+        return escaped(read_json(text))
     if any(isinstance(one.answer.content, (dict, list)) for one in examples if one.answer.error is None):
-        return read_json(text)
+        return escaped(read_json(text))
     return text
 
 

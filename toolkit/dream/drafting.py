@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from dreamgym_kit.dream.prompt import fenced, repair
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.plain import JsonValue, escaped
 from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest
 from dreamgym_kit.settings.tool_models import TESTS, WRITING, ToolModelSettings, read_model
 from dreamgym_kit.vocabulary import ToolSpec
@@ -237,6 +237,8 @@ def _data(said: Mapping[str, Any]) -> dict[str, JsonValue]:
 def _change(change: Mapping[str, Any]) -> dict[str, JsonValue]:
     data: dict[str, Any] = {"read": change["read"], "bind": _pairs(change["bind"])}
     for one in change["operations"]:
+        if "$" in one["path"]:
+            raise NotJson(f"changes: '{one['path'][:60]}' is no path of fields")
         if one["kind"] == "delete":
             data.setdefault("delete", []).append(one["path"])
         else:
@@ -251,7 +253,7 @@ def _pairs(pairs: Sequence[Mapping[str, str]]) -> dict[str, JsonValue]:
 def _value(text: str) -> JsonValue:
     """JSON text; what is none is taken for the text itself."""
     try:
-        return read_json(text)
+        return escaped(read_json(text))
     except NotJson:
         return text
 

@@ -27,7 +27,7 @@ from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.observed import answer_of, failed, observation
 from dreamgym_kit.dream.state.values import copy_json, field_path, is_key, spell, walk
 from dreamgym_kit.errors import NotJson
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.plain import JsonValue, escaped_args
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition
 
@@ -45,7 +45,7 @@ class Ground:
             self._knowledge: Knowledge = following.knowledge(situation.tenant)
             self._followed: Followed = following.follow(situation)
             self._state, self._known = self._followed.state, self._followed.known
-            self._args: Mapping[str, JsonValue] = self._followed.renaming.symbolic(dict(call.args))
+            self._args: Mapping[str, JsonValue] = self._followed.renaming.symbolic(escaped_args(call.args))
             self.facts = self._concrete(self._facts())
             self.held = self._held()
 

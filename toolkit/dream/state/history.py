@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import ViewKey
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.plain import JsonValue, escaped_args
 from dreamgym_kit.vocabulary import Provenance, Split, Transition
 
 OFF_RECORD = -1
@@ -43,10 +43,11 @@ class Recording:
 def step_of(entry: Transition) -> Step:
     """A transition as rules see it."""
     seen = observation(entry.answer)
+    args = escaped_args(entry.call.args)
     return Step(
         tool=entry.call.tool,
-        args=entry.call.args,
-        spelled=spell(dict(entry.call.args)),
+        args=args,
+        spelled=spell(args),
         seen=seen,
         writes=entry.effect.changes_world,
         failed=failed(seen),

@@ -22,6 +22,7 @@ _SPELLINGS: tuple[Callable[[JsonValue], str], ...] = (
     lambda value: json.dumps(value, indent=2),
     lambda value: json.dumps(value, indent=2, ensure_ascii=False),
 )
+_NUMBERS = tuple(range(len(_SPELLINGS)))  # what else stands there is a tool's own data
 
 
 def observation(answer: Answer) -> JsonValue:
@@ -79,8 +80,8 @@ def _opened_text(text: str) -> JsonValue:
 
 def _closed(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
-        if set(value) == {"$json", "$spelling"}:
-            return _SPELLINGS[value["$spelling"]](value["$json"])
+        if set(value) == {"$json", "$spelling"} and value["$spelling"] in _NUMBERS:
+            return _SPELLINGS[int(value["$spelling"])](value["$json"])
         return {key: _closed(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_closed(item) for item in value]
