@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from dreamgym_kit.report.compare_text import render_comparison
+from dreamgym_kit.report.comparing import compared
 from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.headline import headline
 from dreamgym_kit.report.jsonform import curve_from_json
+from dreamgym_kit.report.junit import junit
+from dreamgym_kit.report.markdown import markdown
 from dreamgym_kit.report.summary import Summary, summarise
-from dreamgym_kit.report.terminal import trust_told, verdict
+from dreamgym_kit.report.terminal import episode_list, faults_told, render_run, trust_told, verdict
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,
@@ -220,7 +224,7 @@ def test_the_json_form_says_what_it_promises() -> None:
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert list(said) == [
         *("schema", "manifest", "headline", "gate", "episodes", "success", "calls", "would_have", "tools"),
-        *("trust", "findings", "violations", "counts", "judges", "cost", "list"),
+        *("trust", "findings", "violations", "counts", "faults", "judges", "cost", "list"),
     ]
     assert (said["gate"]["passed"], said["gate"]["fail_on_findings"]) == (False, True)
     assert [rule["rule"] for rule in said["gate"]["rules"]] == ["nothing real", "findings critical"]
@@ -272,3 +276,23 @@ def test_the_terminal_says_what_mined_answers_were_worth() -> None:
     told = verdict(summarise([episode("a", transitions=(step(1, "look"),))], DREAM, CURVE))
     assert "held out    mined answers by support: 91 % of calls 99 % exact at 0.5\n" in told
     assert "held out" not in verdict(summarise([episode("a")], DREAM))
+
+
+def test_planned_faults_are_told_apart_from_the_agents_own_failures_in_every_form() -> None:
+    own = episode("own", verdict=Verdict.FAILURE, transitions=(step(1, "get_payment"),))
+    summary = summarise([double_refund("under"), own, episode("good")], DREAM)
+    told = "1 call made to fail, in 1 of 2 failed, 0 of 1 good episodes"
+    noted = "refunded twice: 176.00 of 88.00 (with 1 injected fault)"
+    data = summary.to_json()
+    assert data["faults"] == {"calls": 1, "failure": 1, "undetermined": 0, "success": 0}
+    assert {line["id"]: line["faults"] for line in data["list"]} == {"own.1": 0, "under.1": 1, "good.1": 0}
+    assert {line["id"]: line["anomaly"] for line in data["list"]}["under.1"] == noted
+    assert told in " ".join(render_run(summary).split())
+    assert "ith 1 injected fault)" in " ".join(episode_list(summary).split())
+    for form in (markdown(summary, str), junit(summary, str)):
+        assert told in form.replace("\\", "")
+        assert noted in form.replace("\\", "")
+    both = compared(summary, summarise([episode("under")], DREAM), names=("a", "b"))
+    assert both.to_json()["faults"] == {"before": 1, "after": 0}
+    assert "faults       1 -> 0 calls made to fail by plan" in render_comparison(both)
+    assert faults_told(summarise([own], DREAM)) == ""

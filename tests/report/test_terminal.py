@@ -86,6 +86,7 @@ def test_the_first_screen_of_a_run() -> None:
         "  would have  refunded a payment 2 times; 1 of these wrong\n"
         "  trust       100 % of answers rest on recordings\n"
         "  real calls  0 of 2\n"
+        "  faults      1 call made to fail, in 1 of 1 failed, 0 of 3 good episodes\n"
         "  cost        0 model calls, 2.0 s\n"
     )
 
@@ -129,7 +130,8 @@ def test_an_episode_step_by_step() -> None:
 
 def test_episodes_are_listed_with_the_worst_first_and_the_rest_counted() -> None:
     assert episode_list(run(), limit=1) == (
-        " refund-03.2  failure       step 2  ! refunded twice: 176.00 of 88.00\n 3 more; all: --limit 4"
+        " refund-03.2  failure       step 2  ! refunded twice: 176....h 1 injected fault)\n"
+        " 3 more; all: --limit 4"
     )
     assert episode_list(run(), only="undetermined") == " None of the episodes is like that."
     assert [row.split()[0] for row in episode_list(run(), only="success").splitlines()] == [

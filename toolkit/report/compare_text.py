@@ -35,6 +35,7 @@ def _head(found: Comparison, paint: Paint) -> str:
     if found.cost_usd is not None and (found.cost_usd.before or found.cost_usd.after):
         lines.append(f"  {'USD':<13}{_row(found.cost_usd, share=False)}")
     lines += [fold(f"  not compared {text}", indent=15) for text in left_out(found)]
+    lines += [f"  {'faults':<13}{told}" for told in faults_compared(found)]
     lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
     return "\n".join(lines)
 
@@ -50,6 +51,11 @@ def left_out(found: Comparison) -> list[str]:
     """What was not compared."""
     sides = ((found.only_before, "before"), (found.only_after, "after"))
     return [f"{len(names)} tasks that only the run {side} has" for names, side in sides if names]
+
+
+def faults_compared(found: Comparison) -> list[str]:
+    """What was made to fail in either run: a change may be due to that, and not to the agent."""
+    return [f"{found.faults[0]} -> {found.faults[1]} calls made to fail by plan"] if any(found.faults) else []
 
 
 def figures_told(change: Change, *, share: bool) -> tuple[str, str, str]:

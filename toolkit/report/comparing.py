@@ -68,6 +68,7 @@ class Comparison:
     tools: Mapping[str, Change]  # calls of an episode
     findings: Mapping[str, Change]  # share of episodes that such a finding stands in
     cost_usd: Change | None  # of an episode
+    faults: tuple[int, int]  # calls that a plan made to fail, before and after
     differs: tuple[str, ...]  # settings in which the runs differ, other than the agent
 
     @property
@@ -102,6 +103,7 @@ class Comparison:
             ],
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
+            "faults": dict(zip(("before", "after"), self.faults, strict=True)),
             "differs": list(self.differs),
         }
 
@@ -125,6 +127,7 @@ def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comp
         tools=_tools(before, after, pairs),
         findings=_kinds(before, after, pairs),
         cost_usd=_means(pairs, lambda lines: sum(line.cost_usd for line in lines) / len(lines)),
+        faults=(before.faults, after.faults),
         differs=tuple(differing(before, after)),
     )
 

@@ -78,6 +78,7 @@ class EpisodeLine:
     elapsed_s: float = 0.0
     cost_usd: float = 0.0
     uses: tuple[tuple[str, int, int], ...] = ()  # (tool, calls, first step)
+    faults: int = 0  # calls that a plan made to fail
 
     @property
     def mark(self) -> str:
@@ -189,6 +190,15 @@ class Summary:
     def judges(self) -> tuple[int, int]:
         """How often a model beside the checker came to the same verdict, and how often to the other."""
         return self.counts.get("judges_agree", 0), self.counts.get("judges_disagree", 0)
+
+    @property
+    def faults(self) -> int:
+        """Calls that a plan made to fail."""
+        return sum(line.faults for line in self.episodes)
+
+    def faulted(self, verdict: Verdict) -> int:
+        """Episodes with this verdict that met a planned fault: what went wrong there may be due to it."""
+        return sum(line.verdict is verdict and line.faults > 0 for line in self.episodes)
 
     @property
     def critical(self) -> int:

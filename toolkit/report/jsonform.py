@@ -19,11 +19,14 @@ Fields (schema 1; a later version adds fields and keeps these):
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
     violations   [{"episode", "text"}]
     counts       {what: int}, such as bad_arguments, unknown_tool
+    faults       {"calls", "failure", "undetermined", "success": int}: calls that a plan made to fail, and the
+                  episodes of each verdict that met one
     judges       {"agree", "disagree": int}: a model beside the checker
     cost         {"model_calls", "tokens": int (of the agent), "usd" (of all), "seconds": float,
                   "dream": {part: {"calls", "prompt_tokens", "completion_tokens", "cached_tokens": int,
                   "usd": float}}}, part = experience, judge or user
-    list         [{"id", "task", "sibling", "verdict", "reason", "stop", "calls", "anomaly", "step"}]
+    list         [{"id", "task", "sibling", "verdict", "reason", "stop", "calls", "anomaly", "step",
+                   "faults": int}]
 """
 
 from collections.abc import Mapping
@@ -31,7 +34,7 @@ from collections.abc import Mapping
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import SUMMARY_SCHEMA, Summary, TrustPoint
 from dreamgym_kit.report.headline import headline
-from dreamgym_kit.vocabulary import Spend
+from dreamgym_kit.vocabulary import Spend, Verdict
 
 
 def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict[str, JsonValue]:
@@ -80,6 +83,7 @@ def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict
         "findings": _findings(summary),
         "violations": [{"episode": episode, "text": text} for episode, text in summary.violations],
         "counts": dict(summary.counts),
+        "faults": {"calls": summary.faults, **{str(one): summary.faulted(one) for one in Verdict}},
         "judges": dict(zip(("agree", "disagree"), summary.judges, strict=True)),
         "cost": {
             "model_calls": summary.model_calls,
@@ -158,6 +162,7 @@ def _list(summary: Summary) -> list[JsonValue]:
             "calls": line.calls,
             "anomaly": line.anomaly,
             "step": line.anomaly_step,
+            "faults": line.faults,
         }
         for line in summary.episodes
     ]

@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dreamgym_kit.report.clean import clean
 from dreamgym_kit.report.figures import EpisodeLine, Summary
+from dreamgym_kit.report.terminal import faults_told
 from dreamgym_kit.vocabulary import Verdict
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -39,6 +40,8 @@ def junit(summary: Summary, look: Callable[[str], str], *, fail_on_findings: boo
         _task(tasks, name, task, lines, look, holds=holds)
     properties = Element("properties")
     SubElement(properties, "property", name="headline", value=_xml(summary.headline))
+    if summary.faults:
+        SubElement(properties, "property", name="faults", value=_xml(faults_told(summary)))
     tasks.insert(0, properties)
     _count(root)
     indent(root)

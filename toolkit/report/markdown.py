@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL, EFFECT_ORDER, EpisodeLine, Summary
 from dreamgym_kit.report.headline import stamp
+from dreamgym_kit.report.terminal import faults_told
 from dreamgym_kit.report.whole import whole_percent
 from dreamgym_kit.vocabulary import Effect
 
@@ -59,7 +60,9 @@ def _figures(summary: Summary) -> str:
         f"USD {summary.cost_usd:.2f}, {summary.elapsed_s:.0f} s",
     ]
     head = _head("success", "failed", "undetermined", "findings", "real calls", "cost")
-    return "\n".join([*head, f"| {' | '.join(cells)} |"])
+    told = faults_told(summary)
+    planned = ["", f"Planned faults: {plain(told)}."] if told else []
+    return "\n".join([*head, f"| {' | '.join(cells)} |", *planned])
 
 
 def _head(*columns: str) -> list[str]:

@@ -188,6 +188,7 @@ def _worst_first(group: FindingGroup) -> tuple[bool, int, int, str, str]:
 
 def _line(episode: Episode) -> EpisodeLine:
     worst = _worst(episode)
+    faults = sum(step.answer.provenance is Provenance.FAULT for step in episode.transitions)
     return EpisodeLine(
         id=episode.id,
         task=episode.task,
@@ -196,12 +197,20 @@ def _line(episode: Episode) -> EpisodeLine:
         reason=episode.reason,
         stop=episode.stop,
         calls=len(episode.transitions),
-        anomaly=worst[0],
+        anomaly=_under_faults(worst[0], faults),
         anomaly_step=worst[1],
         elapsed_s=episode.elapsed_s,
         cost_usd=episode.cost_usd,
         uses=_uses(episode),
+        faults=faults,
     )
+
+
+def _under_faults(anomaly: str | None, faults: int) -> str | None:
+    """An anomaly with the words that a reason has: what an agent does under a fault is told apart."""
+    if anomaly is None or not faults:
+        return anomaly
+    return f"{anomaly} (with {faults} injected fault{'s' if faults > 1 else ''})"
 
 
 def _uses(episode: Episode) -> tuple[tuple[str, int, int], ...]:

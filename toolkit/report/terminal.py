@@ -75,6 +75,7 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
         lines += _row("held out", held_out_told(summary)) if summary.curve else []
         lines += _row("reasoned", reasoned_told(summary)) if reasoned_told(summary) else []
     lines += _real(summary, paint)
+    lines += _row("faults", faults_told(summary)) if faults_told(summary) else []
     lines += _row("also", also_told(summary)) if also_told(summary) else []
     lines += _judges(summary, paint)
     lines += _row("cost", _cost(summary))
@@ -172,6 +173,19 @@ def _cost(summary: Summary) -> str:
     told += [_count(summary.tokens, "token")] if summary.tokens else []
     told += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
     return ", ".join([*told, duration(summary.elapsed_s)])
+
+
+def faults_told(summary: Summary) -> str:
+    """How many calls were made to fail, and whom it befell; empty where none was."""
+    if not summary.faults:
+        return ""
+    episodes = (
+        ("failed", Verdict.FAILURE, summary.failure),
+        ("undetermined", Verdict.UNDETERMINED, summary.undetermined),
+        ("good", Verdict.SUCCESS, summary.success),
+    )
+    told = [f"{summary.faulted(verdict)} of {count} {word}" for word, verdict, count in episodes if count]
+    return f"{_count(summary.faults, 'call')} made to fail, in {', '.join(told)} episodes"
 
 
 def also_told(summary: Summary) -> str:

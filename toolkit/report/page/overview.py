@@ -42,6 +42,7 @@ from dreamgym_kit.report.page.support import support_of
 from dreamgym_kit.report.terminal import (
     also_told,
     changes_told,
+    faults_told,
     held_out_told,
     judges_told,
     reasoned_told,
@@ -111,6 +112,7 @@ def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[st
     facts.append(["real calls", f"{summary.real_calls} of {summary.calls}"])
     if summary.abstentions and not summary.recorded:
         facts.append(["not known", f"{summary.abstentions:,} calls that no recording answers"])
+    facts += [["faults", faults_told(summary)]] if faults_told(summary) else []
     facts += [["also", also_told(summary)]] if also_told(summary) else []
     facts += [["judges", judges_told(summary)]] if judges_told(summary) else []
     return {
