@@ -68,7 +68,7 @@ class Verdict(BaseModel):
 
 
 def asked(runnable: Any, given: Any = "hi", *answers: Any, **options: Any) -> tuple[ChatRequest, Any]:
-    """What the policy was asked in place of the runnable's model, and what the runnable made of the answer."""
+    """What the policy was asked in place of a runnable's model, and what that made of the answer."""
     server = PolicyServerDouble(scripted(*(answers or (says("done"),))))
 
     async def work() -> Any:
