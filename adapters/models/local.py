@@ -21,6 +21,7 @@ from dreamgym_kit.ports import ChatReply, ChatRequest, SampledTokens
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.local_batch import Ask, Sampled
     from dreamgym_kit.adapters.models.local_engine import Engine
+    from dreamgym_kit.adapters.models.local_grammar import Grammars
     from dreamgym_kit.adapters.models.local_kept import KeptTurns
     from dreamgym_kit.adapters.models.local_prompts import Prompts
 
@@ -31,11 +32,18 @@ class LocalPolicy:
     """Made by `open_local`. Usable from any thread and event loop, any number of requests at once."""
 
     def __init__(
-        self, folder: Path, engine: "Engine", prompts: "Prompts", kept: "KeptTurns", ends: frozenset[int]
+        self,
+        folder: Path,
+        engine: "Engine",
+        prompts: "Prompts",
+        grammars: "Grammars",
+        kept: "KeptTurns",
+        ends: frozenset[int],
     ) -> None:
         self._folder = folder
         self._engine = engine
         self._prompts = prompts
+        self._grammars = grammars
         self._kept = kept
         self._ends = ends
 
@@ -116,7 +124,7 @@ class LocalPolicy:
             sampling=sampling(request.temperature, request.top_p, request.seed, most),
             seed=request.seed,
             stop=tuple(one for one in request.stop if one),
-            grammar=None,
+            grammar=self._grammars.of(request),
         )
 
     def _reply(self, request: ChatRequest, ask: "Ask", sampled: "Sampled", elapsed_s: float) -> ChatReply:
@@ -179,6 +187,7 @@ def open_local(
 
     try:
         from dreamgym_kit.adapters.models.local_engine import Engine, Pace
+        from dreamgym_kit.adapters.models.local_grammar import Grammars
         from dreamgym_kit.adapters.models.local_kept import KeptTurns
         from dreamgym_kit.adapters.models.local_loading import load_network, load_tokenizer
         from dreamgym_kit.adapters.models.local_prompts import Prompts
@@ -196,7 +205,8 @@ def open_local(
     kept = KeptTurns(most_bytes=kept_bytes)
     pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s, most_rows=most_rows)
     engine = Engine(network, version, pace=pace, ends=ends, decode=prompts.decode, kept=kept, threads=threads)
-    return LocalPolicy(folder, engine, prompts, kept, ends)
+    grammars = Grammars(tokenizer, vocabulary=files.vocabulary, ends=ends)
+    return LocalPolicy(folder, engine, prompts, grammars, kept, ends)
 
 
 def _turn(prompt: Sequence[int], ids: Sequence[int]) -> str:

@@ -134,7 +134,12 @@ class Batch:
                 row.over = True
                 continue
             row.length += 1
-            done = self._took(row, chosen[place], logprobs[place])
+            try:
+                done = self._took(row, chosen[place], logprobs[place])
+            except EndpointError as error:  # of this row alone
+                row.over = True
+                row.ask.future.set_exception(error)
+                continue
             if done is not None:
                 ended.append((row.ask, done, held.copy(place, row.length)))
         if sum(row.over for row in rows) > _DEAD_SHARE * len(rows):

@@ -26,6 +26,7 @@ class ModelFiles:
     config: Mapping[str, Any]
     shards: tuple[Path, ...]
     tensors: Mapping[str, tuple[int, ...]]  # name -> shape
+    vocabulary: int  # rows of its embedding
     ends: frozenset[int]  # ids that end an answer, by the generation settings and the configuration
 
 
@@ -60,7 +61,7 @@ def read_files(folder: Path) -> ModelFiles:
     for shard in shards:
         tensors |= _header(shard)
     _check_index(folder, tensors)
-    return ModelFiles(folder, config, shards, tensors, _ends(folder, config))
+    return ModelFiles(folder, config, shards, tensors, _vocabulary(folder, config), _ends(folder, config))
 
 
 def _shards(folder: Path) -> tuple[Path, ...]:
@@ -112,6 +113,14 @@ def _header(path: Path) -> dict[str, tuple[int, ...]]:
         raise UserError(
             f"{path}: no whole safetensors file ({_line(error)}); write or copy it again."
         ) from None
+
+
+def _vocabulary(folder: Path, config: Mapping[str, Any]) -> int:
+    inner = config.get("text_config")
+    said = config.get("vocab_size") or (inner.get("vocab_size") if isinstance(inner, dict) else None)
+    if not isinstance(said, int) or said < 1:
+        raise UserError(f"{folder / 'config.json'}: has no vocab_size; it is no language model's.")
+    return said
 
 
 def _ends(folder: Path, config: Mapping[str, Any]) -> frozenset[int]:

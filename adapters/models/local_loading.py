@@ -14,6 +14,7 @@ from dreamgym_kit.adapters.models.local_qwen3 import Qwen3Network, fits
 from dreamgym_kit.adapters.models.local_rows import Places, Rows
 from dreamgym_kit.errors import UserError
 
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _OFF = 1e-3  # logits: far above float32's own noise, far below what a wrong position or mask does
 
 
@@ -24,6 +25,8 @@ def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
         UserError: there is none, it does not fit the model's vocabulary, or it has no chat template.
     """
     folder = files.folder
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise UserError(f"{folder}: has no tokenizer.json; put the model's tokenizer files there.")
     try:
         with _quiet():
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -34,7 +37,7 @@ def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
             f"{folder}: its tokenizer cannot be loaded ({_line(error)}); copy it there."
         ) from None
     most = max(tokenizer.get_vocab().values(), default=-1)
-    vocabulary = _vocabulary(files)
+    vocabulary = files.vocabulary
     if most >= vocabulary:
         raise UserError(
             f"{folder / 'tokenizer.json'}: has the token id {most}, but the model's vocabulary ends at "
@@ -82,6 +85,7 @@ def load_model(
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
+                ignore_mismatched_sizes=True,  # told of below, by name
                 output_loading_info=True,
             )
     except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
@@ -117,13 +121,6 @@ def _check(network: Network, model: PreTrainedModel) -> None:
         raise UserError(f"{model.config.name_or_path}: the weights give NaN; they are broken.")
     if float((got - want).abs().max()) > _OFF * max(1.0, float(want.abs().max())):
         raise ValueError("its layers keep more than keys and values at positions")
-
-
-def _vocabulary(files: ModelFiles) -> int:
-    said = files.config.get("vocab_size") or dict(files.config.get("text_config") or {}).get("vocab_size")
-    if not isinstance(said, int) or said < 1:
-        raise UserError(f"{files.folder / 'config.json'}: has no vocab_size; it is no language model's.")
-    return said
 
 
 def _vocabulary_of(model: PreTrainedModel) -> int:

@@ -1,0 +1,202 @@
+"""A policy in process among many episodes: who shares a batch, what is kept, and how failures are told."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nano_double import write_double  # noqa: E402
+
+from dreamgym_kit.adapters.models.local import LocalPolicy, open_local  # noqa: E402
+from dreamgym_kit.adapters.models.local_qwen3 import Qwen3Network  # noqa: E402
+from dreamgym_kit.errors import EndpointError, UserError  # noqa: E402
+from dreamgym_kit.ports import ChatMessage, ChatReply, ChatRequest  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_double(tmp_path_factory.mktemp("model"), context=512)
+
+
+@pytest.fixture
+async def policy(folder: Path) -> AsyncIterator[LocalPolicy]:
+    policy = open_local(folder)
+    yield policy
+    policy.close()
+
+
+def asks(*said: str, key: str = "", seed: int = 1, most: int = 16) -> ChatRequest:
+    roles = ("user", "assistant") * len(said)
+    messages = [ChatMessage(role, text) for role, text in zip(roles, said, strict=False)]
+    return ChatRequest(messages, temperature=1.0, max_tokens=most, seed=seed, affinity=key, exact=True)
+
+
+async def conversation(policy: LocalPolicy, key: str, turns: int, *, pause=None) -> list[ChatReply]:
+    said, replies = ["order?"], []
+    for turn in range(turns):
+        if pause is not None:
+            await asyncio.sleep(pause(key, turn))
+        replies.append(await policy.chat(asks(*said, key=key, seed=turn)))
+        said += [replies[-1].content, f"and {turn}?"]
+    return replies
+
+
+async def test_a_turn_goes_on_from_what_the_last_one_left(policy) -> None:
+    async with policy.episode("a"):
+        first, second = await conversation(policy, "a", 2)
+        assert (first.cached_tokens, second.cached_tokens > first.prompt_tokens // 2) == (0, True)
+        cold = await policy.chat(asks("order?", first.content, "and 0?", key="other", seed=1))
+        assert cold.tokens.ids == second.tokens.ids
+        assert cold.tokens.logprobs == pytest.approx(second.tokens.logprobs, abs=1e-5)
+    assert policy._kept.find("a", second.tokens.prompt_ids) == (None, 0)
+
+
+async def test_what_was_sampled_is_not_tokenised_again(policy) -> None:
+    # "get_order" is one token; sampled letter by letter it must come back letter by letter
+    first = await policy.chat(asks("x", key="a", seed=5, most=400))
+    if first.finish_reason != "stop":
+        pytest.skip("this double never stopped")
+    kept = first.tokens
+    second = await policy.chat(asks("x", first.content, "y", key="a"))
+    whole = (*kept.prompt_ids, *kept.ids)
+    assert second.tokens.prompt_ids[: len(whole)] == whole
+
+
+async def test_kept_keys_and_values_are_bounded_and_go_with_the_weights(folder: Path) -> None:
+    policy = open_local(folder, kept_bytes=60_000)
+    for number in range(6):
+        await conversation(policy, f"e{number}", 1)
+    assert 0 < policy._kept.bytes <= 60_000
+    await policy.load(folder, "v1")
+    assert policy._kept.bytes == 0
+    policy.close()
+
+
+async def test_new_weights_wait_for_the_answer_under_way(policy, folder: Path) -> None:
+    under_way = asyncio.create_task(policy.chat(asks("long", seed=2, most=300)))
+    await asyncio.sleep(0.03)
+    await policy.load(folder, "v1")
+    assert (await policy.chat(asks("next"))).tokens.version == "v1"
+    assert (await under_way).tokens.version == "v0"
+
+
+async def test_in_lockstep_timing_changes_nothing(folder: Path) -> None:
+    def slow(key: str, turn: int) -> float:
+        return 0.02 * ((hash_of(key) + turn) % 3)
+
+    told = []
+    for pause in (None, slow):
+        policy = open_local(folder, lockstep=True)
+
+        async def live(key: str, policy=policy, pause=pause) -> list[ChatReply]:
+            async with policy.episode(key):
+                return await conversation(policy, key, 2 + hash_of(key) % 3, pause=pause)
+
+        keys = [f"e{number}" for number in range(7)]
+        told.append(
+            [[one.tokens for one in await done] for done in [asyncio.ensure_future(live(k)) for k in keys]]
+        )
+        assert policy._engine.impatient == 0
+        policy.close()
+    assert told[0] == told[1]  # log-probs to the last bit
+
+
+def hash_of(key: str) -> int:
+    return int(key[1:])
+
+
+async def test_lockstep_does_not_wait_for_ever(folder: Path) -> None:
+    policy = open_local(folder, lockstep=True, patience_s=0.1)
+    async with policy.episode("idle"), policy.episode("e1"):
+        reply = await asyncio.wait_for(policy.chat(asks("x", key="e1")), 20)
+        stranger = await asyncio.wait_for(policy.chat(asks("x", key="judge")), 20)
+    assert reply.tokens.ids == stranger.tokens.ids
+    assert policy._engine.impatient == 1
+    policy.close()
+
+
+async def test_an_error_in_the_engine_is_told_to_those_it_hits_and_to_nobody_else(
+    policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(Qwen3Network, "read", broken)
+    done = await asyncio.gather(
+        *(policy.chat(asks("x", seed=one)) for one in range(3)), return_exceptions=True
+    )
+    assert {(type(one), one.kind) for one in done} == {(EndpointError, "server")}
+    assert "out of memory" in str(done[0])
+    monkeypatch.undo()
+    assert (await policy.chat(asks("x"))).completion_tokens > 0
+
+
+async def test_a_closed_policy_answers_nobody_and_lets_nobody_wait(folder: Path) -> None:
+    policy = open_local(folder, window_s=30)
+    waiting = asyncio.create_task(policy.chat(asks("x")))
+    await asyncio.sleep(0.02)
+    policy.close()
+    policy.close()
+    for asked in (waiting, policy.chat(asks("x")), policy.score([[1, 2]])):
+        with pytest.raises(EndpointError, match="closed") as failed:
+            await asyncio.wait_for(asked, 5)
+        assert failed.value.kind == "connection"
+
+
+async def test_who_gives_up_costs_nobody_else_anything(policy) -> None:
+    given_up = asyncio.create_task(policy.chat(asks("x", most=400)))
+    other = asyncio.create_task(policy.chat(asks("y", seed=9)))
+    await asyncio.sleep(0.02)
+    given_up.cancel()
+    assert (await asyncio.wait_for(other, 20)).completion_tokens > 0
+
+
+def test_threads_with_loops_of_their_own_share_the_engine(folder: Path) -> None:
+    policy = open_local(folder)
+    found: dict[int, ChatReply] = {}
+
+    def one(number: int) -> None:
+        found[number] = asyncio.run(policy.chat(asks("x", seed=number % 2)))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    policy.close()
+    assert len({found[number].tokens.ids for number in range(6)}) == 2
+    assert len({found[number].tokens.ids for number in (0, 2, 4)}) == 1
+
+
+async def test_weights_of_another_model_or_tokenizer_are_not_loaded(
+    policy, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="another architecture"):
+        await policy.load(write_double(tmp_path / "short", context=256), "v1")
+    other = write_double(tmp_path / "words", context=512)
+    text = (other / "tokenizer.json").read_text()
+    (other / "tokenizer.json").write_text(text.replace("get_order", "got_order"))
+    with pytest.raises(UserError, match=r"tokenizer\.json: not the tokenizer of"):
+        await policy.load(other, "v1")
+    assert policy.version == "v0"
+
+
+def test_top_p_leaves_the_likeliest_and_says_that_it_chose(folder: Path) -> None:
+    policy = open_local(folder)
+    started = time.monotonic()
+    request = ChatRequest(
+        [ChatMessage("user", "x")], temperature=1.0, top_p=1e-9, seed=4, max_tokens=12, exact=True
+    )
+    narrow = asyncio.run(policy.chat(request))
+    greedy = asyncio.run(
+        policy.chat(ChatRequest(request.messages, temperature=0.0, max_tokens=12, exact=True))
+    )
+    policy.close()
+    assert narrow.tokens.ids == greedy.tokens.ids
+    assert (narrow.tokens.constrained, greedy.tokens.constrained) == (True, False)
+    assert time.monotonic() - started < 60
