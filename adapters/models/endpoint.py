@@ -12,16 +12,19 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from dreamgym_kit.adapters.models.addresses import Address, read_address
 from dreamgym_kit.adapters.models.keys import Key, read_key
-from dreamgym_kit.adapters.models.transport import MAX_BODY, Transport
+from dreamgym_kit.adapters.models.transport import MAX_BODY, Response, Transport
 from dreamgym_kit.adapters.models.wire import Dialect, read_reply, request_body
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.settings.model import EndpointSettings, Settings
+
+Answered = TypeVar("Answered")
 
 _LONGEST_WAIT_S = 30.0  # a server that asks for more is left alone, and the episode is undetermined
 _FIRST_WAIT_S = 0.5
@@ -84,13 +87,38 @@ class OpenAIEndpoint:
         """Close connections; what is asked afterwards fails."""
         self._transport.close()
 
+    async def ask(
+        self, path: str, body: bytes, read: Callable[[Response, str], Answered], *, affinity: str = ""
+    ) -> Answered:
+        """Ask something else of the same servers, with the same limits and tries; not counted as an answer.
+
+        Raises:
+            EndpointError: no answer came that `read` takes.
+        """
+
+        async def once(address: Address) -> Answered:
+            self._asked()
+            return read(await self._transport.post(address, path, body, self._key.headers()), str(address))
+
+        async def tried() -> Answered:
+            return (await self._tried(affinity, once))[0]
+
+        return await self._transport.run(tried())
+
     async def _chat(self, request: ChatRequest) -> ChatReply:
-        started, attempts = time.perf_counter(), self._settings.attempts
-        replicas = self._ordered(request.affinity)
+        started = time.perf_counter()
+        reply, sent = await self._tried(request.affinity, lambda address: self._ask(address, request))
+        return self._answered(reply, sent, time.perf_counter() - started)
+
+    async def _tried(
+        self, affinity: str, ask: Callable[[Address], Awaitable[Answered]]
+    ) -> tuple[Answered, int]:
+        """Ask one replica after the other; the answer, and how many requests it took."""
+        attempts, replicas = self._settings.attempts, self._ordered(affinity)
         for sent in range(1, attempts + 1):
             address = replicas[(sent - 1) % len(replicas)]
             try:
-                reply = await self._ask(address, request)
+                answer = await ask(address)
             except EndpointError as error:
                 self._failed(address, error)
                 too_long = (error.retry_after_s or 0.0) > _LONGEST_WAIT_S
@@ -98,7 +126,9 @@ class OpenAIEndpoint:
                     raise self._masked(error, sent) from None
                 await asyncio.sleep(self._pause(error, sent, others=sent < len(replicas)))
             else:
-                return self._answered(address, reply, sent, time.perf_counter() - started)
+                with self._lock:
+                    self._resting.pop(address, None)
+                return answer, sent
         raise AssertionError("at least one attempt is made")
 
     async def _ask(self, address: Address, request: ChatRequest) -> ChatReply:
@@ -106,11 +136,10 @@ class OpenAIEndpoint:
         for _ in range(8):  # more than there are things to learn
             dialect = self._dialect
             body = request_body(request, self._settings.model or "", dialect)
-            with self._lock:
-                self._counts = replace(self._counts, requests=self._counts.requests + 1)
+            self._asked()
             response = await self._transport.post(address, "/chat/completions", body, self._key.headers())
             try:
-                return read_reply(response, str(address))
+                return read_reply(response, str(address), request)
             except EndpointError as refusal:
                 learned = dialect.after(refusal, request)
                 if learned is None:
@@ -118,6 +147,10 @@ class OpenAIEndpoint:
                 if self._dialect is dialect:  # else another request has learned something meanwhile
                     self._dialect = learned
         raise EndpointError("rejected", f"{address} refuses every form of request")
+
+    def _asked(self) -> None:
+        with self._lock:
+            self._counts = replace(self._counts, requests=self._counts.requests + 1)
 
     def _ordered(self, affinity: str) -> list[Address]:
         """Replicas in the order to be asked: the group's own first, those that just failed last."""
@@ -144,14 +177,13 @@ class OpenAIEndpoint:
             failures[error.kind] = failures.get(error.kind, 0) + 1
             self._counts = replace(self._counts, failures=failures)
 
-    def _answered(self, address: Address, reply: ChatReply, sent: int, elapsed_s: float) -> ChatReply:
+    def _answered(self, reply: ChatReply, sent: int, elapsed_s: float) -> ChatReply:
         prices = self._settings
         cost = (
             reply.prompt_tokens * prices.usd_per_million_input
             + reply.completion_tokens * prices.usd_per_million_output
         ) / 1_000_000
         with self._lock:
-            self._resting.pop(address, None)
             counts = self._counts
             self._counts = replace(
                 counts,

@@ -1,7 +1,7 @@
 """Answers that have to have a form: a JSON schema, or calls of tools whose arguments follow theirs.
 
-A grammar (llguidance's) forbids tokens before one is chosen. What it leaves is not the policy's own choice: such answers are
-marked, and not trained on.
+A grammar (llguidance) forbids tokens before one is chosen. What it leaves is not the policy's own choice:
+such answers are marked, and not trained on.
 """
 
 import json

@@ -1,5 +1,7 @@
 """Chat completions on the wire: a request as JSON, and a server's bytes as a reply or a named error.
 
+An exact answer also brings token ids and log-probs: `wire_tokens` says what has to hold of them.
+
 Servers spell errors in at least three ways, leave fields out that the form asks for and refuse fields
 that others want; what a refusal says about a field is read here, what is then sent is `Dialect`.
 """
@@ -9,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dreamgym_kit.adapters.models.transport import Response
+from dreamgym_kit.adapters.models.wire_tokens import EXACT, read_tokens
 from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import ChatReply, ChatRequest
+from dreamgym_kit.ports import ChatMessage, ChatReply, ChatRequest, ToolRequest
 
 _RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _KINDS = {401: "unauthorized", 403: "unauthorized", 404: "not_found", 408: "timeout", 429: "rate_limit"}
@@ -53,7 +56,7 @@ def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
     """Spell a request. What comes first in it is the same for siblings: servers cache prefixes."""
     body: dict[str, JsonValue] = {
         "model": model,
-        "messages": [{"role": one.role, "content": one.content} for one in request.messages],
+        "messages": [_message(one) for one in request.messages],
         "temperature": request.temperature,
         "top_p": request.top_p,
         "seed": request.seed,
@@ -70,40 +73,94 @@ def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
         body["response_format"] = {"type": "json_schema", "json_schema": form}
     elif request.schema is not None and dialect.form:
         body["response_format"] = {"type": dialect.form}
+    body |= _tools(request)
+    if request.stop:
+        body["stop"] = list(request.stop)
+    if request.exact:
+        body |= EXACT
     return json.dumps(body, ensure_ascii=True).encode("ascii")
 
 
-def read_reply(response: Response, where: str) -> ChatReply:
-    """What a server's answer says.
+def _message(message: ChatMessage) -> dict[str, JsonValue]:
+    said: dict[str, JsonValue] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        said["content"] = message.content or None
+        said["tool_calls"] = [
+            {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.args}}
+            for one in message.tool_calls
+        ]
+    if message.role == "tool":
+        said["tool_call_id"] = message.call_id
+    return said
+
+
+def _tools(request: ChatRequest) -> dict[str, JsonValue]:
+    if not request.tools:
+        return {}
+    choice: JsonValue = request.tool_choice
+    if request.tool_choice not in ("auto", "none", "required"):
+        choice = {"type": "function", "function": {"name": request.tool_choice}}
+    said: dict[str, JsonValue] = {"tools": [dict(tool) for tool in request.tools], "tool_choice": choice}
+    return said if request.parallel_calls else said | {"parallel_tool_calls": False}
+
+
+def read_body(response: Response, where: str) -> Any:
+    """The JSON of a server's answer.
 
     Raises:
-        EndpointError: a status that is no success, or a body that is no chat completion.
+        EndpointError: a status that is no success, or no JSON.
     """
     if response.status != 200:
         raise _refusal(response, where)
     try:
-        body = read_json(response.body)
+        return read_json(response.body)
     except NotJson as error:
         raise EndpointError(
             "malformed", f"{where} sent what is not JSON ({error})", status=200, retryable=True
         ) from None
+
+
+def read_reply(response: Response, where: str, request: ChatRequest | None = None) -> ChatReply:
+    """What a server's answer says, to `request` where that asked for more than text.
+
+    Raises:
+        EndpointError: a status that is no success, a body that is no chat completion, or one without the
+            tokens of an exact answer.
+    """
+    body = read_body(response, where)
     choice = _first(body)
     message = choice.get("message") if choice else None
-    if not isinstance(message, dict):
+    if choice is None or not isinstance(message, dict):
         raise EndpointError("malformed", f"{where} sent no chat completion", status=200, retryable=True)
-    if choice is not None and choice.get("finish_reason") == "abort":  # paused for new weights, or shut down
+    if choice.get("finish_reason") == "abort":  # paused for new weights, or shut down
         raise EndpointError("server", f"{where} stopped before its answer ended", status=200, retryable=True)
     content = message.get("content")
-    usage = body.get("usage") if isinstance(body.get("usage"), dict) else {}
+    usage: Any = body.get("usage") if isinstance(body.get("usage"), dict) else {}
     details = usage.get("prompt_tokens_details")
     return ChatReply(
         content=content if isinstance(content, str) else "",
-        finish_reason=str((choice or {}).get("finish_reason") or "")[:40],
+        finish_reason=str(choice.get("finish_reason") or "")[:40],
         model=str(body.get("model") or "")[:200],
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
         cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else 0,
+        tool_calls=_calls(message, where),
+        tokens=read_tokens(body, choice, request, where) if request is not None and request.exact else None,
     )
+
+
+def _calls(message: dict[str, Any], where: str) -> tuple[ToolRequest, ...]:
+    """Tool calls as the server took them out of the text; there is no such field where there are none."""
+    said = message.get("tool_calls") or []
+    found: list[ToolRequest] = []
+    for one in said if isinstance(said, list) else [None]:
+        function = one.get("function") if isinstance(one, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(name, str) or not name:
+            raise EndpointError("malformed", f"{where} sent a tool call without a name", status=200)
+        args = function.get("arguments")
+        found.append(ToolRequest(name, args if isinstance(args, str) else "{}", str(one.get("id") or "")))
+    return tuple(found)
 
 
 def _refusal(response: Response, where: str) -> EndpointError:
