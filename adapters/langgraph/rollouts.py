@@ -11,7 +11,7 @@ it works while the next step is collected, it does so inside of `aside`.
 
 import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -33,6 +33,7 @@ from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.errors import EndpointError, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.gate.registry import awake
 from dreamgym_kit.ports import EventSink, Group, Rollout
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import Job, jobs_for, run_episodes
@@ -163,6 +164,7 @@ class Rollouts:
             closing(directory.journal()) as journal,
             closing(directory.events()) as log,
             gated_process(request, self._directory.path),
+            nullcontext() if dreams else awake(),
         ):
             policy = self._policy_for(label, drawn, came)
             events = MaskedEvents(FanOut([log, self._events]), self._ready.masker)

@@ -15,6 +15,7 @@ from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import ChatReply, ChatRequest, Group
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict
@@ -167,6 +168,42 @@ def test_in_record_mode_the_tools_are_real(folder: Path) -> None:
     assert (folder / "touched").read_text() == "o1 o1 "
     assert all(len(one.turns) == 2 for group in groups for one in group.rollouts)
     assert groups[0].rollouts[0].episode.transitions[0].answer.provenance is Provenance.REAL
+
+
+WORLD = """
+class Orders:
+    def configurable(self, world, episode):
+        return {}
+
+    async def reset(self, world, episode):
+        get_order.invoke({"order_id": "reset"})
+
+    async def close(self, episode):
+        pass
+"""
+
+
+def test_real_tools_run_between_two_dreams_and_what_puts_the_world_back_may_use_them(folder: Path) -> None:
+    server = PolicyServerDouble(looks_and_tells)
+    more = '[worlds.default]\nref = "agent_between:Orders"\n'
+    dreamt = asked_for(folder, server, name="agent_between", more=more)
+    real = replace(dreamt, mode=Mode.RECORD, store=None, directory=folder / "real", must_reset=True)
+    (folder / "agent_between.py").write_text(AGENT + WORLD)
+
+    async def both() -> list[list[Group]]:
+        async with open_rollouts(dreamt) as dreams, open_rollouts(real) as examined:
+            return [
+                await one.collect(real.tasks, 1, step=step, seed=0)
+                for step, one in enumerate((dreams, examined, dreams))
+            ]
+
+    before, measured, after = asyncio.run(both())
+    assert sorted((folder / "touched").read_text().split()) == ["o1", "o1", "reset", "reset"]
+    assert words(before) != words(after)
+    assert {one.episode.stop for group in (*before, *measured, *after) for one in group.rollouts} == {
+        "finished"
+    }
+    assert PROCESS.armed
 
 
 def test_a_server_that_is_gone_is_no_verdict(folder: Path) -> None:

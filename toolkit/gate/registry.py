@@ -60,6 +60,26 @@ def wake() -> None:
 
 
 @contextmanager
+def awake() -> Iterator[None]:
+    """Let real tools run in the block, in a process that dreams before it and after it.
+
+    For what a person asked to be done on the real tools between two dreams; what was refused stays told.
+
+    Raises:
+        GateRefused: a dream is still running.
+    """
+    with PROCESS.lock:
+        dreaming = [session for session in PROCESS.sessions.values() if session.mode is Mode.DREAM]
+        if dreaming:
+            raise GateRefused(f"{len(dreaming)} dream(s) are still running; no real tool may run beside them")
+        armed, PROCESS.armed = PROCESS.armed, False
+    try:
+        yield
+    finally:
+        PROCESS.armed = PROCESS.armed or armed
+
+
+@contextmanager
 def entered(session: Session) -> Iterator[Session]:
     """Make `session` the one of this context. Never hold it across a `yield` to foreign code.
 
