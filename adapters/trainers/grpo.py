@@ -57,6 +57,7 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         logs: Path | None = None,
     ) -> None:
         self._options = options
+        self._numbers = torch.float64 if options.dtype == "float64" else torch.float32
         self._checkpoints = checkpoints
         self._made_of = made_of
         self._pieces: list[list[tuple[Piece, dict[str, Any]]]] = []
@@ -111,7 +112,10 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
             share = pieces_of(
                 samples, self._options.micro_batches, rank=self.ranks.rank, ranks=self.ranks.number
             )
-            made = [(piece, self._on_device(tensors_of(piece, tokens=tokens))) for piece in share]
+            made = [
+                (piece, self._on_device(tensors_of(piece, tokens=tokens, numbers=self._numbers)))
+                for piece in share
+            ]
             for _, tensors in made:
                 tensors["kit_share"] = self._share(tensors, samples)
                 if self.beta != 0.0:
@@ -324,7 +328,7 @@ def _arguments(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOCon
         output_dir=str(folder),
         loss_type=options.loss,
         learning_rate=options.learning_rate,
-        optim="adamw_torch",
+        optim=options.optimizer,
         adam_beta1=options.betas[0],
         adam_beta2=options.betas[1],
         weight_decay=options.weight_decay,

@@ -16,7 +16,7 @@ BY_ROWS = frozenset({"grpo", "sapo", "dr_grpo", "luspo"})
 LOSSES = BY_TOKENS | BY_ROWS | {"bnpo"}
 SCHEDULES = ("constant", "linear")
 LEVELS = ("token", "sequence")
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "float64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class GrpoOptions:
     warmup_steps: int = 5  # the first has 1/5 of the rate, the fifth all of it
     schedule: str = "constant"  # after the warm-up; "linear": falls to `final_share` at the last step
     final_share: float = 0.1
+    optimizer: str = "adamw_torch"  # as transformers names them
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
     clip: float = 0.2  # of the ratio to the log-probs of the sampler, below 1

@@ -57,12 +57,13 @@ def _blank(row: Sample) -> Sample:
     return replace(row, mask=(0,) * len(row.mask), weight=0.0, advantage=0.0)
 
 
-def tensors_of(piece: Piece, *, tokens: int) -> dict[str, Any]:
+def tensors_of(piece: Piece, *, tokens: int, numbers: Any = torch.float32) -> dict[str, Any]:
     """What TRL reads of one piece. An empty one is a row of two tokens that counts for nothing.
 
     Args:
         piece: its samples.
         tokens: how many tokens of the whole batch are trained on: what losses by tokens divide by.
+        numbers: the type of weights, log-probs and advantages.
     """
     rows = piece or (_NOTHING,)
     cut = min(row.start for row in rows)
@@ -80,9 +81,9 @@ def tensors_of(piece: Piece, *, tokens: int) -> dict[str, Any]:
         "prompt_mask": torch.ones(len(rows), cut, dtype=torch.long),
         "completion_ids": right([row.ids[cut:] for row in rows], torch.long),
         "completion_mask": right([[1] * (len(row.ids) - cut) for row in rows], torch.long),
-        "tool_mask": sampled([[own * row.weight for own in row.mask] for row in rows], torch.float32),
+        "tool_mask": sampled([[own * row.weight for own in row.mask] for row in rows], numbers),
         "sampled": sampled([row.mask for row in rows], torch.bool),
-        "old_per_token_logps": sampled([row.logprobs for row in rows], torch.float32),
-        "advantages": torch.tensor([row.advantage for row in rows]),
-        "num_items_in_batch": torch.tensor(float(tokens)),
+        "old_per_token_logps": sampled([row.logprobs for row in rows], numbers),
+        "advantages": torch.tensor([row.advantage for row in rows], dtype=numbers),
+        "num_items_in_batch": torch.tensor(float(tokens), dtype=numbers),
     }

@@ -52,6 +52,8 @@ BENCHES: Mapping[str, str] = {
     "findings": "500 desk episodes with planted errors, and experts: what is found, what is a false alarm?",
     "endpoint_faults": "1,000 episodes against an endpoint that fails one request in five",
     "crawl": "what one read crawl of a world adds to the dream of the desk",
+    "update_exact": "weights after two updates of the kit against plain PyTorch, row by row",
+    "step_cost": "a training step beside the least it could cost: the update against a bare PyTorch loop",
     "page": "the report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in every field",
     "first_minutes": "README's two commands in fresh environments, by the clock; packages of a base install",
 }
@@ -118,6 +120,8 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("findings", "planted"): Goal(">=", 500),
     ("endpoint_faults", "hung"): Goal("=", 0),
     ("endpoint_faults", "lost"): Goal("=", 0),
+    ("update_exact", "max_abs_diff"): Goal("<=", 1e-7),
+    ("step_cost", "update_ratio"): Goal("<=", 1.1),
     ("page", "open_1000_s"): Goal("<", 1),
     ("page", "filter_1000_ms"): Goal("<", 100),
     ("page", "open_10000_s"): Goal("<", 4),

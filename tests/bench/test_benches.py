@@ -38,7 +38,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "findings"),
-        *("endpoint_faults", "crawl", "page", "first_minutes"),
+        *("endpoint_faults", "crawl", "update_exact", "step_cost", "page", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
@@ -164,3 +164,22 @@ def test_a_crawl_in_small_adds_to_the_dream(bench: ModuleType, monkeypatch: pyte
     print(figures)
     assert figures["coverage_tasks_crawled"] > figures["coverage_tasks_unseen"] + 0.2
     assert figures["calls_per_world"] < 60
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["update_exact"], indirect=True)
+def test_updates_in_small_are_exact(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["max_abs_diff"] <= 1e-7
+    assert figures["sgd_change"] > 1e-3
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["step_cost"], indirect=True)
+def test_an_update_in_small_costs_little_more_than_a_bare_loop(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["update_ratio"] < 1.5  # of few rows: what TRL does once a step weighs more

@@ -64,7 +64,7 @@ def episode_mean_loss(
     per_episode: dict[str, list[Any]] = {}
     for row in batch.samples:
         logps, _ = told(model, row)
-        ratio = (logps - torch.tensor(row.logprobs)).exp()
+        ratio = (logps - torch.tensor(row.logprobs, dtype=logps.dtype)).exp()
         losses = -torch.min(ratio * row.advantage, ratio.clamp(1 - clip, 1 + clip) * row.advantage)
         if beta:
             with torch.no_grad():
