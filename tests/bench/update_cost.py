@@ -119,9 +119,8 @@ def _backward(model: Any, rows: list[Sample], total: int) -> None:
     ids = padded([list(row.ids) for row in rows], torch.long)
     own = padded([[0] * row.start + list(row.mask) for row in rows], torch.bool)[:, 1:]
     old = padded([[0] * row.start + list(row.logprobs) for row in rows], torch.float32)[:, 1:][own]
-    per_row = torch.tensor([[row.advantage, row.weight] for row in rows])[:, :, None].expand(
-        -1, -1, width - 1
-    )
+    per_row = torch.tensor([[row.advantage, row.weight] for row in rows])[:, :, None]
+    per_row = per_row.expand(-1, -1, width - 1)
     advantage, weight = per_row[:, 0][own], per_row[:, 1][own]
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][own]
     told = model.lm_head(hidden).log_softmax(-1)

@@ -64,7 +64,7 @@ def _figures(seed: int, pieces: tuple[int, ...]) -> list[tuple[str, float, str]]
 def _compared(
     base: Path, folder: Path, seed: int, options: Any, pieces: tuple[int, ...]
 ) -> tuple[float, float]:
-    """The furthest that any number of pieces is from the loop by hand, and how far that went from the start."""
+    """How far any number of pieces is from the loop by hand, and how far that went from the start."""
     from trainers.bare_loop import furthest
 
     from dreamgym_kit.adapters.trainers.folders import load_model
