@@ -94,10 +94,17 @@ def _batches(
 
 
 def _weigh(row: Row, stream: Stream, lessons: Lessons) -> tuple[list[int], list[float]]:
-    weights = [
-        (lessons.copied_weight if token in stream.copied else 1.0) if said else lessons.told_weight
-        for token, said in zip(row.ids, row.said, strict=True)
-    ]
+    weights, before = [], False
+    for token, said in zip(row.ids, row.said, strict=True):
+        if not said:
+            weight = lessons.told_weight
+        elif token in stream.copied:
+            weight = lessons.copied_weight
+        else:
+            decides = not before or token in stream.tools
+            weight = lessons.deciding_weight if decides else 1.0
+        weights.append(weight)
+        before = said
     return list(row.ids), weights
 
 

@@ -30,6 +30,7 @@ class Lessons:
     warm_up: int = 30  # steps
     final_rate: float = 0.05  # of `rate`, at the end of the linear decay
     copied_weight: float = 4.0  # of ids and names that the agent says; its other tokens weigh 1
+    deciding_weight: float = 3.0  # of the first token of each turn and of the tools it names
     told_weight: float = 0.1  # of what it is told
     repetitions: float = 0.15  # of all rows: sequences to be copied
 

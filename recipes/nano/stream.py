@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dreamgym_kit.adapters.models.hermes import read_said
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.recipes.desk.policy import Turn
-from dreamgym_kit.recipes.nano.direct import Told
+from dreamgym_kit.recipes.nano.direct import TOOL_ARGS, Told
 from dreamgym_kit.recipes.nano.episodes import Worked
 from dreamgym_kit.recipes.nano.tokens import ANSWER, ANSWER_END, CALL, CALL_END, END, START, ids_and_names
 
@@ -44,6 +44,7 @@ class Stream:
         self.end: int = tokenizer.eos_token_id
         self.pad: int = tokenizer.pad_token_id
         self.copied = frozenset(tokenizer.convert_tokens_to_ids(list(ids_and_names())))
+        self.tools = frozenset(tokenizer.convert_tokens_to_ids(list(TOOL_ARGS)))
 
     def row(self, worked: Worked) -> Row:
         """The whole episode, up to the end of the agent's last word."""
