@@ -145,3 +145,12 @@ def test_weights_that_give_nan_are_refused(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     with pytest.raises(UserError, match="NaN"):
         load_network(read_files(tmp_path))
+
+
+def test_prompts_that_come_longest_first_are_read_each_into_its_own_row(folder: Path) -> None:
+    network = load_network(read_files(folder))
+    asks = [asked(number, length) for number, length in enumerate((22, 15, 20, 14, 17))]
+    alone = [answers(network, [ask])[0] for ask in asks]
+    for one, other in zip(answers(network, asks), alone, strict=True):
+        assert one[0] == other[0]
+        assert one[1] == pytest.approx(other[1], abs=1e-5)
