@@ -14,7 +14,7 @@ from dreamgym_kit.cli.output import say, say_json, tell
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dreamgym_kit.ports import Hit
+    from dreamgym_kit.ports import Hit, HybridQuery, TransitionStore
     from dreamgym_kit.replay.stats import StoreStats
     from dreamgym_kit.vocabulary import World
 
@@ -167,6 +167,8 @@ def search_command(
             query, tool=tool, world=place, tenant=settings.tenant, k=k, words_only=foreign is not None
         )
         hits = store.search(asked)
+        if not hits:
+            _check_names(store, asked, path)
     if foreign is not None:
         tell(f"By words only: the vectors of {path} are of embedder {_one_line(foreign)}.")
     if as_json:
@@ -181,6 +183,26 @@ def search_command(
         say_json({"query": query, "hits": found})
     else:
         _show_hits(hits, query)
+
+
+def _check_names(store: "TransitionStore", asked: "HybridQuery", path: Path) -> None:
+    """Nothing was found: is there such a tool, world or tenant at all?"""
+    from dreamgym_kit.errors import UnknownName
+    from dreamgym_kit.replay.stats import count_transitions
+
+    world = None if asked.world is None else asked.world.name  # of a known name any seed may be asked for
+    if (asked.tool, world, asked.tenant) == (None, None, "default"):
+        return
+    held = count_transitions(store)
+    named = (
+        ("tool", asked.tool, held.tools),
+        ("world", world, {one.rpartition(":")[0]: 1 for one in held.worlds}),
+        ("tenant", asked.tenant, held.tenants),
+    )
+    for kind, name, known in named:
+        if held.transitions and name is not None and name not in known:
+            listed = [_one_line(one) for one in known]
+            raise UnknownName(kind, _one_line(name), known=listed, source=str(path), where="the recordings")
 
 
 def _show_hits(hits: "Sequence[Hit]", query: str) -> None:

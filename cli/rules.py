@@ -64,9 +64,11 @@ def command(
     """
     from dreamgym_kit.dream.state.mining import mine
     from dreamgym_kit.dream.state.stated import stated_models
-    from dreamgym_kit.errors import UnknownName
+    from dreamgym_kit.errors import UnknownName, UserError
 
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
+    if with_source and not draft:
+        raise UserError("rules: --with-source says what --draft shows the model; name it with --draft.")
     if draft:
         from dreamgym_kit.cli import drafting  # needs asyncio, which --help does without
 
@@ -81,7 +83,11 @@ def command(
         raise UnknownName("tool", explain, known=known, source=str(path), where="the recordings")
     tools = [explain] if explain is not None else known
     if as_toml:
-        say("\n".join(settings_lines(models, episodes, tools)))
+        told = "\n".join(settings_lines(models, episodes, tools))
+        if as_json:
+            say_json({"toml": told})
+        else:
+            say(told)
         return
     lines = [line for line in _all_lines(models, episodes) if line.tool in tools]
     if as_json:

@@ -149,6 +149,8 @@ def open_recordings(settings: "Settings") -> "TransitionStore | None":
     if not path.exists():
         stated = stated_models(settings)
         known = "goes by what was declared or drafted" if stated else "can answer nothing"
+        if settings.endpoint.urls:
+            known = "asks its model alone" if not stated else f"{known}, then asks its model"
         tell(
             f"warning: {path} holds no recordings yet, so the dream {known}; "
             "make some with: dreamgym-kit record"

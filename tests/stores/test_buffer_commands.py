@@ -134,3 +134,27 @@ def test_search_filters_and_is_json_when_asked(tmp_path: Path, rows: Path) -> No
     refused = buffer(tmp_path, "search", "paid", "--world", "shop:x")
     assert refused.returncode == 2
     assert refused.stderr == "error: --world 'shop:x': expected NAME or NAME:SEED, such as shop:2\n"
+
+
+def test_a_search_that_without_a_hit_names_a_mistyped_tool_world_or_tenant(
+    tmp_path: Path, rows: Path
+) -> None:
+    buffer(tmp_path, "import", "rows.jsonl")
+    for typed, said in (
+        (("--tool", "get_ordr"), "tool 'get_ordr' is not in the recordings; did you mean 'get_order'?"),
+        (("--world", "shpo:2"), "world 'shpo' is not in the recordings; did you mean 'shop'?"),
+        (("--tenant", "acme"), "tenant 'acme' is not in the recordings; known: default."),
+    ):
+        done = buffer(tmp_path, "search", "paid", *typed)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"error: {tmp_path}/dreamgym.db: {said}\n"
+    assert buffer(tmp_path, "search", "paid", "--tool", "get_order", "--world", "shop:2").returncode == 0
+
+
+def test_rules_as_toml_and_json_are_one_object(tmp_path: Path, rows: Path) -> None:
+    buffer(tmp_path, "import", "rows.jsonl")
+    done = buffer(tmp_path, "rules", "--toml", "--json")
+    assert list(json.loads(done.stdout)) == ["toml"]
+    done = buffer(tmp_path, "rules", "--with-source")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--draft" in done.stderr

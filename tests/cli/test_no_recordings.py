@@ -1,0 +1,18 @@
+"""What a dream without recordings goes by is said as it is."""
+
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.cli.running import open_recordings
+from dreamgym_kit.settings.model import EndpointSettings, Settings
+
+
+@pytest.mark.parametrize(
+    ("urls", "said"),
+    [((), "so the dream can answer nothing;"), (("http://m/v1",), "so the dream asks its model alone;")],
+)
+def test_a_dream_with_a_model_is_not_said_to_answer_nothing(urls, said, tmp_path: Path, capsys) -> None:
+    settings = Settings(buffer=tmp_path / "none.db", endpoint=EndpointSettings(urls=urls, model="m"))
+    assert open_recordings(settings) is None
+    assert said in capsys.readouterr().err
