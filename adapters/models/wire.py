@@ -135,7 +135,8 @@ def read_reply(response: Response, where: str, request: ChatRequest | None = Non
     if choice.get("finish_reason") == "abort":  # paused for new weights, or shut down
         raise EndpointError("server", f"{where} stopped before its answer ended", status=200, retryable=True)
     content = message.get("content")
-    usage: Any = body.get("usage") if isinstance(body.get("usage"), dict) else {}
+    usage = body.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
     details = usage.get("prompt_tokens_details")
     return ChatReply(
         content=content if isinstance(content, str) else "",
@@ -156,7 +157,7 @@ def _calls(message: dict[str, Any], where: str) -> tuple[ToolRequest, ...]:
     for one in said if isinstance(said, list) else [None]:
         function = one.get("function") if isinstance(one, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(name, str) or not name:
+        if one is None or not isinstance(function, dict) or not isinstance(name, str) or not name:
             raise EndpointError("malformed", f"{where} sent a tool call without a name", status=200)
         args = function.get("arguments")
         found.append(ToolRequest(name, args if isinstance(args, str) else "{}", str(one.get("id") or "")))

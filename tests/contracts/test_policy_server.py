@@ -1,15 +1,18 @@
 """What every `PolicyServer` promises, in this process or behind HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from nano_double import write_double
+from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models.local import open_local
+from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import ChatMessage, ChatRequest, PolicyServer
+from dreamgym_kit.ports import ChatMessage, ChatRequest, PolicyServer, ToolRequest
+from dreamgym_kit.settings.model import PolicySettings
 
 TOOL = {
     "type": "function",
@@ -28,10 +31,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def policy(folder: Path) -> AsyncIterator[PolicyServer]:
-    policy = open_local(folder)
+def server(folder: Path) -> Iterator[VllmDouble]:
+    server = VllmDouble(folder)
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["local", "remote"])
+async def policy(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[PolicyServer]:
+    policy = open_local(folder) if request.param == "local" else remote(request.getfixturevalue("server"))
     yield policy
     policy.close()
+
+
+def remote(server: VllmDouble) -> RemotePolicy:
+    return open_remote(PolicySettings(model=server.name, urls=(server.url,)), source="policy")
 
 
 def ask(text: str = "where is my order?", **more) -> ChatRequest:
@@ -90,9 +104,8 @@ async def test_many_at_once_say_what_each_says_alone(policy) -> None:
         assert alone.tokens.logprobs == pytest.approx(reply.tokens.logprobs, abs=1e-5)
 
 
-async def test_new_weights_answer_from_then_on_and_wrong_ones_change_nothing(
-    policy, folder: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("policy", ["local"], indirect=True)
+async def test_new_weights_answer_from_then_on_and_wrong_ones_change_nothing(policy, tmp_path: Path) -> None:
     before = await policy.chat(ask())
     with pytest.raises(UserError):
         await policy.load(tmp_path / "none", "v9")
@@ -104,3 +117,26 @@ async def test_new_weights_answer_from_then_on_and_wrong_ones_change_nothing(
     assert after.logprobs != before.tokens.logprobs
     scored = (await policy.score([[*after.prompt_ids, *after.ids]]))[0]
     assert scored[len(after.prompt_ids) - 1 :] == pytest.approx(list(after.logprobs), abs=1e-4)
+
+
+async def test_a_forced_call_comes_back_as_a_call_and_is_marked(policy) -> None:
+    reply = await policy.chat(ask(tools=[TOOL], tool_choice="get_order", max_tokens=200, seed=1))
+    assert reply.tokens.constrained
+    if reply.finish_reason != "length":
+        assert [call.name for call in reply.tool_calls] == ["get_order"]
+
+
+async def test_calls_and_their_answers_are_part_of_the_prompt(policy) -> None:
+    said = [
+        ChatMessage("user", "where?"),
+        ChatMessage("assistant", "", (ToolRequest("get_order", '{"order": "O-7"}', "call_1"),)),
+        ChatMessage("tool", '{"status": "sent"}', call_id="call_1", name="get_order"),
+    ]
+    asked = [ChatRequest(said[:end], tools=[TOOL], max_tokens=2, seed=1, exact=True) for end in (1, 3)]
+    first, later = [(await policy.chat(one)).tokens.prompt_ids for one in asked]
+    assert len(later) > len(first) + 20
+
+
+async def test_an_episode_may_be_announced(policy) -> None:
+    async with policy.episode("e1"):
+        assert (await policy.chat(ask(affinity="e1"))).tokens.ids
