@@ -1,4 +1,4 @@
-"""A double of vLLM's HTTP server on the wire: its shapes (0.32), its errors, tokens of a tiny local policy."""
+"""A double of vLLM's HTTP server on the wire: shapes of 0.32, errors, tokens of a tiny local policy."""
 
 import asyncio
 import json

@@ -202,7 +202,7 @@ def open_local(
     prompts = Prompts(tokenizer)
     own = tokenizer.eos_token_id
     ends = files.ends | ({own} if isinstance(own, int) else set())
-    kept = KeptTurns(most_bytes=kept_bytes)
+    kept = KeptTurns(most_bytes=kept_bytes, ends=ends)
     pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s, most_rows=most_rows)
     engine = Engine(network, version, pace=pace, ends=ends, decode=prompts.decode, kept=kept, threads=threads)
     grammars = Grammars(tokenizer, vocabulary=files.vocabulary, ends=ends)

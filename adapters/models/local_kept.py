@@ -27,10 +27,16 @@ class Told:
 
 
 class KeptTurns:
-    """The last turns of each episode. Thread-safe."""
+    """The last turns of each episode. Thread-safe.
 
-    def __init__(self, *, most_bytes: int) -> None:
+    Args:
+        most_bytes: of keys and values.
+        ends: ids that are tokenised apart from what stands before them.
+    """
+
+    def __init__(self, *, most_bytes: int, ends: frozenset[int]) -> None:
         self._most = most_bytes
+        self._marks = {(one,) for one in ends}
         self._lock = threading.Lock()
         self._turns: OrderedDict[str, list[Told]] = OrderedDict()
         self._bytes = 0
@@ -61,11 +67,13 @@ class KeptTurns:
     def ids(self, key: str, text: str, encode: Callable[[str], tuple[int, ...]]) -> tuple[int, ...]:
         """The ids of a prompt: what the episode said itself is not tokenised again."""
         with self._lock:
-            begun = [told for told in self._turns.get(key, ()) if told.ended and text.startswith(told.text)]
+            begun = [told for told in self._turns.get(key, ()) if text.startswith(told.text)]
         if not begun:
             return encode(text)
         longest = max(begun, key=lambda told: len(told.text))
-        return longest.ids + encode(text[len(longest.text) :])
+        rest = encode(text[len(longest.text) :])
+        apart = longest.ended or rest[:1] in self._marks
+        return longest.ids + rest if apart else encode(text)
 
     def find(self, key: str, prompt: Sequence[int]) -> tuple[KeptRow | None, int]:
         """Keys and values of the longest beginning of `prompt`, and how many tokens of them hold."""

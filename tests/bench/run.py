@@ -52,6 +52,8 @@ BENCHES: Mapping[str, str] = {
     "findings": "500 desk episodes with planted errors, and experts: what is found, what is a false alarm?",
     "endpoint_faults": "1,000 episodes against an endpoint that fails one request in five",
     "crawl": "what one read crawl of a world adds to the dream of the desk",
+    "tokens": "tokens per CPU second of the policy in process, beside HF generate",
+    "logprobs": "sampled log-probs of episodes with tools and forks against a padded forward pass",
     "update_exact": "weights after two updates of the kit against plain PyTorch, row by row",
     "step_cost": "a training step beside the least it could cost: the update against a bare PyTorch loop",
     "page": "the report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in every field",
@@ -106,6 +108,7 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("truth", "coverage"): Goal(">=", 0.9),
     ("truth", "verdict_agreement"): Goal(">=", 0.98),
     ("calibration", "ece"): Goal("<=", 0.05),
+    ("logprobs", "max_abs_diff"): Goal("<=", 1e-4),
     ("crawl", "coverage_tasks_crawled"): Goal(">=", 0.9),
     ("crawl", "exact_tasks_crawled"): Goal(">=", 0.95),
     ("mining", "seconds_per_10k"): Goal("<", 20),
@@ -215,10 +218,12 @@ def _run(bench: str, seed: int, here: str, *, quick: bool) -> tuple[list[Row], s
 
 
 def shown(value: float) -> str:
-    """A figure as people read it: counts whole, the rest to three places, "-" a share of nothing."""
+    """A figure as people read it: counts whole, the rest to three places or digits, "-": of nothing."""
     if isnan(value):
         return "-"
-    return str(int(value)) if value == int(value) else f"{value:.3f}"
+    if value == int(value):
+        return str(int(value))
+    return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2e}"
 
 
 def _here() -> str:
@@ -251,7 +256,7 @@ that misses its goal keeps its goal. Rows that were not measured again keep thei
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 _ROW = re.compile(
-    r"^\| (?P<bench>\w+) \| (?P<name>\w+) \| (?P<value>[-\d.]+) \| (?P<unit>[^|]*) \| [^|]* \| [^|]* "
+    r"^\| (?P<bench>\w+) \| (?P<name>\w+) \| (?P<value>[-\d.e]+) \| (?P<unit>[^|]*) \| [^|]* \| [^|]* "
     r"\| (?P<seed>-?\d+) \| (?P<day>[-\d]+) \| (?P<where>\w+) \|$",
     re.MULTILINE,
 )

@@ -38,7 +38,8 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "findings"),
-        *("endpoint_faults", "crawl", "update_exact", "step_cost", "page", "first_minutes"),
+        *("endpoint_faults", "crawl", "tokens", "logprobs"),
+        *("update_exact", "step_cost", "page", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
@@ -164,6 +165,25 @@ def test_a_crawl_in_small_adds_to_the_dream(bench: ModuleType, monkeypatch: pyte
     print(figures)
     assert figures["coverage_tasks_crawled"] > figures["coverage_tasks_unseen"] + 0.2
     assert figures["calls_per_world"] < 60
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["logprobs"], indirect=True)
+def test_sampled_logprobs_in_small_are_those_recomputed(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["max_abs_diff"] <= 1e-4
+    assert min(figures["forks"], figures["merged"]) > 0
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["tokens"], indirect=True)
+def test_the_policy_in_process_is_no_slower_than_generate(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["at_8"] > figures["hf_at_8"]
 
 
 @pytest.mark.bench
