@@ -13,6 +13,7 @@ from dreamgym_kit.cli.record import Yes
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.langgraph.runs import RunResult
+    from dreamgym_kit.ports import ChatEndpoint
     from dreamgym_kit.report.evaluation import Evaluation
     from dreamgym_kit.settings.model import Settings
     from dreamgym_kit.vocabulary import Task
@@ -21,6 +22,7 @@ EXAMPLES = (
     "dreamgym-kit evaluate my_agent:graph --tasks held-out.jsonl -n 4",
     "dreamgym-kit evaluate --real --yes --split held_out -n 4 --json > score.json",
     "dreamgym-kit evaluate --real --against runs/2026-11-20-desk-1c2d",
+    "dreamgym-kit evaluate --real --policy models/nano --split held_out -n 8",
     "dreamgym-kit evaluate --against RUN --must-be better",
     "dreamgym-kit evaluate --gate-success-low 0.8 --gate-undetermined 0.1",
 )
@@ -79,6 +81,7 @@ def command(
     usd: options.Usd = None,
     buffer: options.Buffer = None,
     runs: options.Runs = None,
+    policy: options.Policy = None,
     tenant: options.Tenant = None,
     settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
@@ -106,10 +109,12 @@ def command(
         "limits.recursion": recursion,
         "budget.calls": calls,
         "budget.usd": usd,
+        "policy.model": policy,
     }
     gate = {"success": gate_success, "success_low": gate_success_low, "undetermined": gate_undetermined}
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
     from dreamgym_kit.adapters.langgraph.evaluating import evaluation_of, scores_against, tasks_of_split
+    from dreamgym_kit.adapters.models.policies import opened_policy
     from dreamgym_kit.cli.running import carry_out, end, near
     from dreamgym_kit.errors import UserError
 
@@ -120,8 +125,9 @@ def command(
     before = scores_against(against, chosen)
     if real:
         _agree(spec, settings, len(chosen) * settings.simulate.n, yes=yes)
-    request = _request(spec, chosen, settings, resume, real=real)
-    result = carry_out(request, plain=plain)
+    with opened_policy(settings.policy.model if policy else None, settings) as answers:
+        request = _request(spec, chosen, settings, resume, real=real, policy=answers)
+        result = carry_out(request, plain=plain)
     found = evaluation_of(result, chosen, against=before, run=near(result.directory))
     _show(found, result, as_json=as_json)
     end(_code(found, result, must_be), dreamt=not real)
@@ -142,7 +148,13 @@ def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None
 
 
 def _request(
-    spec: str, chosen: "list[Task]", settings: "Settings", resume: Path | None, *, real: bool
+    spec: str,
+    chosen: "list[Task]",
+    settings: "Settings",
+    resume: Path | None,
+    *,
+    real: bool,
+    policy: "ChatEndpoint | None",
 ) -> "RunRequest":
     from dreamgym_kit.adapters.langgraph.evaluating import evaluation_request
     from dreamgym_kit.cli.running import open_recordings
@@ -155,6 +167,7 @@ def _request(
         store=None if real else open_recordings(settings),
         directory=resume.absolute() if resume is not None else None,
         resume=resume is not None,
+        policy=policy,
     )
 
 

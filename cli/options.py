@@ -69,6 +69,15 @@ Resume = Annotated[
     Path | None,
     typer.Option("--resume", help="Go on with this run directory.", show_default=False, metavar="RUN"),
 ]
+Policy = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        metavar="DIR",
+        help="A model directory that answers in place of the agent's chat models.",
+        show_default=False,
+    ),
+]
 Plain = Annotated[
     bool, typer.Option("--plain", help="Progress as plain lines, as when it is piped.", show_default=False)
 ]

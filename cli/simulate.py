@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "dreamgym-kit simulate my_agent:graph --tasks tasks.jsonl",
     "dreamgym-kit simulate --n 4 --concurrency 16",
+    "dreamgym-kit simulate --policy models/nano -n 8",
     "dreamgym-kit simulate --json --fail-on-findings > report.json",
     "dreamgym-kit simulate --gate-success 0.9 --forbid 'delete_*' --junit out.xml",
     "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
@@ -50,6 +51,7 @@ def command(
     usd: options.Usd = None,
     buffer: options.Buffer = None,
     runs: options.Runs = None,
+    policy: options.Policy = None,
     tenant: options.Tenant = None,
     settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
@@ -86,6 +88,7 @@ def command(
         "limits.recursion": recursion,
         "budget.calls": calls,
         "budget.usd": usd,
+        "policy.model": policy,
     }
     gate = {
         "success": gate_success,
@@ -100,17 +103,20 @@ def command(
     }
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+    from dreamgym_kit.adapters.models.policies import opened_policy
     from dreamgym_kit.cli.running import carry_out, end, exit_code, open_recordings
 
-    request = RunRequest(
-        graph=options.graph_of(settings, "simulate"),
-        tasks=options.tasks_of(settings, "simulate"),
-        settings=settings,
-        store=open_recordings(settings),
-        directory=resume.absolute() if resume is not None else None,
-        resume=resume is not None,
-    )
-    result = carry_out(request, plain=plain)
+    with opened_policy(settings.policy.model if policy else None, settings) as answers:
+        request = RunRequest(
+            graph=options.graph_of(settings, "simulate"),
+            tasks=options.tasks_of(settings, "simulate"),
+            settings=settings,
+            store=open_recordings(settings),
+            directory=resume.absolute() if resume is not None else None,
+            resume=resume is not None,
+            policy=answers,
+        )
+        result = carry_out(request, plain=plain)
     gate_options.write_reports(
         result.summary, result.directory, junit, markdown, fail_on_findings=fail_on_findings
     )

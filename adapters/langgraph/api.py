@@ -26,13 +26,14 @@ from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+from dreamgym_kit.adapters.models.policies import opened_policy
 from dreamgym_kit.adapters.stores.opening import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.ports import EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.settings.load import load_settings
@@ -50,6 +51,7 @@ async def asimulate(
     settings: Settings | None = None,
     store: TransitionStore | str | Path | None = None,
     experience: ExperienceModel | None = None,
+    policy: ChatEndpoint | str | Path | None = None,
     n: int | None = None,
     directory: str | Path | None = None,
     events: EventSink | None = None,
@@ -63,6 +65,8 @@ async def asimulate(
         settings: default: the nearest dreamgym.toml, if there is one.
         store: recordings to answer from; default: the buffer that settings name, if the file is there.
         experience: an experience model of one's own instead of recordings.
+        policy: a model directory, or a chat endpoint, that answers in place of the agent's chat models; how
+            it is asked stands in `settings.policy`. Default: they answer for themselves.
         n: episodes per task.
         directory: the run directory to make; default: a new one under `settings.runs`.
         events: hears what happens while it happens.
@@ -74,8 +78,10 @@ async def asimulate(
     `dreamgym_kit.wake()`.
     """
     known = settings_of(settings, n)
-    with opened_store(store, known, create=False) as opened:
-        request = _request(graph, tasks, known, Mode.DREAM, opened, directory, experience=experience)
+    with opened_store(store, known, create=False) as opened, opened_policy(policy, known) as answers:
+        request = _request(
+            graph, tasks, known, Mode.DREAM, opened, directory, experience=experience, policy=answers
+        )
         return await run(request, events=events or NoEvents())
 
 
@@ -242,6 +248,7 @@ def _request(
     *,
     experience: ExperienceModel | None = None,
     label: str | None = None,
+    policy: ChatEndpoint | None = None,
 ) -> RunRequest:
     return RunRequest(
         graph=graph,
@@ -252,6 +259,7 @@ def _request(
         directory=Path(directory).absolute() if directory is not None else None,
         experience=experience,
         label=label,
+        policy=policy,
     )
 
 

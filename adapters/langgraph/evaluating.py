@@ -16,9 +16,10 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store, settings_of, waited
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
+from dreamgym_kit.adapters.models.policies import opened_policy
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.ports import EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, scores_of
 from dreamgym_kit.report.figures import Summary
 from dreamgym_kit.report.kept import curve_of, facts_of
@@ -40,6 +41,7 @@ async def aevaluate(
     settings: Settings | None = None,
     store: TransitionStore | str | Path | None = None,
     experience: ExperienceModel | None = None,
+    policy: ChatEndpoint | str | Path | None = None,
     n: int | None = None,
     directory: str | Path | None = None,
     events: EventSink | None = None,
@@ -56,6 +58,7 @@ async def aevaluate(
         settings: default: the nearest dreamgym.toml, if there is one.
         store: recordings that a dream answers from; default: the buffer of the settings.
         experience: an experience model of one's own instead of recordings.
+        policy: a model directory, or a chat endpoint, that answers in place of the agent's chat models.
         n: episodes per task; pass^k is told for k up to it.
         directory: the run directory to make; default: a new one under `settings.runs`.
         events: hears what happens while it happens.
@@ -67,7 +70,10 @@ async def aevaluate(
     chosen = tasks_of_split(tasks, split)
     before = scores_against(against, chosen)  # before anything runs: a wrong name costs no episode
     place = _absolute(directory)
-    with nullcontext() if real else opened_store(store, known, create=False) as opened:
+    with (
+        nullcontext() if real else opened_store(store, known, create=False) as opened,
+        opened_policy(policy, known) as answers,
+    ):
         request = evaluation_request(
             graph,
             chosen,
@@ -76,6 +82,7 @@ async def aevaluate(
             store=opened,
             directory=place,
             experience=experience,
+            policy=answers,
         )
         result = await run(request, events=events or NoEvents())
     return evaluation_of(result, chosen, against=before)
@@ -96,6 +103,7 @@ def evaluation_request(
     directory: Path | None = None,
     resume: bool = False,
     experience: ExperienceModel | None = None,
+    policy: ChatEndpoint | None = None,
 ) -> RunRequest:
     """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams."""
     return RunRequest(
@@ -108,6 +116,7 @@ def evaluation_request(
         resume=resume,
         experience=experience,
         must_reset=real,
+        policy=policy,
     )
 
 

@@ -91,6 +91,9 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         matters["faults"] = {
             pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
         }
+    if request.policy is not None:
+        said = settings.policy
+        matters["policy"] = {**asdict(said), "urls": list(said.urls), "only_nodes": list(said.only_nodes)}
     masked: dict[str, Any] = process_masker().plain(matters)
     return masked
 
