@@ -5,9 +5,10 @@ Read: `safetensors` only, no remote code, no network. Written: beside the place,
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dreamgym_kit.errors import UserError
@@ -57,7 +58,12 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def write_model(
-    folder: Path, model: Any, tokenizer: Any, *, tensors: Mapping[str, Any] | None = None
+    folder: Path,
+    model: Any,
+    tokenizer: Any,
+    *,
+    tensors: Mapping[str, Any] | None = None,
+    texts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write a model directory that a server can load, in one step: another reader sees all of it or none.
 
@@ -66,13 +72,39 @@ def write_model(
         model: a transformers model.
         tokenizer: its tokenizer, with its chat template.
         tensors: its weights, where they are not to be those that it holds.
+        texts: more files, by name.
     """
+
+    def write(beside: Path) -> None:
+        with no_bars():
+            model.save_pretrained(beside, state_dict=dict(tensors) if tensors is not None else None)
+        tokenizer.save_pretrained(beside)
+        for name, text in texts.items():
+            (beside / name).write_text(text, "utf-8")
+
+    write_folder(folder, write)
+
+
+def write_adapter(folder: Path, model: Any, tokenizer: Any, *, base: str, texts: Mapping[str, str]) -> None:
+    """Write the adapter of a PEFT model, told which model it belongs on, in one step."""
+
+    def write(beside: Path) -> None:
+        for wanted in model.peft_config.values():
+            wanted.base_model_name_or_path = base
+        model.save_pretrained(beside)
+        tokenizer.save_pretrained(beside)
+        for name, text in texts.items():
+            (beside / name).write_text(text, "utf-8")
+
+    write_folder(folder, write)
+
+
+def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder, and put it in the place of `folder` in one step."""
     beside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    with no_bars():
-        model.save_pretrained(beside, state_dict=dict(tensors) if tensors is not None else None)
-    tokenizer.save_pretrained(beside)
+    write(beside)
     settle(beside)
     if folder.exists():
         gone = folder.with_name(f".{folder.name}.old")

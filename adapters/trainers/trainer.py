@@ -8,11 +8,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
 from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
-from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer, no_bars, write_model
+from dreamgym_kit.adapters.trainers.folders import (
+    load_model,
+    load_tokenizer,
+    no_bars,
+    write_adapter,
+    write_model,
+)
 from dreamgym_kit.adapters.trainers.options import GrpoOptions
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
@@ -102,13 +109,27 @@ class TrlTrainer:
             raise
         self._from = steps
 
-    def write_weights(self, folder: Path) -> None:
-        """See `ports.Trainer.write_weights`."""
+    def write_weights(self, folder: Path, *, texts: Mapping[str, str] = MappingProxyType({})) -> None:
+        """See `ports.Trainer.write_weights`; `texts` are more files, by name."""
         from dreamgym_kit.adapters.trainers.weights import merged
 
         with threads(self._options.threads):
             model, tensors = merged(self._bare)
-            write_model(folder, model, self.tokenizer, tensors=tensors)
+            write_model(folder, model, self.tokenizer, tensors=tensors, texts=texts)
+
+    def write_adapter(self, folder: Path, *, base: str, texts: Mapping[str, str]) -> bool:
+        """Write the LoRA adapter alone, as PEFT and vLLM load it; no and nothing where there is none.
+
+        Args:
+            folder: where; what stood there is replaced.
+            base: what it is to be put on: a directory or a name.
+            texts: more files, by name.
+        """
+        if self._options.lora is None:
+            return False
+        with threads(self._options.threads):
+            write_adapter(folder, self._bare, self.tokenizer, base=base, texts=texts)
+        return True
 
     def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `ports.Trainer.score`."""
