@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from safetensors import SafetensorError
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
@@ -24,6 +25,7 @@ from dreamgym_kit.adapters.trainers.extra import activation_checkpointing
 from dreamgym_kit.adapters.trainers.options import BY_ROWS, BY_TOKENS, GrpoOptions
 from dreamgym_kit.adapters.trainers.ranks import Ranks
 from dreamgym_kit.adapters.trainers.rows import Piece, minibatches_of, pieces_of, tensors_of
+from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.turns import Batch
 
@@ -104,6 +106,8 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         batch = self.ranks.shared(lambda: self.source(step))
         self.noted = Noted(batch, self.version_of(step - 1))
         tokens = sum(sample.trained for sample in batch.samples)
+        if batch.step != step:
+            raise ValueError(f"a batch of step {batch.step} was given for step {step}")
         _check(batch, tokens, self.accelerator.unwrap_model(self.model).config.get_text_config().vocab_size)
         for name, value in batch.facts.items():
             self._metrics["train"][name].append(float(value))
@@ -176,7 +180,8 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         compute_entropy: bool = False,
         **others: Any,
     ) -> Any:
-        if self._scored is not None and input_ids.device.type == "cpu":
+        plain = input_ids.device.type == "cpu" and not others.get("compute_aux_loss")
+        if plain and self._scored is not None:
             found = self._of_sampled(model, input_ids, logits_to_keep, self._scored["sampled"])
         else:
             found = super()._get_per_token_logps_and_entropies(
@@ -233,13 +238,19 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         self._place = self._checkpoints.incoming
         try:
             super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                made = self._checkpoints.incoming / f"checkpoint-{self.state.global_step}"
+                (made / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing reads
+                self._checkpoints.commit(made, self.kit_step, self._made_of)
+        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors raise their own
+            raise RunDirectoryError(
+                f"{self._checkpoints.folder}: the checkpoint of step {self.kit_step} cannot be written "
+                f"({str(error).strip().partition(chr(10))[0][:200]}); free some space or mend the disk, "
+                "then resume."
+            ) from error
         finally:
             self._place = None
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            made = self._checkpoints.incoming / f"checkpoint-{self.state.global_step}"
-            (made / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing reads
-            self._checkpoints.commit(made, self.kit_step, self._made_of)
         self.accelerator.wait_for_everyone()
 
     def create_model_card(self, *_: Any, **__: Any) -> None:

@@ -51,7 +51,7 @@ class GrpoOptions:
     micro_batches: int = 4  # pieces that a minibatch is computed in; more take less memory
     max_completion: int = 512  # the length that "dr_grpo" divides by
     lora: LoraOptions | None = None  # None: all weights are trained
-    dtype: str = "float32"
+    dtype: str = "float32"  # computed in; "bfloat16" keeps trained weights in float32
     checkpointing: bool = False  # compute activations again in the backward pass: less memory, more time
     seed: int = 0
     save_every: int = 1  # steps between checkpoints; the last step always has one

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.trainers.extra import require_extra, threads
 from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer, write_model
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import TrainingStopped, UserError
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +67,7 @@ def train_sft(
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
+        TrainingStopped: the loss or a gradient is no finite number.
         UserError: there is nothing to learn, a row's weights do not fit its ids, or the model does not load.
     """
     require_extra("train_sft")
@@ -74,6 +75,10 @@ def train_sft(
     heard: list[SftStep] = []
 
     def hear(step: SftStep) -> None:
+        if not (math.isfinite(step.loss) and math.isfinite(step.grad_norm)):
+            raise TrainingStopped(
+                "not_finite", f"the loss is {step.loss}; nothing was written", step=step.step
+            )
         heard.append(step)
         tell(step)
 

@@ -187,15 +187,22 @@ class TrlTrainer:
             peft = LoraConfig(
                 r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"
             )
-        return KitGrpo(
-            model=load_model(self._model, dtype=self._options.dtype),
-            tokenizer=load_tokenizer(self._model),
-            options=self._options,
-            checkpoints=self._checkpoints,
-            made_of=made_of,
-            peft_config=peft,
-            logs=self._logs,
-        )
+        wanted = self._options.dtype
+        held = "float32" if wanted == "bfloat16" and lora is None else wanted  # 16 bits lose small updates
+        model, tokenizer = load_model(self._model, dtype=held), load_tokenizer(self._model)
+        try:
+            return KitGrpo(
+                model=model,
+                tokenizer=tokenizer,
+                options=self._options,
+                checkpoints=self._checkpoints,
+                made_of=made_of,
+                peft_config=peft,
+                logs=self._logs,
+            )
+        except (ValueError, ImportError, RuntimeError) as error:  # a logger, an optimiser, a module by name
+            said = str(error).strip().partition("\n")[0][:300]
+            raise UserError(f"[train]: cannot be trained like this: {said}") from error
 
     def _made_of(self) -> dict[str, JsonValue]:
         import os

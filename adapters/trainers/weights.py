@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 _TOKENS_A_PASS = 16_384  # padding included
+_NUMBERS_A_PASS = 2**28  # of logits
 
 
 def merged(model: Any) -> tuple[Any, dict[str, Any] | None]:
@@ -38,13 +39,14 @@ def merged(model: Any) -> tuple[Any, dict[str, Any] | None]:
 def score(model: Any, ids: Sequence[Sequence[int]], *, temperature: float = 1.0) -> list[list[float]]:
     """Natural log-prob of each id after the first; rows are padded at the right, so no mask is needed."""
     order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+    tokens = min(_TOKENS_A_PASS, _NUMBERS_A_PASS // model.config.get_text_config().vocab_size)
     found: list[list[float]] = [[] for _ in ids]
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
             while order:
-                rows = max(1, _TOKENS_A_PASS // max(1, len(ids[order[0]])))
+                rows = max(1, tokens // max(1, len(ids[order[0]])))
                 taken, order = order[:rows], order[rows:]
                 for place, told in zip(
                     taken, _pass(model, [ids[place] for place in taken], temperature), strict=True

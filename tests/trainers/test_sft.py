@@ -10,7 +10,7 @@ from trainers.tiny_model import write_tiny_model
 
 from dreamgym_kit.adapters.trainers.folders import load_model
 from dreamgym_kit.adapters.trainers.sft import SftOptions, SftRow, SftStep, train_sft
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import TrainingStopped, UserError
 
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
 
@@ -88,3 +88,10 @@ def test_rows_without_anything_to_learn_or_with_weights_that_do_not_fit_are_refu
     with pytest.raises(UserError) as refused:
         train_sft(tmp_path, [row], tmp_path / "end", OPTIONS)
     assert str(refused.value) == said
+
+
+def test_fine_tuning_that_runs_away_writes_nothing(tmp_path: Path) -> None:
+    wild = SftOptions(steps=20, batch=4, learning_rate=1e30, warmup_steps=1)
+    with pytest.raises(TrainingStopped, match=r"^step \d+: not_finite: "):
+        train_sft(write_tiny_model(tmp_path / "start"), rows(), tmp_path / "end", wild)
+    assert not (tmp_path / "end").exists()

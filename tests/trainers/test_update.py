@@ -23,7 +23,7 @@ from dreamgym_kit.adapters.trainers.folders import load_model
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
 from dreamgym_kit.adapters.trainers.rows import minibatches_of
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
-from dreamgym_kit.errors import TrainingStopped, UserError
+from dreamgym_kit.errors import RunDirectoryError, TrainingStopped, UserError
 from dreamgym_kit.turns import Batch, UpdateFacts
 
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
@@ -192,6 +192,24 @@ def test_an_adapter_is_merged_into_what_is_written_and_leaves_the_model_as_it_is
     assert max(abs(a - b) for a, b in zip(before[0], scored[0], strict=True)) > 1e-4
 
 
+@pytest.mark.parametrize("lora", [None, LoraOptions(4, 8)])
+def test_a_tied_head_is_written_once_and_goes_on_as_it_was(tmp_path: Path, lora: LoraOptions | None) -> None:
+    tied = write_tiny_model(tmp_path / "tied", scale=2.0, tied=True)
+    wanted = options(lora=lora)
+    whole = TrlTrainer(tied, tmp_path / "whole", wanted)
+    whole.fit(mixed_batch, steps=3, after=lambda _: None)
+    TrlTrainer(tied, tmp_path / "legs", wanted).fit(mixed_batch, steps=2, after=lambda _: None)
+    again = TrlTrainer(tied, tmp_path / "legs", wanted)
+    again.fit(mixed_batch, steps=3, after=lambda _: None)
+    ids = [list(sample.ids) for sample in mixed_batch(9).samples]
+    assert again.score(ids) == whole.score(ids)
+    again.write_weights(tmp_path / "weights")
+    served = TrlTrainer(tmp_path / "weights", tmp_path / "other", options()).score(ids)
+    assert served[0] == pytest.approx(whole.score(ids)[0], abs=1e-5)
+    size = (tmp_path / "weights" / "model.safetensors").stat().st_size
+    assert abs(size - (tied / "model.safetensors").stat().st_size) < 2000
+
+
 def test_scores_are_log_probs_of_each_row_alone(base: Path, tmp_path: Path) -> None:
     rows = [list(sample.ids) for sample in mixed_batch(4).samples] + [[5], [7, 9]]
     scored = TrlTrainer(base, tmp_path, options()).score(rows)
@@ -261,3 +279,42 @@ def test_logs_for_tensorboard_hold_the_losses_and_the_facts_of_the_batch(base: P
     read = EventAccumulator(str(tmp_path / "logs")).Reload()
     assert {"train/loss", "train/grad_norm", "train/entropy", "train/success"} <= set(read.Tags()["scalars"])
     assert [one.step for one in read.Scalars("train/loss")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"report_to": ("tensorbord",)}, "tensorbord is not supported"),
+        ({"optimizer": "adamv"}, "adamv is not a valid OptimizerNames"),
+        (
+            {"lora": LoraOptions(targets=("lm_head",))},
+            "Applying a PEFT adapter to `lm_head` is not supported",
+        ),
+        ({"lora": LoraOptions(targets=("nope",))}, "not found in the base model"),
+    ],
+)
+def test_what_only_the_packages_know_to_be_wrong_is_said_without_a_traceback(
+    base: Path, tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        TrlTrainer(base, tmp_path, options(**changed))
+    assert str(refused.value).startswith("[train]: cannot be trained like this: ")
+    assert said in str(refused.value)
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_training_with_the_one_before(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = TrlTrainer(base, tmp_path, options())
+    trainer.fit(mixed_batch, steps=1, after=lambda _: None)
+
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("PytorchStreamWriter failed writing file")  # as torch says that a disk is full
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", full)
+        with pytest.raises(RunDirectoryError, match=r"the checkpoint of step 2 cannot be written \(Pytorch"):
+            trainer.fit(mixed_batch, steps=3, after=lambda _: None)
+    assert trainer.step == 1
+    trainer.fit(mixed_batch, steps=3, after=lambda _: None)
+    assert trainer.step == 3

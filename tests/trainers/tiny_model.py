@@ -1,4 +1,4 @@
-"""A model directory small enough for tests: two layers, 32 wide, words for tokens, an untied head."""
+"""A model directory small enough for tests: two layers, 32 wide, words for tokens."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ WORDS = [f"w{number}" for number in range(40)]
 VOCABULARY = 48
 
 
-def write_tiny_model(folder: Path, *, seed: int = 0, scale: float = 4.0) -> Path:
+def write_tiny_model(folder: Path, *, seed: int = 0, scale: float = 4.0, tied: bool = False) -> Path:
     """Write one; weights drawn from `seed`, times `scale` where they are matrices."""
     import torch
     from tokenizers import Tokenizer
@@ -36,7 +36,7 @@ def write_tiny_model(folder: Path, *, seed: int = 0, scale: float = 4.0) -> Path
             num_key_value_heads=1,
             head_dim=16,
             max_position_embeddings=512,
-            tie_word_embeddings=False,
+            tie_word_embeddings=tied,
             bos_token_id=None,
             eos_token_id=1,
             pad_token_id=0,
