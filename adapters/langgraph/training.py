@@ -6,6 +6,7 @@ while it learns; an evaluation on the real tools is asked for by name.
 """
 
 import importlib.metadata
+import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, closing, contextmanager
@@ -110,6 +111,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
         UserError: something cannot be used as asked; nothing was learned.
     """
     require_extra("train")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the packages are imported
     switch = stop or StopSwitch()
     learn, held_out = _sides(request)
     model = _model(request.settings)
