@@ -241,3 +241,24 @@ set = { note = "{args.note}" }
     written = episode("d", 1, [("freeze", {"card_id": "c1", "note": forged}, "ok")])
     read = ask(chain(models, rows), "get_card", {"card_id": "c1"}, written)
     assert read.content == {"card_id": "c1", "note": {"$literal": forged}}
+
+
+def test_a_contradiction_is_told_without_the_kits_marks() -> None:
+    rows = episode("e", 1, [("freeze", {"card_id": "c1"}, Answer(error="no such card"))])
+    found = evidence(mine(recordings(rows), models := stated(FREEZE)), recordings(rows), models)
+    told = [one.contradiction for one in found["freeze"].values() if one.contradiction]
+    assert all("$answer" not in text for text in told)
+    text = """
+[tools.freeze]
+effect = "write"
+[tools.freeze.model]
+answer = "done"
+fails_only = true
+[[tools.freeze.model.fails]]
+when = { of = "args.card_id", is = "c1" }
+error = "locked"
+"""
+    models = stated(text)
+    found = evidence(mine(recordings(rows), models), recordings(rows), models)
+    (told,) = (one.contradiction for one in found["freeze"].values() if one.contradiction)
+    assert told.endswith('said the failure "locked", recorded the failure "no such card"')

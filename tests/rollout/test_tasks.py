@@ -249,3 +249,30 @@ def test_other_tasks_have_another_digest() -> None:
     one, other = Task("a", {"x": 1}), Task("a", {"x": 2})
     assert tasks_digest([one]) == tasks_digest([Task("a", {"x": 1})])
     assert len({tasks_digest(some) for some in ([], [one], [other], [one, other], [other, one])}) == 5
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        ({"scrpt": ["yes"]}, "meta.user: 'scrpt' is none of script, goal, persona and knows"),
+        ({"script": "yes"}, "meta.user.script: expected a list of lines, alone"),
+        ({"script": ["yes"], "goal": "z"}, "meta.user.script: expected a list of lines, alone"),
+        ("yes", 'meta.user: expected {"script": [...]}, or an object with goal, persona and knows'),
+        ({}, 'meta.user: expected {"script": [...]}, or an object with goal, persona and knows'),
+    ],
+)
+def test_a_user_that_cannot_be_played_is_named_before_anything_runs(
+    path: Path, user: object, said: str
+) -> None:
+    path.write_text(GOOD + json.dumps({"id": "b", "input": "hello", "meta": {"user": user}}))
+    assert refusal(path) == f"FILE:2: {said}. Nothing was run."
+
+
+def test_users_that_can_be_played_are_read(path: Path) -> None:
+    users = [None, {"script": []}, {"goal": "a refund", "persona": "curt", "knows": {"order": "o1"}}]
+    path.write_text(
+        "\n".join(
+            json.dumps({"id": str(n), "input": "hi", "meta": {"user": one}}) for n, one in enumerate(users)
+        )
+    )
+    assert [task.meta["user"] for task in read_tasks(path)] == users

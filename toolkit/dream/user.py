@@ -104,6 +104,18 @@ class PersonaUser:
             raise UserFailed(f"the model that plays the user gave no answer: {error}") from error
 
 
+def wrong_user(said: object) -> str | None:
+    """What keeps a description in `meta.user` from being used; None where nothing does."""
+    if not isinstance(said, Mapping) or not said:
+        return 'meta.user: expected {"script": [...]}, or an object with goal, persona and knows'
+    for key in said:
+        if key not in _KEYS:
+            return f"meta.user: '{str(key)[:60]}' is none of script, goal, persona and knows"
+    if "script" in said and (not isinstance(said["script"], list) or len(said) > 1):
+        return "meta.user.script: expected a list of lines, alone"
+    return None
+
+
 def user_of(task: Task, endpoint: ChatEndpoint | None) -> SimulatedUser | None:
     """The user that a task describes; None where it describes none.
 
@@ -113,11 +125,9 @@ def user_of(task: Task, endpoint: ChatEndpoint | None) -> SimulatedUser | None:
     said = task.meta.get("user")
     if said is None:
         return None
-    if not isinstance(said, Mapping) or not said or set(said) - _KEYS:
+    if not isinstance(said, Mapping) or wrong_user(said) is not None:  # of a task that nobody read
         raise UserFailed(f"meta.user of task {task.id} wants a script, or a goal, persona and knows")
     if "script" in said:
-        if not isinstance(said["script"], list) or len(said) > 1:
-            raise UserFailed(f"meta.user.script of task {task.id} wants a list of lines, alone")
         return ScriptedUser(said["script"])
     if endpoint is None:
         raise UserFailed(f"the user of task {task.id} is a persona, and no endpoint is set to play it")

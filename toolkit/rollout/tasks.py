@@ -11,6 +11,7 @@ from typing import BinaryIO, TypeVar
 
 from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.dream.outcome import EXPECTATIONS
+from dreamgym_kit.dream.user import wrong_user
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
@@ -233,9 +234,10 @@ def _read_task(record: object, report: Callable[[str], None]) -> Task | None:
     checker = take("checker", _checker, None)
     expect, meta = take("expect", _expect, _NOTHING), take("meta", mapping, _NOTHING)
     replies, split = take("replies", items, None), take("split", name_of(Split), Split.TRAIN)
-    for problem in wrong:
+    user = wrong_user(meta["user"]) if meta and meta.get("user") is not None else None
+    for problem in [*wrong, *([user] if user is not None else [])]:
         report(problem)
-    if wrong or identity is None or given is None or world is None or split is None:
+    if wrong or user is not None or identity is None or given is None or world is None or split is None:
         return None
     return Task(
         identity, given, world, checker, expect or _NOTHING, tuple(replies or ()), split, meta or _NOTHING

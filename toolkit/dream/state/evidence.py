@@ -41,8 +41,16 @@ class Evidence:
             return
         self.wrong += 1
         if not self.contradiction:
-            told = "something that cannot be worked out" if said is MISSING else spell(said)
-            self.contradiction = f"{where}: said {told[:_SHOWN]}, recorded {spell(seen)[:_SHOWN]}"
+            told = "something that cannot be worked out" if said is MISSING else _told(said)
+            self.contradiction = f"{where}: said {told[:_SHOWN]}, recorded {_told(seen)[:_SHOWN]}"
+
+
+def _told(seen: JsonValue) -> str:
+    """An observation as a person is shown it: a failure by its words, no mark of ours."""
+    whole = seen.get("$answer") if isinstance(seen, dict) and len(seen) == 1 else None
+    if isinstance(whole, dict) and whole.get("error") is not None:
+        return f"the failure {spell(whole['error'])}"
+    return spell(seen)
 
 
 Found = Mapping[str, Mapping[str, Evidence]]
