@@ -57,6 +57,11 @@ class LocalPolicy:
         """Tokens that prompt and answer may have together."""
         return self._engine.network.context
 
+    @property
+    def impatient(self) -> int:
+        """Batches that lockstep started without an episode that did not ask in time."""
+        return self._engine.impatient
+
     @asynccontextmanager
     async def episode(self, key: str) -> AsyncIterator[None]:
         """While inside, the episode `key` lives: lockstep waits for its requests (`ChatRequest.affinity`)."""

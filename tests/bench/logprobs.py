@@ -2,8 +2,8 @@
 
 Episodes of several turns with tool calls and answers, the history of some rewritten on the way (forks),
 decoded in changing company by the policy in process with kept keys and values; merged into samples as a
-training does it, and every sample recomputed by the library's own model in padded batches, at the
-temperature of the sampling. Of the shipped nano policy where its weights are there; else of one drawn by chance.
+training does it, and every sample recomputed by the library's own model in padded batches, at the temperature
+of the sampling. Of the shipped nano policy where its weights are there; else of one drawn by chance.
 `max_abs_diff` is over every sampled token, of both temperatures. float32, one torch thread.
 """
 

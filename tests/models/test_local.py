@@ -101,7 +101,7 @@ async def test_in_lockstep_timing_changes_nothing(folder: Path) -> None:
         told.append(
             [[one.tokens for one in await done] for done in [asyncio.ensure_future(live(k)) for k in keys]]
         )
-        assert policy._engine.impatient == 0
+        assert policy.impatient == 0
         policy.close()
     assert told[0] == told[1]  # log-probs to the last bit
 
@@ -116,7 +116,7 @@ async def test_lockstep_does_not_wait_for_ever(folder: Path) -> None:
         reply = await asyncio.wait_for(policy.chat(asks("x", key="e1")), 20)
         stranger = await asyncio.wait_for(policy.chat(asks("x", key="judge")), 20)
     assert reply.tokens.ids == stranger.tokens.ids
-    assert policy._engine.impatient == 1
+    assert policy.impatient == 1
     policy.close()
 
 
