@@ -166,9 +166,10 @@ class Engine:
     def _starting(self, *, idle: bool) -> list[Ask]:
         """Requests that start now, in an order that does not depend on when they came."""
         self._waiting = [ask for ask in self._waiting if not ask.future.done()]
-        if not self._waiting or (not idle and self._pace.lockstep):
+        lockstep = self._pace.lockstep and bool(self._live)
+        if not self._waiting or (not idle and lockstep):
             return []
-        chosen = self._in_step() if self._pace.lockstep else self._in_window(idle=idle)
+        chosen = self._in_step() if lockstep else self._in_window(idle=idle)
         chosen = sorted(chosen, key=lambda ask: (ask.key, ask.seed or 0, ask.prompt))[: self._room(idle=idle)]
         taken = set(map(id, chosen))
         self._waiting = [ask for ask in self._waiting if id(ask) not in taken]

@@ -5,6 +5,7 @@ such answers are marked, and not trained on.
 """
 
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatRequest
 
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}  # as templates write
+_MARKS = ("<tool_call>", "</tool_call>")
 _MOST_KEPT = 256  # compiled grammars
 
 
@@ -28,6 +30,8 @@ class Grammars:
         self._tokenizer, self._vocabulary, self._ends = tokenizer, vocabulary, ends
         self._read: Any = None  # llguidance's own tokenizer: made when first needed, for it may take a second
         self._compiled: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._marks = {mark: tokenizer(mark, add_special_tokens=False)["input_ids"] for mark in _MARKS}
 
     def of(self, request: ChatRequest) -> "Grammar | None":
         """What a request's answer has to follow; None where it is free.
@@ -35,9 +39,11 @@ class Grammars:
         Raises:
             EndpointError: a schema is none that a grammar can be made of, or the named tool is not there.
         """
-        text = self._lark(request)
-        if text is None:
-            return None
+        with self._lock:
+            text = self._lark(request)
+            return None if text is None else Grammar(self._matcher(text).deep_copy())
+
+    def _matcher(self, text: str) -> Any:
         matcher = self._compiled.get(text)
         if matcher is None:
             matcher = LLMatcher(self._reader(), LLMatcher.grammar_from_lark(text), log_level=0)
@@ -47,7 +53,7 @@ class Grammars:
             if len(self._compiled) >= _MOST_KEPT:
                 self._compiled.clear()
             self._compiled[text] = matcher
-        return Grammar(matcher.deep_copy())
+        return matcher
 
     def _reader(self) -> Any:
         if self._read is None:
@@ -86,7 +92,7 @@ class Grammars:
 
     def _mark(self, text: str) -> str:
         """A mark of the form as a grammar names it: a token of its own, or letters."""
-        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = self._marks[text]
         whole = len(ids) == 1 and self._reader().is_special_token(ids[0])
         return text if whole else json.dumps(text)
 

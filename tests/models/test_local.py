@@ -1,6 +1,8 @@
 """A policy in process among many episodes: who shares a batch, what is kept, and how failures are told."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -110,6 +112,16 @@ def hash_of(key: str) -> int:
     return int(key[1:])
 
 
+async def test_without_live_episodes_lockstep_answers_as_they_come(folder: Path) -> None:
+    policy = open_local(folder, lockstep=True)
+    long = asyncio.create_task(policy.chat(asks("x", seed=5, most=400)))
+    await asyncio.sleep(0.05)
+    await asyncio.wait_for(policy.chat(asks("y", most=2)), 20)
+    assert not long.done()
+    long.cancel()
+    policy.close()
+
+
 async def test_lockstep_does_not_wait_for_ever(folder: Path) -> None:
     policy = open_local(folder, lockstep=True, patience_s=0.1)
     async with policy.episode("idle"), policy.episode("e1"):
@@ -184,6 +196,21 @@ async def test_weights_of_another_model_or_tokenizer_are_not_loaded(
     with pytest.raises(UserError, match=r"tokenizer\.json: not the tokenizer of"):
         await policy.load(other, "v1")
     assert policy.version == "v0"
+
+
+def test_without_the_extra_it_is_named() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path\n"
+        "from dreamgym_kit.adapters.models.local import open_local\n"
+        "from dreamgym_kit.errors import MissingExtra\n"
+        "try: open_local(Path('x'))\n"
+        "except MissingExtra as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "a policy in process needs an extra: pip install 'dreamgym-kit[train]'\n", (
+        done.stderr
+    )
 
 
 def test_top_p_leaves_the_likeliest_and_says_that_it_chose(folder: Path) -> None:
