@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -38,7 +39,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "findings"),
-        *("endpoint_faults", "crawl", "tokens", "logprobs"),
+        *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
         *("update_exact", "step_cost", "page", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
@@ -123,9 +124,28 @@ def test_growth_is_seen(bench: ModuleType) -> None:
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("bench", ["capture"], indirect=True)
+def test_a_token_that_is_lost_or_foreign_is_seen(bench: ModuleType) -> None:
+    from dreamgym_kit.ports import SampledTokens
+    from dreamgym_kit.turns import Sample
+
+    said = [
+        SampledTokens((1, 2), (7, 8), (-0.1, -0.2), "w"),
+        SampledTokens((1, 2, 7, 8, 3), (9,), (-0.3,), "w"),
+    ]
+    whole = Sample("e", (1, 2, 7, 8, 3, 9), 2, (1, 1, 0, 1), (-0.1, -0.2, 0.0, -0.3), (0, 1), ("w",))
+    assert bench.held_against([whole], said) == (0, 0)
+    assert bench.held_against([], said) == (3, 0)
+    assert bench.held_against([whole, whole], said) == (0, 3)
+    unmasked = replace(whole, mask=(1, 1, 1, 1), logprobs=(-0.1, -0.2, -0.5, -0.3))
+    assert bench.held_against([unmasked], said) == (3, 4)
+    assert bench.held_against([replace(whole, logprobs=(-0.1, -0.9, 0.0, -0.3))], said) == (2, 2)
+
+
 @pytest.mark.bench
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["help", "resume"])
+@pytest.mark.parametrize("name", ["help", "resume", "capture"])
 def test_a_bench_in_small_meets_its_goal(name: str) -> None:
     done = started(name, "--quick")
     print(done.stdout)
