@@ -109,12 +109,11 @@ def command(
         "limits.recursion": recursion,
         "budget.calls": calls,
         "budget.usd": usd,
-        "policy.model": policy,
     }
     gate = {"success": gate_success, "success_low": gate_success_low, "undetermined": gate_undetermined}
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
     from dreamgym_kit.adapters.langgraph.evaluating import evaluation_of, scores_against, tasks_of_split
-    from dreamgym_kit.adapters.models.policies import opened_policy
+    from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
     from dreamgym_kit.cli.running import carry_out, end, near
     from dreamgym_kit.errors import UserError
 
@@ -125,7 +124,8 @@ def command(
     before = scores_against(against, chosen)
     if real:
         _agree(spec, settings, len(chosen) * settings.simulate.n, yes=yes)
-    with opened_policy(settings.policy.model if policy else None, settings) as answers:
+    settings = with_policy(policy, settings)
+    with opened_policy(policy, settings) as answers:
         request = _request(spec, chosen, settings, resume, real=real, policy=answers)
         result = carry_out(request, plain=plain)
     found = evaluation_of(result, chosen, against=before, run=near(result.directory))

@@ -70,11 +70,11 @@ Resume = Annotated[
     typer.Option("--resume", help="Go on with this run directory.", show_default=False, metavar="RUN"),
 ]
 Policy = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--policy",
         metavar="DIR",
-        help="A model directory that answers in place of the agent's chat models.",
+        help="Model directory (with policy.urls: served name) that answers in place of the agent's models.",
         show_default=False,
     ),
 ]

@@ -88,7 +88,6 @@ def command(
         "limits.recursion": recursion,
         "budget.calls": calls,
         "budget.usd": usd,
-        "policy.model": policy,
     }
     gate = {
         "success": gate_success,
@@ -103,10 +102,11 @@ def command(
     }
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.models.policies import opened_policy
+    from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
     from dreamgym_kit.cli.running import carry_out, end, exit_code, open_recordings
 
-    with opened_policy(settings.policy.model if policy else None, settings) as answers:
+    settings = with_policy(policy, settings)
+    with opened_policy(policy, settings) as answers:
         request = RunRequest(
             graph=options.graph_of(settings, "simulate"),
             tasks=options.tasks_of(settings, "simulate"),

@@ -26,7 +26,7 @@ from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
-from dreamgym_kit.adapters.models.policies import opened_policy
+from dreamgym_kit.adapters.models.policies import Named, opened_policy, with_policy
 from dreamgym_kit.adapters.stores.opening import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import UserError
@@ -51,7 +51,7 @@ async def asimulate(
     settings: Settings | None = None,
     store: TransitionStore | str | Path | None = None,
     experience: ExperienceModel | None = None,
-    policy: ChatEndpoint | str | Path | None = None,
+    policy: Named = None,
     n: int | None = None,
     directory: str | Path | None = None,
     events: EventSink | None = None,
@@ -77,7 +77,7 @@ async def asimulate(
     The process stays armed afterwards: to run real tools in it again, call
     `dreamgym_kit.wake()`.
     """
-    known = settings_of(settings, n)
+    known = with_policy(policy, settings_of(settings, n))
     with opened_store(store, known, create=False) as opened, opened_policy(policy, known) as answers:
         request = _request(
             graph, tasks, known, Mode.DREAM, opened, directory, experience=experience, policy=answers

@@ -16,7 +16,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store, settings_of, waited
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
-from dreamgym_kit.adapters.models.policies import opened_policy
+from dreamgym_kit.adapters.models.policies import Named, opened_policy, with_policy
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
@@ -41,7 +41,7 @@ async def aevaluate(
     settings: Settings | None = None,
     store: TransitionStore | str | Path | None = None,
     experience: ExperienceModel | None = None,
-    policy: ChatEndpoint | str | Path | None = None,
+    policy: Named = None,
     n: int | None = None,
     directory: str | Path | None = None,
     events: EventSink | None = None,
@@ -66,7 +66,7 @@ async def aevaluate(
     Raises:
         UserError: something cannot be used as asked; nothing was run.
     """
-    known = settings_of(settings, n)
+    known = with_policy(policy, settings_of(settings, n))
     chosen = tasks_of_split(tasks, split)
     before = scores_against(against, chosen)  # before anything runs: a wrong name costs no episode
     place = _absolute(directory)

@@ -1,4 +1,4 @@
-"""The policy that a caller names, open for a block: a model directory in this process, or an endpoint."""
+"""The policy that a caller names, open for a block: a model directory in this process, or a server."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -8,12 +8,23 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import ChatEndpoint
 from dreamgym_kit.settings.model import Settings
 
+Named = ChatEndpoint | str | Path | None
+"""An endpoint of one's own; a model directory; or, where `policy.urls` are set, what the server calls it."""
+
+
+def with_policy(policy: Named, settings: Settings) -> Settings:
+    """Settings in which `policy.model` is the named one; a directory is looked up from the current folder."""
+    if not isinstance(policy, (str, Path)):
+        return settings
+    name = str(policy) if settings.policy.urls else str(Path(policy).absolute())
+    return settings.with_overrides({"policy.model": name})
+
 
 @contextmanager
-def opened_policy(
-    policy: ChatEndpoint | str | Path | None, settings: Settings
-) -> Iterator[ChatEndpoint | None]:
-    """A policy of the caller's stays open; a model directory that is named is opened, and closed again.
+def opened_policy(policy: Named, settings: Settings) -> Iterator[ChatEndpoint | None]:
+    """An endpoint of the caller's stays open; a policy that is named is opened, and closed again.
+
+    `settings`: those that `with_policy` gave.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
@@ -22,12 +33,16 @@ def opened_policy(
     if policy is None or not isinstance(policy, (str, Path)):
         yield policy
         return
-    if settings.policy.urls:
-        raise UserError(
-            f"{settings.where('policy', 'urls')}: a policy behind a server cannot stand in for the agent's "
-            "models yet; leave policy.urls out and name its directory."
-        )
+    said = settings.policy
+    if said.model is None:
+        raise UserError("no policy is named")
+    if said.urls:
+        from dreamgym_kit.adapters.models.remote import open_remote
+
+        with closing(open_remote(said, source=settings.where("policy"))) as remote:
+            yield remote
+        return
     from dreamgym_kit.adapters.models.local import open_local
 
-    with closing(open_local(settings.resolve(str(policy)))) as opened:
-        yield opened
+    with closing(open_local(Path(said.model))) as local:
+        yield local

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from nano_double import write_double
+from vllm_double import VllmDouble
 
+from dreamgym_kit import simulate
 from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.models.local import open_local
@@ -111,6 +113,19 @@ def test_rollouts_in_lockstep_are_the_same_to_the_last_bit(folder: Path, model: 
     assert turns(once) != turns(later)
     samples, counts = merge([turn for group in once for one in group.rollouts for turn in one.turns])
     assert (len(samples), counts.unfit, counts.trained) == (12, {}, counts.sampled)
+
+
+def test_a_policy_behind_a_server_is_asked_by_its_served_name(folder: Path, model: Path) -> None:
+    server = VllmDouble(model)
+    try:
+        settings = parse_settings(f'{SETTINGS}urls = ["{server.url}"]\n', path=folder / "dreamgym.toml")
+        result = simulate("in_process_agent.py:graph", "tasks.jsonl", settings=settings, policy=server.name)
+    finally:
+        server.close()
+    episodes = list(RunDirectory.open(result.directory).episodes())
+    assert [(one.stop, one.model_calls) for one in episodes] == [("finished", 1)] * 3
+    manifest = json.loads((result.directory / "manifest.json").read_text())
+    assert manifest["matters"]["policy"]["model"] == server.name
 
 
 def turns(groups: list[Group]) -> list[Any]:
