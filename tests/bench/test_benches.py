@@ -89,6 +89,15 @@ def test_a_row_that_is_not_measured_again_stays(bench: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("bench", ["run"], indirect=True)
+def test_a_tiny_figure_is_told_from_none(bench: ModuleType) -> None:
+    tiny = bench.Row("update_exact", "max_abs_diff", 7e-9, "", 0, "2026-01-02", "a box; Python 3.11.1")
+    page = bench.rendered("", [tiny], {})
+    assert "| update_exact | max_abs_diff | 7.00e-09 |  | <= 1e-07 | yes | 0 | 2026-01-02 | A |" in page
+    other = bench.Row("acks", "lost", 0.0, "transitions", 7, "2026-01-02", "a box; Python 3.11.1")
+    assert "| 7.00e-09 |" in bench.rendered(page, [other], {})
+
+
+@pytest.mark.parametrize("bench", ["run"], indirect=True)
 def test_a_missed_goal_is_code_one_after_all_figures_were_printed(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
