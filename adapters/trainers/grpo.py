@@ -232,11 +232,11 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         return str(self._place) if self._place is not None else super()._get_output_dir(trial)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        if self.args.should_save:
-            self._checkpoints.clear_incoming()
-        self.accelerator.wait_for_everyone()
         self._place = self._checkpoints.incoming
         try:
+            if self.args.should_save:
+                self._checkpoints.clear_incoming()
+            self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
