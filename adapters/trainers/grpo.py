@@ -79,6 +79,7 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
             callbacks=_loggers(options, logs),
         )
         self.ranks = Ranks(self.accelerator)
+        self.plain_head = self.accelerator.device.type == "cpu"  # on a GPU TRL's tiled head takes less memory
         self.remove_callback(PrinterCallback)
 
     @property
@@ -180,8 +181,7 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         compute_entropy: bool = False,
         **others: Any,
     ) -> Any:
-        plain = input_ids.device.type == "cpu" and not others.get("compute_aux_loss")
-        if plain and self._scored is not None:
+        if self.plain_head and self._scored is not None and not others.get("compute_aux_loss"):
             found = self._of_sampled(model, input_ids, logits_to_keep, self._scored["sampled"])
         else:
             found = super()._get_per_token_logps_and_entropies(

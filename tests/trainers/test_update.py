@@ -192,6 +192,21 @@ def test_an_adapter_is_merged_into_what_is_written_and_leaves_the_model_as_it_is
     assert max(abs(a - b) for a, b in zip(before[0], scored[0], strict=True)) > 1e-4
 
 
+def test_the_head_that_gpus_use_comes_to_the_same_weights(base: Path, tmp_path: Path) -> None:
+    plain, facts = fitted(base, tmp_path / "plain", options(beta=0.1))
+    trainer = TrlTrainer(base, tmp_path / "tiled", options(beta=0.1))
+    assert trainer._trl.plain_head
+    trainer._trl.plain_head = False
+    heard: list[UpdateFacts] = []
+    trainer.fit(mixed_batch, steps=2, after=heard.append)
+    trainer.write_weights(tmp_path / "weights")
+    assert furthest(plain, load_model(tmp_path / "weights")) <= 1e-6
+    for one, other in zip(facts, heard, strict=True):
+        assert one.entropy == pytest.approx(other.entropy, abs=1e-5)
+        assert one.logprob_gap == pytest.approx(other.logprob_gap, abs=1e-5)
+        assert one.clipped == other.clipped
+
+
 @pytest.mark.parametrize("lora", [None, LoraOptions(4, 8)])
 def test_a_tied_head_is_written_once_and_goes_on_as_it_was(tmp_path: Path, lora: LoraOptions | None) -> None:
     tied = write_tiny_model(tmp_path / "tied", scale=2.0, tied=True)
