@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ class Plan:
     """What to build."""
 
     seed: int = 0
-    episodes: int = 4000  # recorded
+    episodes: int = 6000  # recorded
     mix: Mix = field(default_factory=Mix)
     shape: Shape = field(default_factory=Shape)
     lessons: Lessons = field(default_factory=Lessons)
@@ -72,15 +72,9 @@ def build(
         model = new_model(stream.tokenizer, seed=wanted.seed, shape=wanted.shape)
         last = _teach(model, stream, recorded, wanted, say)
         save_model(model, stream.tokenizer, out)
-        scores = _measure(model, stream, wanted, say)
-    facts = _manifest(wanted, recorded, scores, out)
-    facts["training"] = {
-        "loss": last.loss,
-        "accuracy": last.accuracy,
-        "record_cpu_s": record_s,
-        "cpu_s": last.cpu_s,
-    }
-    facts["parameters"] = model.num_parameters()
+        facts = _describe(model, stream, wanted, recorded, say)
+    facts["training"] = {**asdict(last), "record_cpu_s": record_s}
+    facts["weights_sha256"] = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
     (out / "README.md").write_text(card(facts), encoding="utf-8")
     (out / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
@@ -93,6 +87,7 @@ def _teach(
     plan: Plan,
     say: Tell,
 ) -> Progress:
+    """Give how the lessons ended: loss and accuracy are means over the last steps."""
     from dreamgym_kit.recipes.nano.learn import learn
 
     steps: list[Progress] = []
@@ -104,7 +99,9 @@ def _teach(
 
     rows = [stream.row(worked) for worked in recorded]
     learn(model, stream, rows, lessons=plan.lessons, seed=plan.seed, tell=hear)
-    return steps[-1]
+    end = steps[-50:]
+    loss, accuracy = (sum(getattr(each, name) for each in end) / len(end) for name in ("loss", "accuracy"))
+    return replace(steps[-1], loss=loss, accuracy=accuracy)
 
 
 def _measure(model: "Qwen3ForCausalLM", stream: "Stream", plan: Plan, say: Tell) -> dict[str, "Score"]:
@@ -121,13 +118,14 @@ def _measure(model: "Qwen3ForCausalLM", stream: "Stream", plan: Plan, say: Tell)
     return scores
 
 
-def _manifest(
-    plan: Plan, recorded: Sequence[Worked], scores: dict[str, "Score"], folder: Path
+def _describe(
+    model: "Qwen3ForCausalLM", stream: "Stream", plan: Plan, recorded: Sequence[Worked], say: Tell
 ) -> dict[str, Any]:
-    weights = (folder / "model.safetensors").read_bytes()
+    scores = _measure(model, stream, plan, say)
     return {
         "form": 1,
         "seed": plan.seed,
+        "parameters": model.num_parameters(),
         "data": {
             "episodes": len(recorded),
             "solved": _solved(recorded),
@@ -139,7 +137,6 @@ def _manifest(
         "lessons": asdict(plan.lessons),
         "measured": {"worlds_per_family": plan.worlds_per_family, "samplings": plan.samplings},
         "scores": {name: asdict(score) for name, score in scores.items()},
-        "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "made_with": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
     }
 

@@ -24,9 +24,9 @@ class Shape:
 class Lessons:
     """How a model is taught."""
 
-    steps: int = 700
-    rows: int = 20  # in a step
-    rate: float = 2.5e-3  # learning rate at its height
+    steps: int = 1400
+    rows: int = 10  # in a step: many small steps learn more than few large ones
+    rate: float = 2e-3  # learning rate at its height
     warm_up: int = 30  # steps
     final_rate: float = 0.05  # of `rate`, at the end of the linear decay
     copied_weight: float = 4.0  # of ids and names that the agent says; its other tokens weigh 1

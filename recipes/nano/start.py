@@ -110,7 +110,6 @@ class _Circuits:
         config = model.config
         self.weights, self.chance = weights, chance
         self.width, self.turn = config.hidden_size, config.head_dim
-        self.layers = config.num_hidden_layers
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         half = self.turn // 2
         speed = _ROPE_THETA ** (-torch.arange(0, self.turn, 2, dtype=torch.float64) / self.turn)
@@ -129,8 +128,6 @@ class _Circuits:
         embedding[:, self.before :] = 0
         self._look_one_back()
         self._copy_what_followed()
-        for layer in range(2, self.layers):
-            self._look_fields_up(layer)
 
     def _look_one_back(self) -> None:
         """Layer 0, head 0: attends to the token before and writes its sketch."""
@@ -162,42 +159,21 @@ class _Circuits:
             value[: len(mine), self.token] = mine
             out[self.token, : len(mine)] = mine.T * _COPY_GAIN * _SPREAD
 
-    def _look_fields_up(self, layer: int) -> None:
-        """All heads of a later layer: keys say which token came before, values say what stands there.
-
-        A field's value stands behind the field's name, so a query for "what is its status?" is one vector
-        away. Which questions to ask is left to training: the queries stay random.
-        """
-        rows = self._orthonormal(min(self.kv_heads * self.turn, self.before - 1))
-        for group in range(self.kv_heads):
-            head = group * (self.heads // self.kv_heads)
-            _, key, value, _ = self._parts(layer, head)
-            key.zero_()
-            value.zero_()
-            for place, dimension in enumerate(self.still):
-                key[dimension, self.before + place] = 1.0
-            mine = rows[group * self.turn : (group + 1) * self.turn]
-            value[: len(mine), self.token] = mine
-
     def _head(self, layer: int, head: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The parts of one head, emptied."""
-        parts = self._parts(layer, head)
-        for part in parts:
-            part.zero_()
-        return parts
-
-    def _parts(self, layer: int, head: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Rows of query, key, value and columns of the output of one head; views to write to."""
+        """Rows of query, key, value and columns of the output of one head, emptied; views to write to."""
         at = f"model.layers.{layer}.self_attn"
         mine = slice(head * self.turn, (head + 1) * self.turn)
         group = head // (self.heads // self.kv_heads)
         shared = slice(group * self.turn, (group + 1) * self.turn)
-        return (
+        parts = (
             self.weights[f"{at}.q_proj.weight"][mine],
             self.weights[f"{at}.k_proj.weight"][shared],
             self.weights[f"{at}.v_proj.weight"][shared],
             self.weights[f"{at}.o_proj.weight"][:, mine],
         )
+        for part in parts:
+            part.zero_()
+        return parts
 
     def _sharpen(self, layer: int) -> None:
         for each in ("q_norm", "k_norm"):

@@ -1,0 +1,66 @@
+"""The policy that ships with the package: what its manifest says, held against the weights themselves."""
+
+import hashlib
+import json
+from math import sqrt
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer
+from dreamgym_kit.recipes.desk.cases import FAMILIES
+from dreamgym_kit.recipes.nano.build import MANIFEST, WEIGHTS
+from dreamgym_kit.recipes.nano.card import card
+from dreamgym_kit.recipes.nano.decode import Decoder
+from dreamgym_kit.recipes.nano.direct import TOOL_ARGS
+from dreamgym_kit.recipes.nano.lockstep import play
+from dreamgym_kit.recipes.nano.score import held_out_worlds, measure
+from dreamgym_kit.recipes.nano.stream import Stream
+from dreamgym_kit.recipes.nano.tokens import build_tokenizer
+
+MADE: dict[str, Any] = json.loads((WEIGHTS / MANIFEST).read_text(encoding="utf-8"))
+
+
+def shipped() -> tuple[Decoder, Stream]:
+    return Decoder(load_model(WEIGHTS)), Stream(load_tokenizer(WEIGHTS))
+
+
+def test_the_manifest_belongs_to_these_weights_and_the_card_to_the_manifest() -> None:
+    weights = (WEIGHTS / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == MADE["weights_sha256"]
+    assert (WEIGHTS / "README.md").read_text(encoding="utf-8") == card(MADE)
+
+
+def test_all_that_ships_is_small_and_weights_are_only_safetensors() -> None:
+    files = [path for path in WEIGHTS.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 8 * 2**20
+    assert {path.suffix for path in files} == {".safetensors", ".json", ".jinja", ".md"}
+
+
+def test_its_tokenizer_is_the_desks_of_today() -> None:
+    kept, built = load_tokenizer(WEIGHTS), build_tokenizer()
+    assert kept.get_vocab() == built.get_vocab()
+    assert kept.chat_template == built.chat_template
+
+
+def test_it_makes_calls_that_the_desk_takes() -> None:
+    decoder, stream = shipped()
+    played = play(decoder, stream, held_out_worlds(3), temperature=0)
+    calls = [call for each in played for said, _ in each.turns for call in said.calls]
+    assert len(calls) > 50
+    known = [name in TOOL_ARGS and set(args) == {*TOOL_ARGS[name]} for name, args in calls]
+    assert sum(known) / len(known) > 0.97
+    assert {each.family for each in played if each.solved} > set(FAMILIES[:3])
+
+
+@pytest.mark.slow
+def test_its_scores_come_out_again() -> None:
+    decoder, stream = shipped()
+    said = MADE["scores"]["sampled"]
+    again = measure(decoder, stream, held_out_worlds(20), samplings=2, seed=900)
+    noise = sqrt(
+        said["solved"] * (1 - said["solved"]) * (1 / 180 + 1 / said["episodes"])
+    )  # worlds weigh, not tries
+    assert abs(again.solved - said["solved"]) < 3 * noise
