@@ -1,0 +1,63 @@
+"""The shipped policy in the real graph: what the lockstep play says of it holds there, to the token."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.models.local import open_local
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer
+from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.ports import Group
+from dreamgym_kit.recipes.desk.graph import graph
+from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
+from dreamgym_kit.recipes.desk.tasks import task_record
+from dreamgym_kit.recipes.nano.build import WEIGHTS
+from dreamgym_kit.recipes.nano.decode import Decoder
+from dreamgym_kit.recipes.nano.lockstep import play
+from dreamgym_kit.recipes.nano.score import held_out_worlds
+from dreamgym_kit.recipes.nano.stream import Stream
+from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.vocabulary import Verdict
+
+pytestmark = pytest.mark.slow
+WORLDS = held_out_worlds(3)
+
+
+async def played_in_the_graph(directory: Path) -> list[Group]:
+    """Greedy, one episode a world, on the real tools."""
+    tasks = [task_from_record(task_record(f"t{world}", world), source="here") for world in WORLDS]
+    settings = load_settings(file=SETTINGS_FILE, environ={}).with_overrides({"policy.temperature": 0.0})
+    policy = open_local(WEIGHTS)
+    request = RunRequest(
+        graph=graph,
+        tasks=tasks,
+        settings=settings,
+        mode=Mode.RECORD,
+        store=MemoryStore(),
+        directory=directory,
+        policy=policy,
+    )
+    try:
+        async with open_rollouts(request) as rollouts:
+            return await rollouts.collect(tasks, 1, step=1, seed=3)
+    finally:
+        policy.close()
+
+
+async def test_the_real_graph_and_the_lockstep_play_say_the_same_tokens(tmp_path: Path) -> None:
+    groups = await played_in_the_graph(tmp_path / "rollouts")
+    stream = Stream(load_tokenizer(WEIGHTS))
+    played = play(Decoder(load_model(WEIGHTS)), stream, WORLDS, temperature=0)
+    assert len(groups) == len(played) == len(WORLDS)
+    for group, direct in zip(groups, played, strict=True):
+        [rollout] = group.rollouts
+        last = rollout.turns[-1]
+        assert [*last.prompt_ids, *last.ids] == direct.ids
+        assert (rollout.episode.verdict is Verdict.SUCCESS) is direct.solved
+    assert 0.2 < sum(direct.solved for direct in played) / len(played) < 0.9
