@@ -40,7 +40,7 @@ from dreamgym_kit.rollout.engine import Job, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut, NoEvents
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import MaskedEvents
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.rundir import RunDirectory, half_made
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Task, Verdict
@@ -218,7 +218,8 @@ class Rollouts:
         """The step's directory, made anew."""
         with egress.exempt():
             there = self.path / label
-            if there.is_symlink() or (there.exists() and not (there / "manifest.json").is_file()):
+            ours = (there / "manifest.json").is_file() or half_made(there)
+            if there.is_symlink() or (there.exists() and not ours):
                 raise UserError(f"{there}: is in the way of the step's episodes; move it, or remove it.")
             shutil.rmtree(there, ignore_errors=True)
             mode = self._request.mode.value

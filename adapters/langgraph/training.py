@@ -8,6 +8,7 @@ while it learns; an evaluation on the real tools is asked for by name.
 import importlib.metadata
 import os
 import platform
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from dreamgym_kit.report.training import MODE, Training, training_of
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import MaskedEvents
-from dreamgym_kit.rollout.rundir import RunDirectory, new_run
+from dreamgym_kit.rollout.rundir import RunDirectory, half_made, new_run
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
@@ -188,6 +189,8 @@ class _Parts:
         """Open graph, gate and buffer; real tools get nothing to keep their calls in."""
         dreams = mode is Mode.DREAM
         place = self._directory.path / name
+        if half_made(place):
+            shutil.rmtree(place)
         request = RunRequest(
             graph=self._request.graph,
             tasks=tasks,

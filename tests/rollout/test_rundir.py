@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.rollout import files
 from dreamgym_kit.rollout.manifest import Manifest, differences, manifest_from_record, manifest_to_record
-from dreamgym_kit.rollout.rundir import RunDirectory, directory_name, latest_run, new_run
+from dreamgym_kit.rollout.rundir import RunDirectory, directory_name, half_made, latest_run, new_run
 from dreamgym_kit.vocabulary import Episode, Verdict, World
 
 SETTINGS = {"graph": "desk:graph", "n": 4, "seed": 7, "dream": {"abstain_below": 0.3, "faults": {}}}
@@ -222,3 +222,14 @@ def test_many_differences_are_counted_and_long_values_are_cut() -> None:
 def test_a_misspelt_field_of_a_manifest_is_named() -> None:
     with pytest.raises(NotJson, match="matter: no such field; did you mean 'matters'"):
         manifest_from_record(manifest_to_record(MANIFEST) | {"matter": {}})
+
+
+def test_a_directory_whose_making_was_cut_off_is_told_from_any_other(tmp_path: Path) -> None:
+    cut, other, whole = tmp_path / "cut", tmp_path / "other", tmp_path / "whole"
+    for folder in (cut, other):
+        folder.mkdir()
+        (folder / "lock").touch()
+    (cut / ".manifest.json.new").touch()
+    (other / "notes.txt").touch()
+    RunDirectory.create(tmp_path, "whole", Manifest("7f3a", 1.0, {})).close()
+    assert [half_made(one) for one in (cut, other, whole, tmp_path / "none")] == [True, False, False, False]

@@ -219,6 +219,13 @@ def _make(root: Path, path: Path) -> None:
         raise refused(path, "cannot be made", error) from error
 
 
+def half_made(path: Path) -> bool:
+    """Whether a run directory's making was cut off there, by a kill: it holds no manifest, and nothing else."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    return {one.name for one in path.iterdir()} <= {LOCK, f".{MANIFEST}.new"}
+
+
 def directory_name(name: str) -> str:
     """A name that stays where it is put: plain names as they are, any other by its digest."""
     if _PLAIN_NAME.fullmatch(name) and not _RESERVED.fullmatch(name):

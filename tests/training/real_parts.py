@@ -1,0 +1,87 @@
+"""A small agent with a tiny policy, trained by the real parts: engine, capture, TRL, the loop."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from nano_double import write_double
+
+AGENT = '''
+import zlib
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langchain_core.language_models import GenericFakeChatModel
+
+@tool
+def get_order(order_id: str) -> str:
+    """Read an order."""
+    raise SystemExit("a real tool ran")
+
+class Model(GenericFakeChatModel):
+    def bind_tools(self, tools, **kwargs):
+        return self
+
+graph = create_agent(Model(messages=iter(())), [get_order])
+
+def check(outcome):
+    return zlib.crc32(str(outcome.messages[-1]["content"]).encode()) % 3 == 0
+'''
+SETTINGS = """
+graph = "agent.py:graph"
+tasks = "tasks.jsonl"
+[tools.get_order]
+effect = "read"
+[policy]
+model = "policy"
+max_output = 12
+[train]
+tasks = 3
+n = 4
+steps = 5
+eval_every = 2
+eval_n = 2
+lr = 0.001
+[checkers]
+odd = "agent:check"
+"""
+
+
+def project(folder: Path) -> Path:
+    """An agent, its tasks and a policy that says random words."""
+    (folder / "agent.py").write_text(AGENT)
+    (folder / "dreamgym.toml").write_text(SETTINGS)
+    tasks = [
+        {
+            "id": f"{split}-{number}",
+            "input": f"What of order O{number}?",
+            "checker": "odd",
+            "split": split,
+        }
+        for split, count in (("train", 6), ("held_out", 3))
+        for number in range(count)
+    ]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    write_double(folder / "policy")
+    return folder
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("dreamgym-kit")), *arguments]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200", **more}
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(folder, *arguments),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
