@@ -18,7 +18,7 @@ from markdown_pages import code, page_of, row, text
 from sphinx.application import Sphinx
 from typer.main import get_command
 
-from dreamgym_kit.cli import simulate
+from dreamgym_kit.cli import simulate, train
 from dreamgym_kit.cli.main import app as commands
 from dreamgym_kit.settings import read
 from dreamgym_kit.settings.load import environment_names
@@ -27,7 +27,11 @@ from dreamgym_kit.vocabulary import Effect
 
 HEAD = ("| key | what it says, what it can be, which flag and variable say it too |", "| --- | --- |")
 KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-CHOICES = {("simulate", "abstain"): read.ABSTAIN, ("faults", "kinds"): read.FAULT_KINDS}
+CHOICES = {
+    ("simulate", "abstain"): read.ABSTAIN,
+    ("train", "loss"): read.LOSSES,
+    ("faults", "kinds"): read.FAULT_KINDS,
+}
 NAMED = {
     "tools": "NAME of a tool",
     "functions": '"pkg.mod:function"',
@@ -63,11 +67,17 @@ def settings_page() -> Iterator[str]:
 
 
 def flags_of_keys() -> dict[tuple[str, ...], list[str]]:
-    """Which flag of `simulate` sets which key, from the tables in which the command says so itself."""
-    options = {
-        str(option.name): option.opts[0] for option in get_command(commands).commands["simulate"].params
-    }
-    body = ast.parse(textwrap.dedent(inspect.getsource(simulate.command)))
+    """Which flag sets which key, from the tables in which `simulate` and `train` say so themselves."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, module in (("simulate", simulate), ("train", train)):
+        for key, flags in _flags_of(name, module.command).items():
+            found[key] = list(dict.fromkeys([*found.get(key, ()), *flags]))
+    return found
+
+
+def _flags_of(name: str, command: Any) -> dict[tuple[str, ...], list[str]]:
+    options = {str(option.name): option.opts[0] for option in get_command(commands).commands[name].params}
+    body = ast.parse(textwrap.dedent(inspect.getsource(command)))
     found: dict[tuple[str, ...], list[str]] = {}
     for node in ast.walk(body):
         match node:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.main import get_command
 
-from dreamgym_kit.cli import compare, demo, doctor, evaluate, init, record, report, simulate
+from dreamgym_kit.cli import compare, demo, doctor, evaluate, init, record, report, simulate, train
 from dreamgym_kit.cli.main import app
 
 COMMANDS = {
@@ -20,6 +20,7 @@ COMMANDS = {
     "record": record,
     "report": report,
     "simulate": simulate,
+    "train": train,
 }
 
 MODULES = """

@@ -220,7 +220,7 @@ def _make(root: Path, path: Path) -> None:
 
 
 def half_made(path: Path) -> bool:
-    """Whether a run directory's making was cut off there, by a kill: it holds no manifest, and nothing else."""
+    """Whether a kill cut off the making of a run directory there: no manifest yet, and nothing else."""
     if path.is_symlink() or not path.is_dir():
         return False
     return {one.name for one in path.iterdir()} <= {LOCK, f".{MANIFEST}.new"}

@@ -183,7 +183,7 @@ class AlarmSettings:
     stale_weights: float = 1e-3  # most nats between server and trainer after a sync; 0.2 for 16-bit servers
     kl: float = 0.1  # most nats a token that one update may move the policy
     entropy_low: float = 0.1  # least entropy, as a multiple of the first steps'
-    entropy_high: float = 5.0  # most entropy, as a multiple of the first steps'
+    entropy_high: float = 10.0  # most entropy, as a multiple of the first steps'
     dead_draws: int = 3  # draws of tasks in a row in which no group has any spread
     judges_disagree: float = 0.3  # most episodes on which checker and judging model differ, 0..1
     reward_gap: float = 0.15  # most that the judging model's success may rise above the checker's, 0..1
