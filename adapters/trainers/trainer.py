@@ -147,7 +147,7 @@ class TrlTrainer:
 
         The estimator (log r)^2 / 2 with r = p_now / p_sampled: never negative, and hardly biased while r is
         near 1 (http://joschu.net/blog/kl-approx.html). The unbiased r - 1 - log r is of no use here: one
-        token that was sampled with a chance of 1e-4 and has a hundred times that now outweighs a thousand others.
+        token that has a hundred times the chance that it was sampled with outweighs a thousand others.
         """
         from dreamgym_kit.adapters.trainers.weights import score
 
