@@ -177,7 +177,10 @@ function start() {
         : 'Dreamt with dreamgym-kit: no real tool ran unless this page says so. ',
     h('button', {class: 'btn small', type: 'button', onclick: () => help.showModal()}, 'Keys'),
   );
-  if (L) document.querySelector('.skip').replaceWith(h('a', {class: 'skip', href: '#course'}, 'Skip to the course'));
+  if (L) {
+    const [to, what] = L.curves.length ? ['#course', 'course'] : ['#manifest', 'manifest'];
+    document.querySelector('.skip').replaceWith(h('a', {class: 'skip', href: to}, 'Skip to the ' + what));
+  }
   if (C) document.querySelector('.skip').replaceWith(h('a', {class: 'skip', href: '#tasks'}, 'Skip to the tasks'));
   document.body.append(help);
   rename(D.run.title);

@@ -1,0 +1,140 @@
+"""The page of a training: data of its schema, drawn without a request, readable to all."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pages.conftest import Opener
+from pages.payloads import PAYLOADS
+from pages.schema import Run, Strict, blocks
+from pydantic import Field
+from training.loop_doubles import Planted
+from training.trained_runs import trained_run, training_in
+
+from dreamgym_kit.report.page.training import training_page
+from dreamgym_kit.report.training import Training
+from dreamgym_kit.training.batching import StepFacts
+from dreamgym_kit.training.records import EvaluationRecord, StepRecord
+
+browser = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+
+class Line(Strict):
+    name: str
+    last: str
+    values: list[float | None]
+
+
+class Mark(Strict):
+    step: int
+    at: tuple[float, float, float]
+    told: str
+
+
+class Curve(Strict):
+    key: Annotated[str, Field(pattern=r"^[a-z_]+$")]
+    title: str
+    note: str
+    share: bool
+    stacked: bool
+    most: Annotated[float, Field(gt=0)]
+    lines: list[Line]
+    marks: list[Mark]
+    corridor: tuple[float | None, float | None] | None
+
+
+class AlarmTold(Strict):
+    name: str
+    text: str
+    step: int
+
+
+class Block(Strict):
+    stamp: str
+    sign: Literal["success", "failure", "undetermined", "look"]
+    sentence: str
+    facts: list[tuple[str, str]]
+    steps: list[int]
+    curves: list[Curve]
+    alarm: AlarmTold | None
+
+
+class Page(Strict):
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    kind: Literal["train"]
+    run: Run
+    training: Block
+    manifest: list[tuple[str, str]]
+
+
+def page_in(root: Path, training: Training) -> Path:
+    (root / "page.html").write_text(training_page(training, name="runs/a-training"), "utf-8")
+    return root / "page.html"
+
+
+def whole(root: Path) -> Training:
+    return training_in(trained_run(root))
+
+
+def stopped(root: Path) -> Training:
+    return training_in(trained_run(root, planted=Planted("KL blow-up", 6)))
+
+
+def begun(_: Path) -> Training:
+    return Training({"matters": {"mode": "train", "steps": 9}}, (), (), {})
+
+
+def one_step(_: Path) -> Training:
+    return Training(
+        {"matters": {"mode": "train", "steps": 9}},
+        [StepRecord(1, StepFacts(groups=1, episodes=2, success=1, reward=0.5), entropy=0.5)],
+        (),
+        {},
+    )
+
+
+def hostile(_: Path) -> Training:
+    text = " ".join(PAYLOADS[:40])
+    return Training(
+        {"matters": {"mode": "train", "steps": 1, "graph": text}},
+        [StepRecord(1, StepFacts(groups=1, episodes=2, success=1, unfit={text: 1}))],
+        [EvaluationRecord(0, False, {text: (1, 1, 0)}), EvaluationRecord(1, False, {text: (1, 1, 0)})],
+        {"alarm": {"alarm": "server", "text": text, "step": 1}},
+    )
+
+
+KINDS = [whole, stopped, begun, one_step, hostile]
+
+
+@pytest.mark.parametrize("made", KINDS)
+def test_every_training_gives_data_of_the_schema(tmp_path: Path, made: Callable[[Path], Training]) -> None:
+    page = Page.model_validate(blocks(page_in(tmp_path, made(tmp_path)).read_text("utf-8"))[0])
+    for curve in page.training.curves:
+        assert all(len(line.values) == len(page.training.steps) for line in curve.lines)
+
+
+@pytest.mark.parametrize("made", KINDS)
+class TestDrawn:
+    pytestmark = browser
+
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_it_is_drawn_without_a_word_in_the_console(
+        self, open_page: Opener, tmp_path: Path, made: Callable[[Path], Training], width: int
+    ) -> None:
+        shown = open_page(page_in(tmp_path, made(tmp_path)), width=width, dark=width == 390)
+        shown.quiet()
+        assert shown.ask("document.documentElement.scrollWidth") <= width
+        assert shown.ask("document.querySelectorAll('h1').length") == 1
+        told = blocks(shown.path.read_text("utf-8"))[0]["training"]
+        assert shown.ask("document.querySelectorAll('figure').length") == len(told["curves"])
+        assert shown.ask("document.querySelectorAll('img, iframe, link, script[src]').length") == 0
+
+    def test_everybody_can_read_it(
+        self, open_page: Opener, tmp_path: Path, made: Callable[[Path], Training]
+    ) -> None:
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        path = page_in(tmp_path, made(tmp_path))
+        for dark in (False, True):
+            found: Any = axe.run(open_page(path, dark=dark).page)
+            assert found.violations_count == 0, found.generate_report()
