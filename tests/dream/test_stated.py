@@ -262,3 +262,13 @@ error = "locked"
     found = evidence(mine(recordings(rows), models), recordings(rows), models)
     (told,) = (one.contradiction for one in found["freeze"].values() if one.contradiction)
     assert told.endswith('said the failure "locked", recorded the failure "no such card"')
+
+
+def test_an_episodes_name_that_comes_again_in_another_world_brings_nothing_along() -> None:
+    rows = [
+        *episode("e1", 1, [("get_card", {"card_id": "c1"}, {"card_id": "c1", "status": "open"})]),
+        *episode("e2", 2, [("get_card", {"card_id": "c1"}, {"card_id": "c1", "status": "locked"})]),
+    ]
+    asked = chain(stated(FREEZE), rows)
+    for world, status in ((1, "open"), (2, "locked"), (1, "open")):
+        assert ask(asked, "freeze", {"card_id": "c1"}, world=world).content == {"card_id": "c1", "was": status}

@@ -45,7 +45,7 @@ class Following:
     ) -> None:
         self._all, self._stated = all_recordings, stated
         self._knowledge: dict[str, Knowledge] = {}
-        self._episodes: OrderedDict[tuple[str, str], Followed] = OrderedDict()
+        self._episodes: OrderedDict[tuple[str, str, str], Followed] = OrderedDict()
         self._keeps_known = False
         self.lock = threading.Lock()
 
@@ -67,7 +67,7 @@ class Following:
     def follow(self, situation: Situation) -> "Followed":
         """The state after the episode's history, from where it was followed to last time."""
         knowledge = self.knowledge(situation.tenant)
-        key = (situation.tenant, situation.episode)
+        key = (situation.tenant, str(situation.world), situation.episode)  # its name may come again elsewhere
         history = situation.history
         followed = self._episodes.get(key)
         if followed is None or not followed.precedes(history):
