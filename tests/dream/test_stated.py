@@ -271,4 +271,5 @@ def test_an_episodes_name_that_comes_again_in_another_world_brings_nothing_along
     ]
     asked = chain(stated(FREEZE), rows)
     for world, status in ((1, "open"), (2, "locked"), (1, "open")):
-        assert ask(asked, "freeze", {"card_id": "c1"}, world=world).content == {"card_id": "c1", "was": status}
+        told = ask(asked, "freeze", {"card_id": "c1"}, world=world)
+        assert told.content == {"card_id": "c1", "was": status}
