@@ -1,6 +1,7 @@
 """Writing settings: what is written reads back the same, and a graph's texts cannot add a key."""
 
 import string
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from dreamgym_kit.settings.model import (
     SimulateSettings,
     ToolSettings,
 )
-from dreamgym_kit.settings.render import render_settings
+from dreamgym_kit.settings.render import render_model, render_settings
 from dreamgym_kit.settings.secrets import looks_secret
 from dreamgym_kit.settings.tool_models import (
     ChangeSettings,
@@ -223,3 +224,13 @@ def test_a_tools_description_cannot_add_a_key(description: str, reason: str) -> 
     spec = ToolSpec("look", Effect.READ, hostile, reason=reason + "\n[nodes.x]\neffect='pure'")
     settings = parse_settings(render_settings(Settings(), [spec]))
     assert settings == Settings(tools={"look": ToolSettings(Effect.READ, guessed=True)})
+
+
+def test_text_of_recordings_that_is_not_seen_is_written_as_escapes() -> None:
+    said = "a\u202eb\u200b\x1b[2J\x85\U000e0041 \\ \" ' \n\t"
+    lines = render_model("get\u202e", ToolModelSettings(answer={said: [said, "\ud800"]}))
+    text = "\n".join(lines)
+    assert all(line.isprintable() for line in lines)
+    text.encode()
+    (model,) = tomllib.loads(text)["tools"].values()
+    assert model["model"]["answer"] == {said: [said, "\ufffd"]}

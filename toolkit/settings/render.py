@@ -5,6 +5,7 @@ written gives the same settings. Texts from the graph (descriptions, names) can 
 or quoted: they cannot add a key.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -187,6 +188,7 @@ _EXAMPLES = """\
 """
 
 
+_UNPAIRED = re.compile("[\ud800-\udfff]")  # half a character: TOML has no form for it
 _FAULT_EXAMPLE = """\
 
 # What breaks in the dream, by tool pattern (error, timeout, timeout_applied, rate_limit, slow, malformed,
@@ -313,11 +315,21 @@ def _value(value: Any) -> str:
         return f"[{', '.join(_value(item) for item in value)}]"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{_name(name)} = {_value(item)}' for name, item in value.items())}}}"
+    if isinstance(value, str):
+        return _escaped(tomlkit.item(_UNPAIRED.sub("\ufffd", value)).as_string())
     return str(tomlkit.item(value).as_string())
 
 
 def _name(name: str) -> str:
-    return str(tomlkit.key(name).as_string())
+    return _escaped(tomlkit.key(_UNPAIRED.sub("\ufffd", name)).as_string())
+
+
+def _escaped(quoted: str) -> str:
+    """What is not seen, or turns a line around, as escapes: what a person reads is what there is."""
+    return "".join(
+        one if one.isprintable() else f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"
+        for one in quoted
+    )
 
 
 def _comment(text: str) -> str:
