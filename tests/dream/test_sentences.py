@@ -2,7 +2,7 @@
 
 import pytest
 
-from dreamgym_kit.dream.state.sentences import operation, question, quoted, spelled, stated, whole
+from dreamgym_kit.dream.state.sentences import form, operation, question, quoted, spelled, stated, whole
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,18 @@ def test_values_are_told_as_what_they_are() -> None:
     assert [spelled('"gone"'), spelled("args.a"), spelled("3")] == ["'gone'", "args.a", "3"]
     assert whole([("", "args.a")]) == "args.a"
     assert whole([("a", "1"), ("b", "'x'")]) == "a record with a = 1, b = 'x'"
+
+
+@pytest.mark.parametrize(
+    ("spelled_form", "says"),
+    [
+        ("s", "a text"),
+        ("n", "a number"),
+        ("[]", "a list"),
+        ("{ok:true}", "{ok:true}"),
+        ("{$answer:{error:no card #,error_type:s}}", "the failure 'no card #'"),
+        ("{$answer:{content:[],error:a, b: {c},error_type:s}}", "the failure 'a, b: {c}'"),
+    ],
+)
+def test_a_form_is_told_as_what_it_stands_for(spelled_form: str, says: str) -> None:
+    assert form(spelled_form) == says

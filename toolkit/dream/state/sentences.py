@@ -15,6 +15,8 @@ _ROW = re.compile(
     r"\[([^\[\]=]+)=([^\[\]=]+)\]"
 )  # the row of a list whose field is so: "[order_id=args.order_id]"
 _WHOLE = "the answer"
+_FORMS = {"s": "a text", "n": "a number", "[]": "a list", "null": "nothing"}
+_FAILURE = re.compile(r"\{\$answer:\{(?:content:.*,)?error:(.*),error_type:[^,{}]*\}\}", re.DOTALL)
 _SAID = {
     "set": "sets {place} to {value}",
     "new": "adds the field {place}: {value}",
@@ -89,6 +91,14 @@ def whole(parts: Sequence[tuple[str, str]]) -> str:
     if len(parts) == 1 and not parts[0][0]:
         return parts[0][1]
     return "a record with " + ", ".join(f"{path} = {value}" for path, value in parts)
+
+
+def form(spelled_form: str) -> str:
+    """What form an answer has: one letter is told as what it stands for, a failure by its words."""
+    if spelled_form in _FORMS:
+        return _FORMS[spelled_form]
+    failure = _FAILURE.fullmatch(spelled_form)
+    return f"the failure '{failure[1]}'" if failure is not None else spelled_form
 
 
 def _place(path: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from dreamgym_kit.dream.state.effects import Rule
 from dreamgym_kit.dream.state.models import ToolModels
-from dreamgym_kit.dream.state.sentences import operation, question, spelled, whole
+from dreamgym_kit.dream.state.sentences import form, operation, question, spelled, whole
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import Node
 from dreamgym_kit.plain import JsonValue
@@ -43,13 +43,13 @@ class RuleLine:
 def rule_lines(models: ToolModels) -> list[RuleLine]:
     """Every rule: what each tool answers, what each write changes, what it leaves alone."""
     lines = [
-        RuleLine(tool, "answers", _short(form), one.right, one.wrong, one.worlds)
-        for (tool, form), one in models.answers.items()
+        RuleLine(tool, "answers", _short(shape), one.right, one.wrong, one.worlds)
+        for (tool, shape), one in models.answers.items()
     ]
-    for (tool, form), rules in models.rules.items():
+    for (tool, shape), rules in models.rules.items():
         for read, rule in rules.items():
             if rule.program is not None or rule.right > rule.wrong:  # else nothing was found out
-                lines.append(_effect(tool, form, read, rule))
+                lines.append(_effect(tool, shape, read, rule))
     kinds = ("answers", "changes", "keeps")
     return sorted(lines, key=lambda line: (line.tool, kinds.index(line.kind), -line.right, line.says))
 
@@ -59,10 +59,10 @@ def explain(models: ToolModels, tool: str) -> Iterator[str]:
     if tool in models.trees:
         yield "when it answers what (calls recorded):"
         yield from list(_branches(models.trees[tool], "  "))[:_MOST_LINES]
-    for (name, form), answer in models.answers.items():
+    for (name, shape), answer in models.answers.items():
         if name == tool:
             tried = f"{answer.right} right, {answer.wrong} wrong held out, {answer.worlds} worlds"
-            yield f"answer {_short(form)}: {tried}"
+            yield f"answer {_short(shape)}: {tried}"
             yield from (f"  {line}" for line in _leaves(answer.template))
     for line in rule_lines(models):
         if line.tool == tool and line.kind != "answers":
@@ -74,10 +74,10 @@ def explain(models: ToolModels, tool: str) -> Iterator[str]:
         yield f"makes up {path}"
 
 
-def _effect(tool: str, form: str, read: str, rule: Rule) -> RuleLine:
+def _effect(tool: str, shape: str, read: str, rule: Rule) -> RuleLine:
     bound = " and ".join(f"{of} = {name}" for of, name in rule.bind)
     where = f"{read}({bound})" if bound else read
-    after = f", where it answered {_short(form)}"
+    after = f", where it answered {_short(shape)}"
     if rule.keeps:
         same = rule.same + rule.other_same
         return RuleLine(
@@ -101,7 +101,8 @@ def _value(template: Template) -> str:
 
 
 def _leaves(template: Template) -> list[str]:
-    return [f"{path} = {value}" if path else value for path, value in _parts(template)]
+    named = ((path.removeprefix("$answer."), value) for path, value in _parts(template))
+    return [f"{path} = {value}" if path else value for path, value in named]
 
 
 def _parts(template: Template) -> list[tuple[str, str]]:
@@ -110,7 +111,7 @@ def _parts(template: Template) -> list[tuple[str, str]]:
 
 def _branches(node: Node, indent: str) -> Iterator[str]:
     if node.feature is None:
-        yield indent + ", ".join(f"{_short(form)} {count}" for form, count in node.counts.most_common(3))
+        yield indent + ", ".join(f"{_short(shape)} {count}" for shape, count in node.counts.most_common(3))
         return
     for way, branch in enumerate(node.branches):
         if branch is not None:
@@ -118,5 +119,6 @@ def _branches(node: Node, indent: str) -> Iterator[str]:
             yield from _branches(branch, indent + "  ")
 
 
-def _short(form: str) -> str:
-    return form if len(form) <= 80 else form[:77] + "..."
+def _short(spelled_form: str) -> str:
+    said = form(spelled_form)
+    return said if len(said) <= 80 else said[:77] + "..."
