@@ -1,8 +1,9 @@
 """`dreamgym-kit evaluate`: how good an agent is on its tasks, and whether it beats another one."""
 
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -22,8 +23,8 @@ EXAMPLES = (
     "dreamgym-kit evaluate my_agent:graph --tasks held-out.jsonl -n 4",
     "dreamgym-kit evaluate --real --yes --split held_out -n 4 --json > score.json",
     "dreamgym-kit evaluate --real --against runs/2026-11-20-desk-1c2d",
-    "dreamgym-kit evaluate --real --policy models/nano --split held_out -n 8",
     "dreamgym-kit evaluate --against RUN --must-be better",
+    "dreamgym-kit evaluate --real --policy models/start --policy-b models/trained",
     "dreamgym-kit evaluate --gate-success-low 0.8 --gate-undetermined 0.1",
 )
 CODES = (
@@ -54,6 +55,12 @@ Against = Annotated[
     Path | None,
     typer.Option("--against", metavar="RUN", help="Hold it against this run of them.", show_default=False),
 ]
+PolicyB = Annotated[
+    str | None,
+    typer.Option(
+        "--policy-b", metavar="DIR", help="Then this one too (B), held against the first.", show_default=False
+    ),
+]
 Split = Annotated[
     Side | None, typer.Option("--split", help="Only the tasks of this side.", show_default=False)
 ]
@@ -71,6 +78,8 @@ def command(
     yes: Yes = False,
     against: Against = None,
     must_be: MustBe = None,
+    policy: options.Policy = None,
+    policy_b: PolicyB = None,
     split: Split = None,
     concurrency: options.Concurrency = None,
     seed: options.Seed = None,
@@ -81,7 +90,6 @@ def command(
     usd: options.Usd = None,
     buffer: options.Buffer = None,
     runs: options.Runs = None,
-    policy: options.Policy = None,
     tenant: options.Tenant = None,
     settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
@@ -112,25 +120,58 @@ def command(
     }
     gate = {"success": gate_success, "success_low": gate_success_low, "undetermined": gate_undetermined}
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
-    from dreamgym_kit.adapters.langgraph.evaluating import evaluation_of, scores_against, tasks_of_split
-    from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
-    from dreamgym_kit.cli.running import carry_out, end, near
+    from dreamgym_kit.adapters.langgraph.evaluating import tasks_of_split
     from dreamgym_kit.errors import UserError
 
-    if must_be is not None and against is None:
-        raise UserError("evaluate: --must-be goes with --against RUN.")
+    if must_be is not None and against is None and policy_b is None:
+        raise UserError("evaluate: --must-be goes with --against RUN, or with --policy-b DIR.")
+    if against is not None and policy_b is not None:
+        raise UserError("evaluate: A is the run of --against, or what is run before --policy-b; name one.")
     spec = options.graph_of(settings, "evaluate")
     chosen = tasks_of_split(options.tasks_of(settings, "evaluate"), split.value if split else None)
-    before = scores_against(against, chosen)
     if real:
-        _agree(spec, settings, len(chosen) * settings.simulate.n, yes=yes)
-    settings = with_policy(policy, settings)
-    with opened_policy(policy, settings) as answers:
-        request = _request(spec, chosen, settings, resume, real=real, policy=answers)
-        result = carry_out(request, plain=plain)
-    found = evaluation_of(result, chosen, against=before, run=near(result.directory))
+        times = 1 if policy_b is None else 2
+        _agree(spec, settings, len(chosen) * settings.simulate.n * times, yes=yes)
+    asked = _Asked(spec, chosen, settings, real=real, plain=plain)
+    _carry_out(asked, [policy] if policy_b is None else [policy, policy_b], against, resume, must_be, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What both sides of an evaluation share."""
+
+    spec: str
+    tasks: "list[Task]"
+    settings: "Settings"
+    real: bool
+    plain: bool
+
+
+def _carry_out(
+    asked: _Asked,
+    policies: "list[str | None]",
+    against: Path | None,
+    resume: Path | None,
+    must_be: Least | None,
+    as_json: bool,
+) -> NoReturn:
+    """Run one side after the other, show the last one held against the one before, and end."""
+    from dreamgym_kit.adapters.langgraph.evaluating import evaluation_of, scores_against
+    from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
+    from dreamgym_kit.cli.running import carry_out, end, near
+
+    before, codes = scores_against(against, asked.tasks), []
+    for policy in policies:
+        side = replace(asked, settings=with_policy(policy, asked.settings))
+        with opened_policy(policy, side.settings) as server:
+            result = carry_out(_request(side, resume, server), plain=asked.plain)
+        found = evaluation_of(result, asked.tasks, against=before, run=near(result.directory))
+        codes.append(_code(found, result, must_be))
+        if result.stopped_by is not None:
+            break
+        before, resume = found.b, None
     _show(found, result, as_json=as_json)
-    end(_code(found, result, must_be), dreamt=not real)
+    end(max(codes), dreamt=not asked.real)
 
 
 def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None:
@@ -147,24 +188,16 @@ def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None
     agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=episodes, yes=yes, command="evaluate")
 
 
-def _request(
-    spec: str,
-    chosen: "list[Task]",
-    settings: "Settings",
-    resume: Path | None,
-    *,
-    real: bool,
-    policy: "ChatEndpoint | None",
-) -> "RunRequest":
+def _request(asked: _Asked, resume: Path | None, policy: "ChatEndpoint | None") -> "RunRequest":
     from dreamgym_kit.adapters.langgraph.evaluating import evaluation_request
     from dreamgym_kit.cli.running import open_recordings
 
     return evaluation_request(
-        spec,
-        chosen,
-        settings,
-        real=real,
-        store=None if real else open_recordings(settings),
+        asked.spec,
+        asked.tasks,
+        asked.settings,
+        real=asked.real,
+        store=None if asked.real else open_recordings(asked.settings),
         directory=resume.absolute() if resume is not None else None,
         resume=resume is not None,
         policy=policy,

@@ -184,5 +184,9 @@ def _absolute(directory: str | Path | None) -> Path | None:
 
 
 def _agent_of(summary: Summary) -> str:
-    named = summary.fact("graph")
-    return named if isinstance(named, str) else "not named"
+    named, policy = summary.fact("graph"), summary.fact("policy")
+    graph = named if isinstance(named, str) else "not named"
+    if not isinstance(policy, Mapping):
+        return graph
+    model = policy.get("model")
+    return f"{graph}, policy {model if isinstance(model, str) else 'of the caller'}"

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
 WORLD = """
 
@@ -77,7 +79,10 @@ def test_a_world_that_nobody_puts_back_is_refused_with_what_to_do(run, project: 
 
 def test_flags_that_do_not_go_together_are_named(run, recorded: Path) -> None:
     done = run("evaluate", *FLAGS, "--must-be", "better")
-    assert (done.returncode, done.stderr) == (2, "error: evaluate: --must-be goes with --against RUN.\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: evaluate: --must-be goes with --against RUN, or with --policy-b DIR.\n",
+    )
     done = run("evaluate", *FLAGS, "--split", "held_out")
     assert done.stderr == "error: split: none of the 2 tasks is held_out. Nothing was run.\n"
 
@@ -90,3 +95,28 @@ def test_a_run_is_resumed_and_nothing_is_run_twice(run, recorded: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (first / "episodes.jsonl").read_text().splitlines()[: len(journal)] == journal
     assert "2 tasks, 4 episodes" in done.stdout
+
+
+@pytest.mark.slow
+def test_two_model_directories_are_tried_one_after_the_other(run, recorded: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra train is not installed")
+    from nano_double import write_double  # type: ignore[import-not-found]
+
+    for seed, name in enumerate(("start", "trained")):
+        write_double(tmp_path / name, seed)
+    flags = ("--policy", str(tmp_path / "start"), "--policy-b", str(tmp_path / "trained"), "--recursion", "6")
+    done = run("evaluate", *FLAGS, *flags, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    assert len(list((recorded / "runs").iterdir())) == 2
+    agents = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("  agent  ")]
+    assert [Path(agent).name for agent in agents] == ["start", "trained"]
+    assert not (recorded / "REAL").exists()
+
+
+def test_a_policy_that_is_no_model_is_named_and_nothing_runs(run, recorded: Path) -> None:
+    pytest.importorskip("torch", reason="the extra train is not installed")
+    done = run("evaluate", *FLAGS, "--policy", "no-such-model")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no-such-model" in done.stderr.splitlines()[-1]
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert not (recorded / "runs").exists()

@@ -153,3 +153,27 @@ def test_the_real_tools_can_be_evaluated_after_a_dream_in_the_same_process(proje
     assert real.beating is not None
     assert real.beating.word is Word.NO_DIFFERENCE
     assert real.differs == ('mode: "dream" of A, "record" of B',)
+
+
+def test_a_policy_answers_for_the_graphs_own_model_and_is_named(project: Any) -> None:
+    from capture.policy_server_double import PolicyServerDouble, calls, says  # type: ignore[import-not-found]
+
+    def cancels(request: Any) -> Any:
+        answered = sum(message.role == "tool" for message in request.messages)
+        return says("Done.") if answered else calls(("cancel_order", '{"order_id": "o1"}'))
+
+    graph, settings = project.write(SHOP).replace(":graph", ":lazy"), shop(project)
+    own = dreamgym_kit.evaluate(graph, tasks(project, 5), settings=settings, real=True)
+    found = dreamgym_kit.evaluate(
+        graph,
+        tasks(project, 5),
+        settings=settings,
+        real=True,
+        policy=PolicyServerDouble(cancels),
+        against=own,
+    )
+    assert found.beating is not None
+    assert found.beating.word is Word.BETTER
+    assert found.b.agent == f"{graph}, policy of the caller"
+    assert found.differs == ()
+    assert found.b.summary.calls == 5

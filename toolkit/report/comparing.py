@@ -14,7 +14,7 @@ from dreamgym_kit.trust.paired import mean_change, share_change
 from dreamgym_kit.vocabulary import Verdict
 
 COMPARE_SCHEMA = 1
-_EXPECTED = frozenset({"agent", "graph", "policy"})  # a comparison is there to compare agents
+_EXPECTED = frozenset({"agent", "graph"})  # a comparison is there to compare agents
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +212,20 @@ def differing(before: Summary, after: Summary, *, names: tuple[str, str] = ("bef
     old, new = before.manifest.get("matters"), after.manifest.get("matters")
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return []
-    sides = [{name: value for name, value in one.items() if name not in _EXPECTED} for one in (old, new)]
+    sides = [
+        {name: _but_the_model(name, value) for name, value in one.items() if name not in _EXPECTED}
+        for one in (old, new)
+    ]
+    if "policy" not in sides[0] or "policy" not in sides[1]:
+        sides = [{name: value for name, value in one.items() if name != "policy"} for one in sides]
     return differences(sides[0], sides[1], sides=names)
+
+
+def _but_the_model(name: str, value: JsonValue) -> JsonValue:
+    """How a policy was asked; which model it is belongs to the agent."""
+    if name != "policy" or not isinstance(value, Mapping):
+        return value
+    return {key: said for key, said in value.items() if key != "model"}
 
 
 def _sentence(found: Comparison) -> str:
