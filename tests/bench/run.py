@@ -55,8 +55,9 @@ BENCHES: Mapping[str, str] = {
     "tokens": "tokens per CPU second of the policy in process, beside HF generate",
     "logprobs": "sampled log-probs of episodes with tools and forks against a padded forward pass",
     "capture": "is each token that the policy sampled in one sample? five graph shapes, streaming on and off",
+    "learns": "real held-out success of the desk's nano model: at the start, after dreams, after real work",
     "update_exact": "weights after two updates of the kit against plain PyTorch, row by row",
-    "step_cost": "a training step beside the least it could cost: the update against a bare PyTorch loop",
+    "step_cost": "a training step beside the least it could cost: its rollouts and its update",
     "page": "the report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in every field",
     "first_minutes": "README's two commands in fresh environments, by the clock; packages of a base install",
 }
@@ -65,6 +66,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     "<": operator.lt,
     ">=": operator.ge,
+    ">": operator.gt,
 }
 
 
@@ -126,8 +128,14 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("endpoint_faults", "lost"): Goal("=", 0),
     ("capture", "lost_tokens"): Goal("=", 0),
     ("capture", "foreign_tokens"): Goal("=", 0),
+    ("learns", "gain_points"): Goal(">=", 15),
+    ("learns", "gain_low"): Goal(">", 0),
+    ("learns", "gain_ratio"): Goal(">=", 0.9),
+    ("learns", "real_calls_in_dream"): Goal("=", 0),
+    ("learns", "shuffled_gain"): Goal("<=", 2),  # five times 360 episodes waver by about that
     ("update_exact", "max_abs_diff"): Goal("<=", 1e-7),
     ("step_cost", "update_ratio"): Goal("<=", 1.1),
+    ("step_cost", "langgraph_ratio"): Goal("<=", 1.3),
     ("page", "open_1000_s"): Goal("<", 1),
     ("page", "filter_1000_ms"): Goal("<", 100),
     ("page", "open_10000_s"): Goal("<", 4),

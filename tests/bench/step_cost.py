@@ -1,16 +1,21 @@
-"""What a training step costs beside the least it could: the update against a bare PyTorch loop."""
+"""What a training step costs beside the least it could: its episodes without a framework, its update bare."""
 
+from rollout_cost import NoWeights, rollout_costs
 from update_cost import update_ratio
 
 
 def measure(seed: int) -> list[tuple[str, float, str]]:
     """Figures for the bench runner."""
-    return _figures(*update_ratio(seed))
+    return [*rollout_costs(seed), *_figures(*update_ratio(seed))]
 
 
 def quick(seed: int) -> list[tuple[str, float, str]]:
     """The same with fewer episodes and steps."""
-    return _figures(*update_ratio(seed, episodes=48, rounds=5))
+    try:
+        rollouts = rollout_costs(seed, rounds=1, tasks=4)
+    except NoWeights:
+        rollouts = []
+    return [*rollouts, *_figures(*update_ratio(seed, episodes=48, rounds=5))]
 
 
 def _figures(ratio: float, seconds: float) -> list[tuple[str, float, str]]:

@@ -26,6 +26,14 @@ def test_a_clear_gain_is_told_in_points_over_the_same_tasks() -> None:
     assert 5 < low < 25 < high < 45
 
 
+def test_the_two_can_be_called_by_other_names() -> None:
+    found = beaten(tasks(*["xx"] * 20), tasks(*[".."] * 19, ".-"))
+    assert found.told("the start", "the trained model").startswith(
+        "The trained model solves 100 points more than the start on the same 20 tasks (95 %: "
+    )
+    assert "1 of 40 episodes of the trained model is undetermined" in found.told("a", "the trained model")
+
+
 def test_a_clear_loss_is_told_as_one() -> None:
     found = beaten(tasks(*["."] * 20), tasks(*["x"] * 20))
     assert found.word is Word.WORSE

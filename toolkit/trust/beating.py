@@ -57,7 +57,11 @@ class Beating:
     @property
     def sentence(self) -> str:
         """The judgement as a plain sentence, with its figures."""
-        return _sentence(self)
+        return self.told()
+
+    def told(self, a: str = "A", b: str = "B") -> str:
+        """The sentence with other names for the two."""
+        return _sentence(self, a, b)
 
 
 def beaten(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, seed: int = 0) -> Beating:
@@ -88,26 +92,26 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _sentence(found: Beating) -> str:
+def _sentence(found: Beating, a: str, b: str) -> str:
     if found.word is Word.NOTHING_SHARED:
         tried = f": of {_tasks(found.left_out)} that both tried, none is" if found.left_out else ""
-        return f"Nothing can be said: no task is decided for both A and B{tried}."
+        return f"Nothing can be said: no task is decided for both {a} and {b}{tried}."
     interval = f"(95 %: {_points(found.low)} to {_points(found.high)})"
-    told = f"{_difference(found.change)} on the same {_tasks(found.tasks)} {interval}"
-    bounds = f"between {_points(found.least)} and {_points(found.most)} points, whichever way they went"
-    open_ended = found.undetermined_a or found.undetermined_b
+    told = f"{b} solves {_difference(found.change, a)} on the same {_tasks(found.tasks)} {interval}"
+    neither = _undetermined(found, a, b)
     if found.word is Word.NO_DIFFERENCE:
-        return f"No difference can be seen: B solves {told}.{_undetermined(found)}"
+        return f"No difference can be seen: {told}.{neither}"
     if found.word is Word.UNDETERMINED:
-        return f"It cannot be said: B solves {told}, but{_undetermined(found)[:-1]}: {bounds}."
-    return f"B solves {told}.{_undetermined(found) if open_ended else ''}"
+        bounds = f"between {_points(found.least)} and {_points(found.most)} points, whichever way they went"
+        return f"It cannot be said: {told}, but{neither[:-1]}: {bounds}."
+    return f"{told[:1].upper()}{told[1:]}.{neither}"
 
 
-def _difference(change: float) -> str:
+def _difference(change: float, a: str) -> str:
     points = _points(abs(change))
     if points == "0":
-        return "as many as A"
-    return f"{points} point{'' if points == '1' else 's'} {'more' if change > 0 else 'less'} than A"
+        return f"as many as {a}"
+    return f"{points} point{'' if points == '1' else 's'} {'more' if change > 0 else 'less'} than {a}"
 
 
 def _points(share: float) -> str:
@@ -120,8 +124,8 @@ def _tasks(count: int) -> str:
     return f"{count} task{'' if count == 1 else 's'}"
 
 
-def _undetermined(found: Beating) -> str:
-    sides = (("A", found.undetermined_a, found.episodes_a), ("B", found.undetermined_b, found.episodes_b))
+def _undetermined(found: Beating, a: str, b: str) -> str:
+    sides = ((a, found.undetermined_a, found.episodes_a), (b, found.undetermined_b, found.episodes_b))
     told = " and ".join(f"{count} of {total} episodes of {name}" for name, count, total in sides if count)
     one = found.undetermined_a + found.undetermined_b == 1
     does = "is undetermined and counts" if one else "are undetermined and count"
