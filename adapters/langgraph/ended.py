@@ -19,12 +19,11 @@ def say_error(course: Course, error: BaseException, last: Sequence[Transition]) 
     """What an exception that came out of the graph says about the episode, after its `last` call."""
     first = _first_leaf(error)
     text = " ".join(str(first).split())[:300]
+    raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
     if isinstance(first, GraphRecursionError):
         course.stop, course.reason = "limit", "the graph's recursion limit was reached"
-    elif is_of_tool(first) or _is_of_call(
-        first, last
-    ):  # before what follows: the same classes come of a model that does not answer
-        course.stop, course.reason = "crashed", f"the graph raised {type(first).__name__}: {text}"
+    elif is_of_tool(first) or _is_of_call(first, last):  # first: a model's silence has the same classes
+        course.stop, course.reason = "crashed", raised
     elif isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
         course.stop, course.reason = "limit", "the episode's time limit was reached"
     elif isinstance(first, UserFailed):
@@ -39,7 +38,13 @@ def say_error(course: Course, error: BaseException, last: Sequence[Transition]) 
             f"the agent's model did not answer: {type(first).__name__}: {text}",
         )
     else:
-        course.stop, course.reason = "crashed", f"the graph raised {type(first).__name__}: {text}"
+        course.stop, course.reason = "crashed", raised
+
+
+def _cause(error: BaseException) -> str:
+    """What stood behind an exception that says nothing itself."""
+    cause = error.__cause__ or error.__context__
+    return f", from {type(cause).__name__}" if cause is not None else ""
 
 
 def _is_of_call(error: BaseException, last: Sequence[Transition]) -> bool:

@@ -11,7 +11,7 @@ from langgraph.types import interrupt
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.dream.judge import ModelJudge
-from dreamgym_kit.dream.user import PersonaUser
+from dreamgym_kit.dream.user import PersonaUser, UserFailed
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
@@ -213,3 +213,21 @@ async def test_the_dream_hears_what_the_task_says_and_what_its_user_answers() ->
     )
     assert hearing.spoken[0] == ("user", "refund o7", "3")
     assert hearing.spoken[-1][3:] == ("the last one", "and o9")
+
+
+@pytest.mark.parametrize("action", ["reply", "done"])
+async def test_an_approval_that_is_neither_given_nor_refused_is_the_users_failure(action: str) -> None:
+    user = PersonaUser(ScriptedChatDouble(says(action, "Yes, go on.")), {"goal": "g"})
+    with pytest.raises(UserFailed, match="neither approved nor rejected"):
+        await user.resume({"action_requests": [{"name": "pay"}]}, [])
+
+
+async def test_a_graph_that_fails_without_a_word_is_told_with_what_stood_behind_it() -> None:
+    def silent(state: MessagesState) -> dict[str, object]:
+        try:
+            raise LookupError("no such row")
+        except LookupError as error:
+            raise RuntimeError from error
+
+    told = await episode(silent, {"script": []})
+    assert told.reason == "the graph raised RuntimeError, from LookupError"

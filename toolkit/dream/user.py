@@ -88,6 +88,8 @@ class PersonaUser:
         """See `SimulatedUser.resume`; an approval in the form of LangChain's middleware is answered in it."""
         said = await self._ask([("conversation", _heard(messages)), ("the agent waits for", asked)])
         if isinstance(asked, Mapping) and isinstance(asked.get("action_requests"), list):
+            if said["action"] not in ("approve", "reject"):  # a "reply" of "Yes." taken for a no is our slip
+                raise UserFailed("the model that plays the user neither approved nor rejected")
             approved = said["action"] == "approve"
             decision = {"type": "approve"} if approved else {"type": "reject", "message": said["text"]}
             return {"decisions": [decision for _ in asked["action_requests"]]}
