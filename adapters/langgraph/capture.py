@@ -271,8 +271,10 @@ def captured(
 
 
 def capture_of(session: Session | None) -> Capture | None:
-    """The capture of a session, where it has one."""
-    return _CAPTURES.get(session.id) if _CAPTURES and session is not None else None
+    """The capture of a session, where it has one; without a session, of the one that the config names."""
+    if not _CAPTURES:
+        return None
+    return _CAPTURES.get(session.id if session is not None else session_key(config_here()) or "")
 
 
 def graph_entered(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

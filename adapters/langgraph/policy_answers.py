@@ -15,6 +15,9 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 
 from dreamgym_kit.ports import ChatReply
 
+PROVIDER = "dreamgym-kit-policy"
+"""Told with each answer: a provider's prices are not for these."""
+
 
 def message_of_reply(reply: ChatReply, *, parsed: bool = False) -> AIMessage:
     """The whole message. `parsed`: the answer's JSON stands beside its text as well."""
@@ -101,4 +104,4 @@ def _usage(reply: ChatReply) -> UsageMetadata:
 
 def _told(reply: ChatReply) -> dict[str, Any]:
     """What providers tell of an answer; graphs look at `finish_reason`."""
-    return {"finish_reason": reply.finish_reason, "model_name": reply.model}
+    return {"finish_reason": reply.finish_reason, "model_name": reply.model, "model_provider": PROVIDER}

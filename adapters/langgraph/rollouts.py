@@ -159,7 +159,6 @@ class Rollouts:
     ) -> None:
         request, settings = self._request, self._request.settings
         dreams = request.mode is Mode.DREAM
-        at_once = MOST_AT_ONCE if dreams and self._policy is not None else settings.simulate.concurrency
         with (
             closing(directory.journal()) as journal,
             closing(directory.events()) as log,
@@ -179,16 +178,15 @@ class Rollouts:
                 policy=policy,
                 on_turns=came.turns.__setitem__,
             )
-            for first in range(0, len(jobs), MOST_AT_ONCE):
-                wave = jobs[first : first + MOST_AT_ONCE]
+            for wave in self._waves(jobs):
                 try:
-                    if policy is not None and at_once >= len(wave):
+                    if policy is not None and dreams:
                         await policy.announce(job.episode for job in wave)
                     await run_episodes(
                         wave,
                         runner,
                         journal=journal,
-                        concurrency=at_once,
+                        concurrency=self._at_once,
                         events=events,
                         stop=self._stop,
                         on_episode=came.keep,
@@ -197,6 +195,19 @@ class Rollouts:
                 finally:
                     if policy is not None:
                         await policy.dismiss()
+
+    @property
+    def _at_once(self) -> int:
+        """Episodes at once: as settings have it where tools or an endpoint are asked, else all that can be."""
+        if self._request.mode is Mode.DREAM and self._policy is not None and self._who.chat is None:
+            return MOST_AT_ONCE
+        return min(MOST_AT_ONCE, self._request.settings.simulate.concurrency)
+
+    def _waves(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
+        """Dreamt episodes begin together, so that who asks the policy beside whom does not depend on time."""
+        if self._request.mode is not Mode.DREAM:
+            return [jobs]
+        return [jobs[first : first + self._at_once] for first in range(0, len(jobs), self._at_once)]
 
     def _policy_for(self, label: str, drawn: int, came: _Step) -> ModelPolicy | None:
         if self._policy is None:

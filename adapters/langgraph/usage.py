@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
 from dreamgym_kit.adapters.langgraph.heard import PolicyHeard
+from dreamgym_kit.adapters.langgraph.policy_answers import PROVIDER
 from dreamgym_kit.errors import BudgetSpent
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.rollout.budgets import RunBudget
@@ -50,9 +51,11 @@ class UsageCounter(BaseCallbackHandler):
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:  # noqa: ARG002  the framework's form
         """Take in one model call's usage."""
         read, written = _usage(response)
-        cost = (
-            read * self._prices.usd_per_million_input + written * self._prices.usd_per_million_output
-        ) / 1_000_000
+        cost = 0.0
+        if not _of_policy(response):
+            cost = (
+                read * self._prices.usd_per_million_input + written * self._prices.usd_per_million_output
+            ) / 1_000_000
         with self._lock:
             self.calls += 1
             self.tokens += read + written
@@ -74,3 +77,12 @@ def _usage(response: LLMResult) -> tuple[int, int]:
                 read += message.usage_metadata["input_tokens"]
                 written += message.usage_metadata["output_tokens"]
     return read, written
+
+
+def _of_policy(response: LLMResult) -> bool:
+    """Whether a policy of our own answered, for which no provider is paid."""
+    return any(
+        isinstance(one, ChatGeneration) and one.message.response_metadata.get("model_provider") == PROVIDER
+        for generations in response.generations
+        for one in generations
+    )

@@ -113,6 +113,37 @@ def test_groups_come_with_their_episodes_and_turns_and_no_real_tool_runs(folder:
     assert server.live == []
 
 
+def test_the_server_knows_of_all_episodes_before_the_first_asks_and_of_none_after(folder: Path) -> None:
+    known: list[int] = []
+
+    def answer(request: ChatRequest) -> ChatReply:
+        known.append(len(server.live))
+        assert request.affinity in server.live
+        return looks_and_tells(request)
+
+    server = PolicyServerDouble(answer)
+    request = asked_for(folder, server, name="agent_live")
+
+    async def work(rollouts: Rollouts) -> None:
+        await rollouts.collect(request.tasks, 4, step=1, seed=7)
+
+    asyncio.run(collecting(request, work))
+    assert known[0] == 8
+    assert server.live == []
+
+
+def test_nobody_is_paid_for_what_the_policy_said(folder: Path) -> None:
+    more = "[model]\nusd_per_million_input = 1000.0\n"
+    request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_paid", more=more)
+
+    async def work(rollouts: Rollouts) -> list[Group]:
+        return await rollouts.collect(request.tasks, 1, step=1, seed=7)
+
+    episodes = [one.episode for group in asyncio.run(collecting(request, work)) for one in group.rollouts]
+    assert [(one.model_calls, one.cost_usd) for one in episodes] == [(2, 0.0)] * 2
+    assert all(one.tokens > 0 for one in episodes)
+
+
 def test_the_same_step_and_seed_give_the_same_and_others_do_not(folder: Path) -> None:
     request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_same", tasks=4)
 
