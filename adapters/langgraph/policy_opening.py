@@ -1,7 +1,7 @@
 """A policy before its first call: as a request has it, its nodes found, the graph open without a provider.
 
-A graph whose models the policy answers for needs no provider: where its module asks for a key while it is
-imported or makes a model, a stand-in is set that nothing ever sends, for as long as the graph is open.
+A graph all of whose models the policy answers for needs no provider: where its module asks for a key while it
+is imported or makes a model, a stand-in is set that nothing ever sends, for as long as the graph is open.
 """
 
 import os
@@ -61,15 +61,14 @@ def check_nodes(graph: Pregel[Any], settings: Settings, *, asked: bool) -> None:
 @asynccontextmanager
 async def open_graph_for(request: RunRequest) -> AsyncIterator[Pregel[Any]]:
     """The request's graph, kept open; with a policy also where no provider's key is set."""
-    if request.policy is None:
+    if request.policy is None or request.settings.policy.only_nodes:  # then models of its own are asked, too
         async with open_graph(request.graph, folder=request.settings.folder) as graph:
             yield graph
         return
     with _stand_ins() as missed:
         async with AsyncExitStack() as stack:
             graph = await _opened(stack, request, missed)
-            if not request.settings.policy.only_nodes:  # else a model of its own says itself what it misses
-                missed(_KEYS)
+            missed(_KEYS)  # of models that are made while the graph runs
             yield graph
 
 

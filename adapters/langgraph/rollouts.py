@@ -198,7 +198,7 @@ class Rollouts:
 
     @property
     def _at_once(self) -> int:
-        """Episodes at once: as settings have it where tools or an endpoint are asked, else all that can be."""
+        """Episodes at once: as settings have it where tools or an endpoint are asked, else all."""
         if self._request.mode is Mode.DREAM and self._policy is not None and self._who.chat is None:
             return MOST_AT_ONCE
         return min(MOST_AT_ONCE, self._request.settings.simulate.concurrency)
