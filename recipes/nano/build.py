@@ -98,7 +98,8 @@ def _teach(
             say(f"step {progress.step}: loss {progress.loss:.3f}, {progress.accuracy:.1%} foretold")
 
     rows = [stream.row(worked) for worked in recorded]
-    learn(model, stream, rows, lessons=plan.lessons, seed=plan.seed, tell=hear)
+    seniors = [row for row, worked in zip(rows, recorded, strict=True) if worked.habits.kind == "senior"]
+    learn(model, stream, rows, first=seniors, lessons=plan.lessons, seed=plan.seed, tell=hear)
     end = steps[-50:]
     loss, accuracy = (sum(getattr(each, name) for each in end) / len(end) for name in ("loss", "accuracy"))
     return replace(steps[-1], loss=loss, accuracy=accuracy)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.nano.copying import repetition
 from dreamgym_kit.recipes.nano.lessons import Lessons, Progress
 from dreamgym_kit.recipes.nano.stream import Row, Stream
@@ -25,21 +26,37 @@ def learn(
     stream: Stream,
     rows: Sequence[Row],
     *,
+    first: Sequence[Row] = (),
     lessons: Lessons,
     seed: int = 0,
     tell: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Teach a model these rows; it is changed in place. Equal inputs and seeds give equal weights."""
+    """Teach a model these rows; it is changed in place. Equal inputs and seeds give equal weights.
+
+    Args:
+        model: to be taught.
+        stream: its tokens.
+        rows: what it reads, over and over.
+        first: what it reads instead at first, for as many steps as the lessons say.
+        lessons: how.
+        seed: of the order.
+        tell: hears of every step.
+
+    Raises:
+        UserError: there are fewer rows than a step reads.
+    """
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=lessons.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
     )
     began = time.process_time()
     model.train()
-    batches = _batches(stream, rows, lessons, random.Random(f"lessons {seed}"))  # noqa: S311  not secret
+    chance = random.Random(f"lessons {seed}")  # noqa: S311  not secret
+    early, late = (_batches(stream, read, lessons, chance) for read in (first or rows, rows))
+    turning = round(lessons.steps * lessons.seniors_first) if first else 0
     for step in range(1, lessons.steps + 1):
         for group in optimiser.param_groups:
             group["lr"] = lessons.rate * _height(step, lessons)
-        ids, weights = next(batches)
+        ids, weights = next(early if step <= turning else late)
         loss, accuracy = _loss(model, ids, weights)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -75,16 +92,18 @@ def _batches(
     pool = sorted(stream.copied)
     repeated = round(lessons.rows * lessons.repetitions)
     taken = lessons.rows - repeated
+    if len(rows) < taken:
+        raise UserError(f"{len(rows)} episodes are too few: a step reads {taken}; record more of them")
+    heap = min(taken * 8, len(rows) // taken * taken)  # a multiple of what a step takes
     while True:
         order = list(rows)
         chance.shuffle(order)
-        heap = taken * 8
         for start in range(0, len(order) - heap + 1, heap):
             near = sorted(order[start : start + heap], key=lambda row: len(row.ids))
             batches = [near[first : first + taken] for first in range(0, heap, taken)]
             chance.shuffle(batches)
             for batch in batches:
-                weighed = [_weigh(row, stream, lessons) for row in batch]
+                weighed = [weigh(row, stream, lessons) for row in batch]
                 copies = [repetition(pool, stream.pad, chance) for _ in range(repeated)]
                 weighed += [
                     (list(copy.ids), [0.0] * copy.known + [1.0] * (len(copy.ids) - copy.known))
@@ -93,7 +112,8 @@ def _batches(
                 yield _padded(weighed, stream.pad)
 
 
-def _weigh(row: Row, stream: Stream, lessons: Lessons) -> tuple[list[int], list[float]]:
+def weigh(row: Row, stream: Stream, lessons: Lessons) -> tuple[list[int], list[float]]:
+    """An episode's tokens and what each counts in the loss."""
     weights, before = [], False
     for token, said in zip(row.ids, row.said, strict=True):
         if not said:

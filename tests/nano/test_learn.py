@@ -1,0 +1,52 @@
+import pytest
+
+pytest.importorskip("torch")
+
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.recipes.nano.episodes import record
+from dreamgym_kit.recipes.nano.learn import learn, weigh
+from dreamgym_kit.recipes.nano.lessons import Lessons, Progress, Shape
+from dreamgym_kit.recipes.nano.start import new_model
+from dreamgym_kit.recipes.nano.stream import Stream
+from dreamgym_kit.recipes.nano.tokens import build_tokenizer
+
+stream = Stream(build_tokenizer())
+TINY = Shape(width=64, layers=2, inner=64)
+ROWS = [stream.row(worked) for worked in record(24, seed=1)]
+
+
+def taught(lessons: Lessons, seed: int = 0) -> tuple[list[Progress], float]:
+    """A tiny model's way through the lessons, and a fingerprint of what it became."""
+    model = new_model(stream.tokenizer, seed=1, shape=TINY)
+    heard: list[Progress] = []
+    learn(model, stream, ROWS, first=ROWS[:8], lessons=lessons, seed=seed, tell=heard.append)
+    assert not model.training
+    return heard, float(sum(weight.double().abs().sum() for weight in model.state_dict().values()))
+
+
+@pytest.mark.slow
+def test_lessons_lower_the_loss_and_equal_ones_end_equal() -> None:
+    lessons = Lessons(steps=25, rows=6, warm_up=3)
+    (heard, end), (_, same), (_, other) = taught(lessons), taught(lessons), taught(lessons, seed=1)
+    assert [each.step for each in heard] == list(range(1, 26))
+    assert heard[-1].loss < 0.8 * heard[0].loss
+    assert end == same != other
+
+
+def test_fewer_rows_than_a_step_reads_are_refused_not_waited_for() -> None:
+    with pytest.raises(UserError, match="8 episodes are too few: a step reads 34"):
+        taught(Lessons(rows=40))
+
+
+def test_ids_and_choices_count_most_and_what_is_told_least() -> None:
+    lessons = Lessons(copied_weight=4, deciding_weight=3, told_weight=0.25)
+    row = next(row for row in ROWS if any(row.said))
+    ids, weights = weigh(row, stream, lessons)
+    words = stream.tokenizer.convert_ids_to_tokens(ids)
+    said = {(word, weight) for word, weight, mine in zip(words, weights, row.said, strict=True) if mine}
+    assert {weight for weight, mine in zip(weights, row.said, strict=True) if not mine} == {0.25}
+    assert ("<tool_call>", 3) in said
+    assert ("</tool_call>", 1) in said
+    assert all(weight == 3 for word, weight in said if word == "find_customer")
+    copied = set(stream.tokenizer.convert_ids_to_tokens(sorted(stream.copied)))
+    assert {weight for word, weight in said if word in copied} == {4}
