@@ -202,6 +202,7 @@ def _show(result: "CrawlResult", path: Path, worlds: "list[Crawled]", *, as_json
                 "calls": result.calls.total(),
                 "by_tool": dict(sorted(result.calls.items())),
                 "failures": result.failures,
+                "passing": result.passing,
                 "before": result.before,
                 "worlds": result.worlds,
                 "of_worlds": len(worlds),
@@ -216,6 +217,10 @@ def _show(result: "CrawlResult", path: Path, worlds: "list[Crawled]", *, as_json
     earlier = f", {result.before} were there from before" if result.before else ""
     say(f" {result.calls.total()} calls{f': {calls}' if calls else ''}")
     say(f" {result.failures} of them the tools refused{earlier}; all are in {path}")
+    if result.passing:
+        say(
+            f" {result.passing} met a time-out, a rate limit or a lost connection: not kept, to be made again"
+        )
     say(f" {result.worlds} of {len(worlds)} worlds were read to their end")
     steps = [
         ("Look", "dreamgym-kit buffer stats", "what is known now"),
@@ -223,6 +228,7 @@ def _show(result: "CrawlResult", path: Path, worlds: "list[Crawled]", *, as_json
     ]
     if result.stopped:
         say(f" Stopped early: {one_line(result.stopped)}")
+    if result.stopped or result.passing:
         again = shlex.join(["dreamgym-kit", *sys.argv[1:]])
         steps.insert(0, ("Go on", again, "makes the calls that are left"))
     say(next_steps(steps))

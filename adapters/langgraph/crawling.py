@@ -30,6 +30,7 @@ from dreamgym_kit.adapters.langgraph.opening import keeper
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.dream.frontier import Frontier, words_of
 from dreamgym_kit.dream.ledger import Place
+from dreamgym_kit.dream.passing import passes
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.errors import EpisodeStop, UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
@@ -90,6 +91,7 @@ class CrawlResult:
 
     calls: Counter[str] = field(default_factory=Counter)  # by tool
     failures: int = 0  # reads that the tool refused
+    passing: int = 0  # reads that met a failure that passes: not kept, made again by the next crawl
     before: int = 0  # calls that an earlier crawl had made
     worlds: int = 0  # that were read to their end
     stopped: str = ""  # why it ended early
@@ -210,6 +212,9 @@ class _World:
     def _keep(self, entry: Transition) -> None:
         if self._session.violated():
             return  # what a read said that was about to write is not believed
+        if passes(entry.answer):
+            self._result.passing += 1
+            return
         self._kept = True
         if self._store is not None:
             self._store(entry)

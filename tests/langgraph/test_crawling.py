@@ -184,3 +184,31 @@ def test_worlds_come_from_tasks_with_their_words_and_their_side_of_the_split() -
     assert [(one.world.name, one.split) for one in worlds] == [("desk", Split.TRAIN)]
     assert "Yara" in worlds[0].words
     assert "user" not in worlds[0].words
+
+
+def test_a_failure_that_passes_is_no_answer_and_the_next_crawl_asks_again(project: Any) -> None:
+    graph = project.write(
+        """
+        from pathlib import Path
+        from langchain_core.tools import ToolException
+
+        @tool
+        def find(order_id: str) -> dict:
+            "Find an order."
+            if order_id == "gone":
+                raise ToolException("no such order")
+            if not Path("up").exists():
+                raise ToolException("429 Too Many Requests; retry after 1 s")
+            return {"order_id": order_id}
+
+        find.handle_tool_error = True
+        graph = create_agent(ScriptedModelDouble(turns=TURNS), [find])
+        """
+    )
+    settings = Settings(tools={"find": ToolSettings(Effect.READ)}, path=project.folder / "dreamgym.toml")
+    store, worlds = MemoryStore(), [Crawled(World(), ("o1", "gone"))]
+    first = crawled(settings, store, graph=graph, worlds=worlds)
+    assert (first.passing, first.failures, store.count()) == (1, 1, 1)
+    Path("up").touch()
+    second = crawled(settings, store, graph=graph, worlds=worlds)
+    assert (second.calls.total(), second.passing, store.count()) == (1, 0, 2)
