@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,6 +145,21 @@ def test_siblings_with_equal_histories_get_one_answer_and_others_their_own() -> 
     told = [ask_in(situation()), ask_in(situation()), ask_in(situation(READ, EXAMPLES[0]))]
     assert told == ["first", "first", "second"]
     assert ask_in(situation(tenant="other")) == "third"
+
+
+def test_two_tasks_in_one_world_read_the_same_thing_alike() -> None:
+    model = ScriptedChatDouble(decided(answer="one"), decided(answer="other"))
+    dream = ReasonedExperience(model)
+    mine, theirs = (replace(situation(), task=task) for task in ("mine", "theirs"))
+    told = [asyncio.run(dream.answer(CALL, where)).content for where in (mine, theirs)]
+    assert (told, dream.asked) == (["one", "one"], 1)
+
+
+def test_what_cannot_be_told_to_one_task_may_be_told_to_another() -> None:
+    dream = ReasonedExperience(ScriptedChatDouble(decided(outcome="unknown"), decided(answer="known")))
+    mine, theirs = (replace(situation(), task=task) for task in ("mine", "theirs"))
+    answers = [asyncio.run(dream.answer(CALL, where)) for where in (mine, theirs, mine)]
+    assert [answer.content for answer in answers] == [None, "known", "known"]
 
 
 def test_a_support_below_the_threshold_abstains() -> None:

@@ -96,8 +96,9 @@ class ReasonedExperience:
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         key = _key(call, situation, self._seed)
+        own = f"{key} {situation.task}"  # what cannot be told to one task may be told to another
         with self._lock:
-            known = self._memo.get(key)
+            known = self._memo.get(key) or self._memo.get(own)
         if known is not None:
             return known
         ground = Ground(self._following, call, situation)
@@ -111,7 +112,7 @@ class ReasonedExperience:
             return answer  # not kept either
         with self._lock:
             # a sibling may have been told something else meanwhile: the first answer holds for all
-            kept = self._memo.setdefault(key, answer)
+            kept = self._memo.get(key) or self._memo.setdefault(own if answer.abstained else key, answer)
             if len(self._memo) > _KEPT:
                 self._memo.popitem(last=False)
         return kept
@@ -188,7 +189,7 @@ def _abstain(why: str) -> Answer:
 
 
 def _key(call: Call, situation: Situation, seed: int) -> str:
-    """Names what an answer may depend on: siblings with equal histories share it."""
+    """Names what an answer depends on: all episodes with equal histories in a world share it, of any task."""
     told = [[one.call.key, one.answer.content, one.answer.error] for one in situation.history]
-    world = [situation.tenant, situation.world.name, situation.world.seed, situation.task]
+    world = [situation.tenant, situation.world.name, situation.world.seed]
     return digest([seed, *world, situation.after, situation.seen, told, call.key])
