@@ -21,11 +21,14 @@ def next_command(error: "UserError", command: str, graph: str | None, folder: Pa
         folder: where the project is.
     """
     from dreamgym_kit.adapters.langgraph.import_trouble import in_env_file
-    from dreamgym_kit.errors import GraphNotLoaded, SeveralGraphs
+    from dreamgym_kit.errors import GraphNotLoaded, SeveralGraphs, UnknownName
 
     if isinstance(error, SeveralGraphs):
         first = error.choices[0]
         return _typed(command, f"{graph}:{first.partition(':')[2]}" if graph else first)
+    if isinstance(error, UnknownName) and error.near and graph is not None:
+        file, colon, name = graph.rpartition(":")
+        return _typed(command, f"{file}{colon}{error.near}" if name == error.name else graph)
     again = _typed(command, graph)
     if isinstance(error, GraphNotLoaded) and error.variables:
         if in_env_file(error.variables, folder):

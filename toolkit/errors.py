@@ -66,6 +66,7 @@ class UnknownName(UserError):
         self.name = name
         self.known = tuple(known)
         near = get_close_matches(name, self.known, n=1)
+        self.near = near[0] if near else None
         hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(self.known) or 'none'}."
         super().__init__(f"{source}: {kind} '{name}' is not in {where}; {hint}")
 

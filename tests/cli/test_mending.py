@@ -8,7 +8,7 @@ import pytest
 
 from dreamgym_kit.adapters.langgraph.loading import load_object
 from dreamgym_kit.cli.mending import next_command
-from dreamgym_kit.errors import SeveralGraphs, UserError
+from dreamgym_kit.errors import SeveralGraphs, UnknownName, UserError
 
 
 def failing(folder: Path, source: str) -> UserError:
@@ -48,3 +48,13 @@ def test_no_screen_of_doctor_holds_what_a_project_file_hides(run, project: Path)
         assert done.returncode == 2
         said = done.stdout + done.stderr
         assert all(char.isprintable() or char == "\n" for char in said), said
+
+
+def test_a_mistyped_graph_is_typed_right_the_next_time() -> None:
+    slip = UnknownName("graph", "suport", known=["support", "sales"], source="langgraph.json", where="it")
+    typed = next_command(slip, "doctor", "langgraph.json:suport", Path("/x"))
+    assert typed == "dreamgym-kit doctor langgraph.json:support"
+    far = UnknownName("graph", "zzz", known=["support"], source="langgraph.json", where="it")
+    assert (
+        next_command(far, "init", "langgraph.json:zzz", Path("/x")) == "dreamgym-kit init langgraph.json:zzz"
+    )
