@@ -58,6 +58,14 @@ async def test_a_turn_goes_on_from_what_the_last_one_left(policy) -> None:
     assert policy._kept.find("a", said.prompt_ids) == (None, 0)
 
 
+async def test_a_rewritten_history_takes_only_what_is_still_true(policy) -> None:
+    await policy.chat(asks("order 17 is late", key="a"))
+    said = await policy.chat(asks("order 18 is late and so is the other", key="a"))
+    assert 0 < said.cached_tokens < said.prompt_tokens
+    (cold,) = await policy.score([(*said.tokens.prompt_ids, *said.tokens.ids)])
+    assert said.tokens.logprobs == pytest.approx(cold[len(said.tokens.prompt_ids) - 1 :], abs=1e-5)
+
+
 @pytest.mark.parametrize(("most", "finish"), [(400, "stop"), (3, "length")])
 async def test_what_was_sampled_is_not_tokenised_again(policy, most: int, finish: str) -> None:
     first = await policy.chat(asks("x", key="a", seed=5, most=most))
@@ -80,7 +88,7 @@ async def test_kept_keys_and_values_are_bounded_and_go_with_the_weights(folder: 
 
 
 async def test_new_weights_wait_for_the_answer_under_way(policy, folder: Path) -> None:
-    under_way = asyncio.create_task(policy.chat(asks("long", seed=2, most=300)))
+    under_way = asyncio.create_task(policy.chat(asks("long", seed=0, most=400)))
     await asyncio.sleep(0.03)
     await policy.load(folder, "v1")
     assert (await policy.chat(asks("next"))).tokens.version == "v1"
@@ -114,7 +122,7 @@ def hash_of(key: str) -> int:
 
 async def test_without_live_episodes_lockstep_answers_as_they_come(folder: Path) -> None:
     policy = open_local(folder, lockstep=True)
-    long = asyncio.create_task(policy.chat(asks("x", seed=5, most=400)))
+    long = asyncio.create_task(policy.chat(asks("long", seed=0, most=400)))
     await asyncio.sleep(0.05)
     await asyncio.wait_for(policy.chat(asks("y", most=2)), 20)
     assert not long.done()

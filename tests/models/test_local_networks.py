@@ -18,10 +18,10 @@ from dreamgym_kit.adapters.models.local_scoring import score  # noqa: E402
 from dreamgym_kit.errors import UserError  # noqa: E402
 
 
-def asked(number: int, length: int, most: int = 20) -> Ask:
+def asked(number: int, length: int, most: int = 20, temperature: float = 1.0) -> Ask:
     drawn = torch.Generator().manual_seed(number)
     prompt = tuple(torch.randint(0, 250, (length,), generator=drawn).tolist())
-    return Ask(f"e{number}", prompt, "", most, sampling(1.0, 1.0, number, most), number, (), None)
+    return Ask(f"e{number}", prompt, "", most, sampling(temperature, 1.0, number, most), number, (), None)
 
 
 def answers(network, asks, *, later: int = 0):
@@ -65,16 +65,17 @@ def test_a_row_says_the_same_alone_in_company_and_when_others_join(folder: Path)
             assert logprobs == pytest.approx(near, abs=1e-5)
 
 
-def test_logprobs_are_those_of_an_ordinary_padded_pass(folder: Path) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_an_ordinary_padded_pass(folder: Path, temperature: float) -> None:
     files = read_files(folder)
     model = load_model(files)
-    asks = [asked(number, 5 + 13 * number) for number in range(8)]
+    asks = [asked(number, 5 + 13 * (7 - number), temperature=temperature) for number in range(8)]
     said = answers(load_network(files), asks)
     whole = [[*ask.prompt, *ids] for ask, (ids, _) in zip(asks, said, strict=True)]
     longest = max(map(len, whole))
     padded = torch.tensor([[*row, *[257] * (longest - len(row))] for row in whole])
     with torch.no_grad():
-        logprobs = model(padded).logits.float().log_softmax(-1)
+        logprobs = (model(padded).logits.float() / temperature).log_softmax(-1)
     for row, ask, (ids, sampled) in zip(range(8), asks, said, strict=True):
         first = len(ask.prompt)
         again = [logprobs[row, first - 1 + at, token].item() for at, token in enumerate(ids)]
