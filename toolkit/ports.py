@@ -175,7 +175,7 @@ class SampledTokens:
     ids: tuple[int, ...]  # sampled, the end token among them where it was reached
     logprobs: tuple[float, ...]  # natural, of each sampled id, over all tokens at the request's temperature
     version: str  # of the weights; "" where the server does not tell
-    constrained: bool = False  # a grammar forbade tokens: these are not the policy's own log-probs
+    constrained: bool = False  # a grammar or top_p forbade tokens: not the policy's own choice
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from dreamgym_kit.adapters.models.local_rows import KeptRow
 
 _TURNS = 4  # a key: branches of one episode that may go on
-_KEYS = 4096
+_KEYS = 1024  # of episodes that nobody said the end of: 4 prompts of each, in text and ids
 
 
 @dataclass(frozen=True, slots=True)

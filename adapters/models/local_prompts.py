@@ -23,6 +23,8 @@ class Prompts:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
+        # the library copies all tools for each prompt, whether the template looks at them or not
+        self._shows_tools = "tools" in str(tokenizer.chat_template)
 
     def render(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, JsonValue]]) -> str:
         """The text that the model reads.
@@ -34,7 +36,7 @@ class Prompts:
             with self._lock:
                 text = self._tokenizer.apply_chat_template(
                     [_as_template(one) for one in messages],
-                    tools=[dict(tool) for tool in tools] or None,
+                    tools=[dict(tool) for tool in tools] if tools and self._shows_tools else None,
                     add_generation_prompt=True,
                     tokenize=False,
                 )
