@@ -278,7 +278,8 @@ def test_a_task_that_was_not_opened_is_named(folder: Path) -> None:
         asyncio.run(collecting(request, work))
 
 
-def test_a_node_that_the_graph_lacks_is_named(folder: Path) -> None:
+def test_a_node_that_the_graph_lacks_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "mine")  # models of other nodes would be asked
     request = asked_for(
         folder,
         PolicyServerDouble(looks_and_tells),
