@@ -17,6 +17,7 @@ from dreamgym_kit.adapters.trainers.folders import settle, sync_folder
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.rollout.files import write_atomically
 
 MANIFEST = "dreamgym-checkpoint.json"
 INCOMING = ".incoming"
@@ -95,8 +96,8 @@ def _seal(folder: Path, step: int, made_of: Mapping[str, JsonValue]) -> None:
         "made_of": dict(made_of),
         "files": {name: _hash(folder / name) for name in _files(folder)},
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), "utf-8")
-    settle(folder)
+    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode("utf-8"))
+    sync_folder(folder)
 
 
 def _verified(folder: Path, step: int) -> Checkpoint:
