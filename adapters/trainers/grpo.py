@@ -25,7 +25,7 @@ from dreamgym_kit.adapters.trainers.extra import activation_checkpointing
 from dreamgym_kit.adapters.trainers.options import BY_ROWS, BY_TOKENS, GrpoOptions
 from dreamgym_kit.adapters.trainers.ranks import Ranks
 from dreamgym_kit.adapters.trainers.rows import Piece, minibatches_of, pieces_of, tensors_of
-from dreamgym_kit.errors import RunDirectoryError
+from dreamgym_kit.errors import RunDirectoryError, UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.turns import Batch
 
@@ -252,6 +252,16 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         finally:
             self._place = None
         self.accelerator.wait_for_everyone()
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """A tied head is written once; weights that are missing or too many otherwise are another model's."""
+        model = self.accelerator.unwrap_model(self.model)
+        tied = model.config.get_text_config().tie_word_embeddings
+        once = set(getattr(model, "_tied_weights_keys", None) or ()) if tied else set()
+        wrong = (set(load_result.missing_keys) - once) | set(load_result.unexpected_keys)
+        if wrong:
+            where = self._checkpoints.folder
+            raise UserError(f"{where}: the last checkpoint does not fit the model ({min(wrong)}).")
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """None: TRL's would say nothing of where the rollouts come from; `export` writes ours."""

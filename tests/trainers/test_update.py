@@ -208,7 +208,9 @@ def test_the_head_that_gpus_use_comes_to_the_same_weights(base: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("lora", [None, LoraOptions(4, 8)])
-def test_a_tied_head_is_written_once_and_goes_on_as_it_was(tmp_path: Path, lora: LoraOptions | None) -> None:
+def test_a_tied_head_is_written_once_and_goes_on_as_it_was(
+    tmp_path: Path, lora: LoraOptions | None, capfd: pytest.CaptureFixture[str]
+) -> None:
     tied = write_tiny_model(tmp_path / "tied", scale=2.0, tied=True)
     wanted = options(lora=lora)
     whole = TrlTrainer(tied, tmp_path / "whole", wanted)
@@ -223,6 +225,7 @@ def test_a_tied_head_is_written_once_and_goes_on_as_it_was(tmp_path: Path, lora:
     assert served[0] == pytest.approx(whole.score(ids)[0], abs=1e-5)
     size = (tmp_path / "weights" / "model.safetensors").stat().st_size
     assert abs(size - (tied / "model.safetensors").stat().st_size) < 2000
+    assert capfd.readouterr() == ("", "")  # nothing is said over the progress
 
 
 def test_scores_are_log_probs_of_each_row_alone(base: Path, tmp_path: Path) -> None:
