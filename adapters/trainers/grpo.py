@@ -6,7 +6,6 @@ TRL's tiled head would score every position), how a checkpoint comes to its plac
 """
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,14 +16,20 @@ import torch
 from datasets import Dataset
 from safetensors import SafetensorError
 from transformers import PrinterCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
+from dreamgym_kit.adapters.trainers.arguments import (
+    arguments_of,
+    no_reward,
+    own_loggers,
+    rate_of,
+    rows_a_step,
+)
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
-from dreamgym_kit.adapters.trainers.extra import activation_checkpointing
 from dreamgym_kit.adapters.trainers.options import BY_ROWS, BY_TOKENS, GrpoOptions
 from dreamgym_kit.adapters.trainers.ranks import Ranks
-from dreamgym_kit.adapters.trainers.rows import Piece, minibatches_of, pieces_of, tensors_of
+from dreamgym_kit.adapters.trainers.rows import Piece, check, minibatches_of, pieces_of, tensors_of
 from dreamgym_kit.errors import RunDirectoryError, UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.turns import Batch
@@ -71,12 +76,12 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         self.version_of: Callable[[int], str] = str
         super().__init__(
             model=model,
-            reward_funcs=_no_reward,
-            args=_arguments(options, checkpoints.folder, own_logs=logs is not None),
-            train_dataset=Dataset.from_dict({"prompt": ["-"] * _rows_a_step(options)}),
+            reward_funcs=no_reward,
+            args=arguments_of(options, checkpoints.folder, own_logs=logs is not None),
+            train_dataset=Dataset.from_dict({"prompt": ["-"] * rows_a_step(options)}),
             processing_class=tokenizer,
             peft_config=peft_config,
-            callbacks=_loggers(options, logs),
+            callbacks=own_loggers(options, logs),
         )
         self.ranks = Ranks(self.accelerator)
         self.plain_head = self.accelerator.device.type == "cpu"  # on a GPU TRL's tiled head takes less memory
@@ -109,7 +114,7 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         tokens = sum(sample.trained for sample in batch.samples)
         if batch.step != step:
             raise ValueError(f"a batch of step {batch.step} was given for step {step}")
-        _check(batch, tokens, self.accelerator.unwrap_model(self.model).config.get_text_config().vocab_size)
+        check(batch, tokens, self.accelerator.unwrap_model(self.model).config.get_text_config().vocab_size)
         for name, value in batch.facts.items():
             self._metrics["train"][name].append(float(value))
         self._pieces = []
@@ -273,54 +278,13 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         steps = max(1, num_training_steps // self._options.minibatches)
         if self.lr_scheduler is None:
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-                optimizer or self.optimizer, _rate(self._options, steps)
+                optimizer or self.optimizer, rate_of(self._options, steps)
             )
         return self.lr_scheduler
 
 
-def _loggers(options: GrpoOptions, logs: Path | None) -> list[Any]:
-    """TensorBoard in a folder of our choice; transformers makes the others itself."""
-    if logs is None or "tensorboard" not in options.report_to:
-        return []
-    from torch.utils.tensorboard import SummaryWriter
-    from transformers.integrations import TensorBoardCallback
-
-    return [TensorBoardCallback(SummaryWriter(log_dir=str(logs)))]
-
-
 def _nothing(step: int) -> Batch:
     raise ValueError(f"no source for step {step}")
-
-
-def _no_reward(completions: Sequence[Any], **_: Any) -> list[float]:
-    return [0.0] * len(completions)  # TRL wants one; it is not asked, since advantages come with the batch
-
-
-def _rate(options: GrpoOptions, steps: int) -> Callable[[int], float]:
-    def rate(done: int) -> float:
-        step = done // options.minibatches
-        rising = min(1.0, (step + 1) / max(1, options.warmup_steps))
-        if options.schedule == "constant":
-            return rising
-        left = 1 - max(0, step - options.warmup_steps) / max(1, steps - options.warmup_steps)
-        return rising * max(options.final_share, left)
-
-    return rate
-
-
-def _check(batch: Batch, tokens: int, vocabulary: int) -> None:
-    if not tokens:
-        raise ValueError(f"step {batch.step}: a batch in which nothing was sampled")
-    for sample in batch.samples:
-        if sample.start < 1:
-            raise ValueError(f"step {batch.step}: a sample of {sample.episode} without a prompt")
-        if not len(sample.mask) == len(sample.logprobs) == len(sample.ids) - sample.start:
-            raise ValueError(f"step {batch.step}: a sample of {sample.episode} whose parts do not fit")
-        if min(sample.ids) < 0 or max(sample.ids) >= vocabulary:
-            raise ValueError(
-                f"step {batch.step}: a sample of {sample.episode} with the token {max(sample.ids)}, but the "
-                f"model has {vocabulary}"
-            )
 
 
 @contextmanager
@@ -335,48 +299,3 @@ def _head_only_where(head: Any, wanted: Any) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-
-
-def _rows_a_step(options: GrpoOptions) -> int:
-    """Rows of TRL's own data set, so that each of its epochs is one batch of ours."""
-    return int(os.environ.get("WORLD_SIZE", "1")) * options.minibatches * options.micro_batches
-
-
-def _arguments(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOConfig:
-    loggers = [name for name in options.report_to if not (own_logs and name == "tensorboard")]
-    per_batch = options.minibatches * options.micro_batches
-    return GRPOConfig(
-        output_dir=str(folder),
-        loss_type=options.loss,
-        learning_rate=options.learning_rate,
-        optim=options.optimizer,
-        adam_beta1=options.betas[0],
-        adam_beta2=options.betas[1],
-        weight_decay=options.weight_decay,
-        max_grad_norm=options.max_grad_norm,
-        epsilon=options.clip,
-        epsilon_high=options.clip_high,
-        importance_sampling_level=options.importance,
-        beta=options.beta,
-        entropy_coef=options.entropy,
-        temperature=options.temperature,
-        max_completion_length=options.max_completion,
-        per_device_train_batch_size=2,  # of TRL's own data set, which nothing reads
-        num_generations=2,
-        gradient_accumulation_steps=options.micro_batches,
-        steps_per_generation=per_batch,
-        shuffle_dataset=False,
-        max_steps=1,  # set when it is known
-        seed=options.seed,
-        bf16=options.dtype == "bfloat16",
-        **activation_checkpointing(options.checkpointing),
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        save_strategy="steps",
-        save_steps=options.save_every * options.minibatches,
-        report_to=loggers,
-        disable_tqdm=True,
-        use_cpu=not torch.cuda.is_available(),
-        ddp_find_unused_parameters=False,
-        ddp_timeout=24 * 3600,  # the others wait while the first process collects
-    )

@@ -87,3 +87,19 @@ def tensors_of(piece: Piece, *, tokens: int, numbers: Any = torch.float32) -> di
         "advantages": torch.tensor([row.advantage for row in rows], dtype=numbers),
         "num_items_in_batch": torch.tensor(float(tokens), dtype=numbers),
     }
+
+
+def check(batch: Batch, tokens: int, vocabulary: int) -> None:
+    """Refuse a batch that cannot be learned from, before anything is computed."""
+    if not tokens:
+        raise ValueError(f"step {batch.step}: a batch in which nothing was sampled")
+    for sample in batch.samples:
+        if sample.start < 1:
+            raise ValueError(f"step {batch.step}: a sample of {sample.episode} without a prompt")
+        if not len(sample.mask) == len(sample.logprobs) == len(sample.ids) - sample.start:
+            raise ValueError(f"step {batch.step}: a sample of {sample.episode} whose parts do not fit")
+        if min(sample.ids) < 0 or max(sample.ids) >= vocabulary:
+            raise ValueError(
+                f"step {batch.step}: a sample of {sample.episode} with the token {max(sample.ids)}, but the "
+                f"model has {vocabulary}"
+            )
