@@ -132,7 +132,13 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
             else collector
         )
         loop = TrainingLoop(
-            TrainPlan(tasks=learn, held_out=held_out, train=wanted, alarms=request.settings.alarms),
+            TrainPlan(
+                tasks=learn,
+                held_out=held_out,
+                train=wanted,
+                alarms=request.settings.alarms,
+                temperature=request.settings.policy.temperature,
+            ),
             TrainParts(
                 collector=collector,
                 trainer=trainer,

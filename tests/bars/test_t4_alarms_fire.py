@@ -73,6 +73,14 @@ def test_t4_one_planted_fault_is_named(tmp_path: Path, fault: str) -> None:
     assert ran.trained.kept == max(0, ran.trained.alarm.step - 1)
 
 
+def test_t4_wrong_log_probs_are_named_though_rollouts_overlap_the_update(tmp_path: Path) -> None:
+    """The trainer never has the weights that sampled: the server's own word is what they are held against."""
+    planted = Planted("log-probs off by 1 %", AT)
+    ran = run_loop(tmp_path / "run", replace(QUICK, staleness=1), planted=planted)
+    assert alarm_of(ran) == "logprobs"
+    assert ran.trained.kept == AT - 1
+
+
 def test_t4_reward_hacking_is_named_once_it_is_a_trend(tmp_path: Path) -> None:
     ran = run_loop(
         tmp_path / "run",

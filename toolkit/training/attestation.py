@@ -15,7 +15,7 @@ from dreamgym_kit.training.signals import STALE_WEIGHTS, TOKENIZER, Alarm
 from dreamgym_kit.turns import Batch
 
 CANARIES = 4  # samples
-CANARY_TOKENS = 256  # of each
+CANARY_TOKENS = 128  # of each, after its prompt
 _MOVED = 1e-5  # nats a token: below it old and new weights cannot be told apart in float32
 
 Scores = Sequence[Sequence[float]]
@@ -36,7 +36,7 @@ class Attested:
 
 def canaries_of(batch: Batch) -> list[list[int]]:
     """The first samples of a batch, cut short."""
-    return [list(sample.ids[:CANARY_TOKENS]) for sample in batch.samples[:CANARIES] if len(sample.ids) > 1]
+    return [list(sample.ids[: sample.start + CANARY_TOKENS]) for sample in batch.samples[:CANARIES]]
 
 
 def attest(server: Scores, now: Scores, before: Scores | None, *, most: float) -> Attested:
@@ -63,6 +63,17 @@ def attest(server: Scores, now: Scores, before: Scores | None, *, most: float) -
         text = "the server's log-probs of canary tokens are those of the weights before the update"
         return Attested(gap, Alarm(STALE_WEIGHTS, f"{text}: the sync did not reach it"))
     return Attested(gap)
+
+
+def sampling_gap(batch: Batch, scored: Scores) -> float:
+    """Largest difference between the log-probs of a batch's canaries as sampled, and as scored; nats."""
+    gaps = [0.0]
+    for sample, row in zip(batch.samples, scored, strict=False):
+        first = sample.start - 1  # `row[i]` is that of `ids[i + 1]`
+        for own, sampled, now in zip(sample.mask, sample.logprobs, row[first:], strict=False):
+            if own:
+                gaps.append(abs(now - sampled))
+    return max(gaps, key=lambda gap: gap if isfinite(gap) else float("inf"))
 
 
 async def known_text_alarm(policy: PolicyServer, expected: Sequence[int]) -> Alarm | None:

@@ -27,7 +27,13 @@ from dreamgym_kit.ports import Collector, EventSink, PolicyServer, Trainer
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.settings.model import AlarmSettings, TrainSettings
 from dreamgym_kit.training.aside import LoopAside
-from dreamgym_kit.training.attestation import attest, canaries_of, known_text_alarm, version_alarm
+from dreamgym_kit.training.attestation import (
+    attest,
+    canaries_of,
+    known_text_alarm,
+    sampling_gap,
+    version_alarm,
+)
 from dreamgym_kit.training.batching import StepFacts, batch_of
 from dreamgym_kit.training.choosing import step_seed, tasks_of_step
 from dreamgym_kit.training.evaluating import evaluated
@@ -41,7 +47,14 @@ from dreamgym_kit.training.records import (
     read_steps,
     record_of,
 )
-from dreamgym_kit.training.signals import NO_SIGNAL, SERVER, Alarm, alarm_of_judges, alarm_of_update
+from dreamgym_kit.training.signals import (
+    NO_SIGNAL,
+    SERVER,
+    Alarm,
+    alarm_of_judges,
+    alarm_of_update,
+    logprobs_alarm,
+)
 from dreamgym_kit.training.staleness import corrected, staleness_of, version_of
 from dreamgym_kit.training.state import Drawn, StateFolder
 from dreamgym_kit.turns import Batch, UpdateFacts
@@ -60,6 +73,7 @@ class TrainPlan:
     train: TrainSettings
     alarms: AlarmSettings
     held_out: Sequence[Task] = ()  # to measure with, never learned from
+    temperature: float = 1.0  # that the policy samples at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,10 +279,20 @@ class TrainingLoop:
                 raise _Ended
             batch, facts = batch_of(step, groups)
             if batch.samples:
+                await self._spot_check(batch)
                 return Drawn(batch, facts, draw, time.monotonic() - began)
             self._events.emit("draw_without_signal", step=step, draw=draw, dead=facts.dead, small=facts.small)
         await self._parts.policy.score([[0, 0]])  # a server that is gone leaves nothing decided either
         raise Alarm(NO_SIGNAL, _no_signal(facts, draw)).stop(step)
+
+    async def _spot_check(self, batch: Batch) -> None:
+        """Have the server score some of what it just sampled; overlapped, no trainer has these weights."""
+        if self._plan.temperature != 1.0:  # at which it scores
+            return
+        rows = canaries_of(batch)
+        gap = sampling_gap(batch, await self._parts.policy.score(rows))
+        if not gap <= self._plan.alarms.logprobs:
+            raise logprobs_alarm(gap, "the server itself", self._plan.alarms).stop(batch.step)
 
     # Weights
 

@@ -62,14 +62,19 @@ def alarm_of_update(
         if not isfinite(value):
             return Alarm(NOT_FINITE, f"the update's {name.replace('_', ' ')} is {value}")
     if update.logprob_gap > bounds.logprobs:  # nan (other weights by now) is not above anything
-        return Alarm(
-            LOGPROBS,
-            f"a token's log-prob was {update.logprob_gap:.3g} nats from what the trainer gives it under the "
-            f"same weights (most {bounds.logprobs:g}): other tokens, temperature or weights than it thinks",
-        )
+        return logprobs_alarm(update.logprob_gap, "the trainer", bounds)
     if abs(update.kl) > bounds.kl:
         return Alarm(KL, f"one update moved the policy by {update.kl:.3g} nats a token (most {bounds.kl:g})")
     return _entropy(update.entropy, earlier, bounds)
+
+
+def logprobs_alarm(gap: float, who: str, bounds: AlarmSettings) -> Alarm:
+    """What was sampled does not have the log-probs that it was sampled with."""
+    return Alarm(
+        LOGPROBS,
+        f"a token's log-prob was {gap:.3g} nats from what {who} gives it under the same weights "
+        f"(most {bounds.logprobs:g}): other tokens, temperature or weights than it thinks",
+    )
 
 
 def _entropy(entropy: float, earlier: Sequence[StepRecord], bounds: AlarmSettings) -> Alarm | None:

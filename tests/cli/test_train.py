@@ -1,0 +1,141 @@
+"""`train` as a person meets it: what it refuses, how it ends, what it leaves."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from training.real_parts import AGENT, command, environment, project, run
+from typer.main import get_command
+
+from dreamgym_kit.cli.main import app
+from dreamgym_kit.errors import MissingExtra
+
+TASK = '{"id": "%s", "input": "?", "split": "%s"}\n'
+
+
+def small(folder: Path, more: str = "", *, tasks: str = TASK % ("a", "train")) -> Path:
+    (folder / "agent.py").write_text(AGENT)
+    (folder / "tasks.jsonl").write_text(tasks)
+    (folder / "dreamgym.toml").write_text(f'graph = "agent.py:graph"\ntasks = "tasks.jsonl"\n{more}')
+    return folder
+
+
+def test_without_the_extra_it_says_which_one_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small(tmp_path))
+    monkeypatch.setattr("dreamgym_kit.adapters.trainers.extra.find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'dreamgym-kit\[train\]'"):
+        get_command(app)(["train"], standalone_mode=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "tasks", "said"),
+    [
+        ("", TASK % ("a", "train"), "no policy to train: name a model directory"),
+        (
+            '[policy]\nmodel = "none"\n',
+            TASK % ("a", "train"),
+            "none: no such directory; name a directory with config.json",
+        ),
+        ('[policy]\nmodel = "."\n', TASK % ("a", "held_out"), "no task to learn from"),
+        (
+            '[policy]\nmodel = "m"\nurls = ["http://localhost:1/v1"]\n',
+            TASK % ("a", "train"),
+            "dreamgym.toml:5: a policy behind a server cannot be trained yet",
+        ),
+        (
+            '[policy]\nmodel = "."\n[train]\neval_tasks = "tasks.jsonl"\n',
+            TASK % ("a", "train"),
+            "task 'a' is to be learned from and to be measured with",
+        ),
+    ],
+    ids=["no policy", "no directory", "nothing to learn", "a server", "both sides"],
+)
+def test_what_cannot_be_trained_is_said_in_one_line_and_leaves_no_run(
+    tmp_path: Path, more: str, tasks: str, said: str
+) -> None:
+    pytest.importorskip("trl")
+    done = run(small(tmp_path, more, tasks=tasks), "train", "--plain")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "runs").glob("*")) if (tmp_path / "runs").exists() else True
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    folder = project(tmp_path)
+    done = run(folder, "train", "--json", "--steps", "3")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    directory = Path(told["directory"])
+    assert (told["steps"], told["kept"], told["alarm"]) == (3, 3, None)
+    assert [one["step"] for one in told["held_out"]] == [0, 2, 3]
+    assert told["logprob_gap"] < 1e-4
+    assert told["canary_gap"] < 1e-4
+    assert (directory / told["weights"] / "model.safetensors").is_file()
+    assert (directory / "plots" / "training.png").is_file()
+    again = json.loads(run(folder, "report", str(directory), "--json").stdout)
+    assert again["sentence"] == told["sentence"]
+    page = run(folder, "report", "--last", "--html")
+    assert page.returncode == 0, page.stderr
+    assert (directory / "report.html").is_file()
+    refused = run(folder, "report", str(directory), "--list")
+    assert refused.returncode == 2
+    assert "is a training; it is shown whole" in refused.stderr
+    used = run(folder, "simulate", "--plain", "--policy", str(directory / told["weights"]))
+    assert used.returncode in (0, 1), used.stderr
+    other = run(folder, "train", "--plain", "--steps", "3", "--lr", "0.5", "--resume", str(directory))
+    assert other.returncode == 2
+    assert "was begun with other settings: lr: 0.001 there, 0.5 here" in other.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    folder = project(tmp_path)
+    (folder / "agent.py").write_text(AGENT.replace("% 3 == 0", "% 3 < 9"))
+    done = run(folder, "train", "--plain")
+    assert done.returncode == 1, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "STOPPED BY AN ALARM Step 1 was stopped by the alarm 'no_signal': 3 draws of tasks" in text
+    assert "no step is kept" in text
+    assert "Go on dreamgym-kit train --resume" in text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    folder = project(tmp_path)
+    process = subprocess.Popen(
+        command(folder, "train", "--plain", "--steps", "50", "--eval-every", "0"),
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 200
+    while process.poll() is None and time.monotonic() < until:
+        lines = [path.read_text() for path in folder.glob("runs/*/steps.jsonl")]
+        if lines and lines[0].count("\n") >= 2:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 130, err
+    assert "NOT FINISHED" in out
+    (directory,) = (folder / "runs").iterdir()
+    assert f"dreamgym-kit train --resume runs/{directory.name}" in out
+    checkpoints = sorted(path.name for path in (directory / "checkpoints").glob("step-*"))
+    steps = (directory / "steps.jsonl").read_text().count("\n")
+    assert checkpoints[-1] == f"step-{steps:06d}"

@@ -1,0 +1,66 @@
+"""Progress of a training: a line a step in a log, one block where somebody looks."""
+
+import io
+
+from rich.console import Console
+
+from dreamgym_kit.cli.training_progress import LiveLearning, PlainLearning
+
+STEP = {
+    "step": 3,
+    "success": 0.41,
+    "reward": 0.4,
+    "entropy": 0.061,
+    "kl": 1.2e-4,
+    "dead": 2,
+    "groups": 16,
+    "undetermined": 1,
+    "tokens": 900,
+    "seconds": {"rollouts": 8.0, "waited": 0.5, "update": 3.1, "sync": 0.2},
+}
+EVENTS: list[tuple[str, dict[str, object]]] = [
+    ("training_started", {"step": 2, "steps": 30}),
+    ("episode_started", {"episode": "t.1"}),
+    ("episode_finished", {"episode": "t.1", "verdict": "success", "done": 1, "total": 32}),
+    ("draw_without_signal", {"step": 3, "draw": 1, "dead": 15, "small": 1}),
+    ("step_collected", {"step": 3, "success": 0.41, "tokens": 900}),
+    ("step_finished", STEP),
+    ("evaluation_started", {"step": 3, "episodes": 12}),
+    ("evaluated", {"step": 3, "success": 5, "decided": 10, "real": False}),
+    ("evaluated", {"step": 3, "success": 0, "decided": 0, "real": True}),
+    ("alarm", {"alarm": "kl", "text": "moved\x1b[2J too far", "step": 4}),
+    ("run_stopping", {"reason": "SIGINT"}),
+    ("something_new", {}),
+]
+
+
+def test_plain_progress_tells_each_step_and_what_held_out_tasks_say() -> None:
+    stream = io.StringIO()
+    sink = PlainLearning(stream)
+    for kind, facts in EVENTS:
+        sink.emit(kind, **facts)
+    assert [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()] == [
+        "step 2 of 30",
+        "step 3: draw 1 taught nothing (15 dead groups, 1 too small)",
+        (
+            "step 3/30  dream 41%  entropy 0.061  kl 0.00012  dead 2/16  undetermined 1  "
+            "3.8 s (rollouts 0.5, update 3.1)"
+        ),
+        "HELD OUT after step 3: 50% of 10 decided episodes, dreamed",
+        "HELD OUT after step 3: - of 0 decided episodes, real tools",
+        "ALARM kl  step 4  moved too far",
+        "stopping (SIGINT): at the last checkpoint",
+    ]
+
+
+def test_the_live_block_of_a_training_is_ascii_and_fits() -> None:
+    view = LiveLearning(width=80)
+    for kind, facts in EVENTS:
+        view.emit(kind, **facts)
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    console.print(view)
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    assert told.isascii()
+    assert max(map(len, told.splitlines())) <= 80
+    assert "step 3 of 30" in told
+    assert "Ctrl-C again" in told
