@@ -11,8 +11,7 @@ from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.record import Yes
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.training import TrainResult
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.adapters.langgraph.training import TrainRequest, TrainResult
 
 EXAMPLES = (
     "dreamgym-kit train my_agent:graph --policy models/nano --tasks tasks.jsonl",
@@ -139,51 +138,53 @@ def command(
     from dreamgym_kit.adapters.trainers.extra import require_extra
 
     require_extra("train")
-    spec, file = options.graph_of(settings, "train"), options.tasks_of(settings, "train")
+    from dreamgym_kit.adapters.langgraph.training import TrainRequest
+    from dreamgym_kit.cli.running import open_recordings
+
+    request = TrainRequest(
+        graph=options.graph_of(settings, "train"),
+        tasks=options.tasks_of(settings, "train"),
+        settings=settings,
+        store=open_recordings(settings),
+        directory=resume.absolute() if resume is not None else None,
+        resume=resume is not None,
+    )
     if settings.train.eval_real:
-        _agree(spec, settings, yes=yes)
-    result = _carried_out(spec, file, settings, resume, plain=plain)
+        _agree(request, yes=yes)
+    result = _carried_out(request, plain=plain)
     _show(result, as_json=as_json)
     from dreamgym_kit.cli.running import end
 
     end(_code(result), dreamt=True)
 
 
-def _agree(spec: str, settings: "Settings", *, yes: bool) -> None:
-    """Say what the real tools can do, and ask."""
+def _agree(request: "TrainRequest", *, yes: bool) -> None:
+    """Say what the real tools can do and how often they may be called, and ask."""
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.adapters.langgraph.training import sides_of
     from dreamgym_kit.cli.record import agree
 
-    wanted = settings.train
+    settings, wanted = request.settings, request.settings.train
+    _, held_out = sides_of(request)
     times = 2 + (wanted.steps - 1) // wanted.eval_every if wanted.eval_every else 2
-    tell(f"Real calls: in {times} evaluations of the held-out tasks, {wanted.eval_n} episodes a task each.")
-    agree(
-        asyncio.run(inspect_graph(spec, settings)).tools,
-        episodes=times * wanted.eval_n,
-        yes=yes,
-        command="train",
+    episodes = times * wanted.eval_n * len(held_out)
+    most = settings.limits.steps
+    tell(
+        f"Real calls: {times} evaluations of {len(held_out)} tasks, at most {episodes * most:,} calls in all."
     )
+    facts = asyncio.run(inspect_graph(str(request.graph), settings))
+    agree(facts.tools, episodes=episodes, yes=yes, command="train")
 
 
-def _carried_out(
-    spec: str, file: Path, settings: "Settings", resume: Path | None, *, plain: bool
-) -> "TrainResult":
-    from dreamgym_kit.adapters.langgraph.training import TrainRequest, train
-    from dreamgym_kit.cli.running import open_recordings, prints_on_stderr
+def _carried_out(request: "TrainRequest", *, plain: bool) -> "TrainResult":
+    from dreamgym_kit.adapters.langgraph.training import train
+    from dreamgym_kit.cli.running import prints_on_stderr
     from dreamgym_kit.cli.training_progress import training_progress
     from dreamgym_kit.rollout.signals import stop_on_signals
     from dreamgym_kit.rollout.stop import StopSwitch
 
-    request = TrainRequest(
-        graph=spec,
-        tasks=file,
-        settings=settings,
-        store=open_recordings(settings),
-        directory=resume.absolute() if resume is not None else None,
-        resume=resume is not None,
-    )
     stop = StopSwitch()
     with (
         stop_on_signals(stop, leave_after_s=0.5),

@@ -114,7 +114,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
     require_extra("train")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the packages are imported
     switch = stop or StopSwitch()
-    learn, held_out = _sides(request)
+    learn, held_out = sides_of(request)
     model = _model(request.settings)
     options = _options(request.settings)
     options.check()
@@ -215,8 +215,12 @@ class _Parts:
         return self._stack.enter_context(self.aside.held(opening))
 
 
-def _sides(request: TrainRequest) -> tuple[list[Task], list[Task]]:
-    """What is learned from, and what it is measured with."""
+def sides_of(request: TrainRequest) -> tuple[list[Task], list[Task]]:
+    """What is learned from, and what it is measured with.
+
+    Raises:
+        UserError: the tasks cannot be used, none is to be learned from, or one is on both sides.
+    """
     settings = request.settings
     tasks = read_tasks(request.tasks) if isinstance(request.tasks, Path) else checked_tasks(request.tasks)
     learn = [task for task in tasks if task.split is Split.TRAIN]

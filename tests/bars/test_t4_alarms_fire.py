@@ -92,7 +92,7 @@ def test_t4_reward_hacking_is_named_once_it_is_a_trend(tmp_path: Path) -> None:
     assert alarm_of(ran) == "reward_gap"
 
 
-def test_t4_can_fail_where_bounds_are_wide_the_fault_is_not_named(tmp_path: Path) -> None:
+def test_t4_an_alarm_with_a_bound_out_of_reach_is_found_out(tmp_path: Path) -> None:
     ran = run_loop(
         tmp_path / "run", planted=Planted("log-probs off by 1 %", AT), alarms=AlarmSettings(logprobs=1.0)
     )

@@ -1,6 +1,8 @@
 """V1: a server with other weights, or one that a sync reached by half, is caught by canary log-probs."""
 
+import asyncio
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import pytest
 from training.loop_doubles import Planted
 from training.loop_run import QUICK, run_loop
 
-from dreamgym_kit.training.attestation import attest
+from dreamgym_kit.settings.model import AlarmSettings
+from dreamgym_kit.training import loop
+from dreamgym_kit.training.attestation import Attested, attest
 
 TRIES = 20
 
@@ -59,3 +63,54 @@ def test_v1_scores_that_are_no_numbers_or_too_few_are_no_proof() -> None:
     assert attest(now[:-1], now, None, most=1.0).alarm is not None
     assert attest([[float("nan")] * 60, *now[1:]], now, None, most=1.0).alarm is not None
     assert attest(now, now, now, most=0.0).alarm is None  # nothing moved, nothing to tell apart
+
+
+def test_v1_an_attestation_that_trusts_the_version_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "attest", lambda *_, **__: Attested(0.0))
+    ran = run_loop(tmp_path / "run", replace(QUICK, steps=3), planted=Planted("stale weights", 2))
+    assert ran.trained.alarm is None or ran.trained.alarm.alarm != "stale_weights"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("lr", [4e-5, 2e-4])
+def test_v1_the_real_engine_with_the_weights_before_or_half_of_the_new_ones_is_caught(
+    tmp_path: Path, lr: float
+) -> None:
+    """One step of Adam moves each weight by about its rate: as small as the first step of a warm-up."""
+    torch = pytest.importorskip("torch")
+    from nano_double import write_double
+    from safetensors.torch import load_file, save_file
+
+    from dreamgym_kit.adapters.models.local import open_local
+    from dreamgym_kit.adapters.trainers.folders import load_model
+    from dreamgym_kit.adapters.trainers.weights import score
+
+    old = write_double(tmp_path / "old", sharp=1.0)
+    canaries = [[(7 * row + place) % 250 for place in range(80)] for row in range(4)]
+    before = score(load_model(old), canaries)
+    caught, gap = {"before": 0, "half": 0, "new": 0}, 0.0
+    policy = open_local(old)
+    try:
+        for number in range(TRIES):
+            torch.manual_seed(number)
+            held = load_file(old / "model.safetensors")
+            moved = {name: one + lr * torch.randn(one.shape).sign() for name, one in held.items()}
+            half = {name: (moved if place % 2 else held)[name] for place, name in enumerate(sorted(held))}
+            for name, tensors in (("new", moved), ("half", half)):
+                shutil.copytree(old, tmp_path / name, dirs_exist_ok=True)
+                save_file(tensors, tmp_path / name / "model.safetensors", metadata={"format": "pt"})
+            now = score(load_model(tmp_path / "new"), canaries)
+            for name, folder in (("before", old), ("half", tmp_path / "half"), ("new", tmp_path / "new")):
+                asyncio.run(policy.load(folder, name))
+                served = asyncio.run(policy.score(canaries))
+                told = attest(served, now, before, most=AlarmSettings().stale_weights)
+                caught[name] += told.alarm is not None
+                gap = max(gap, told.gap) if name == "new" else gap
+    finally:
+        policy.close()
+    print(f"V1 real engine, rate {lr:g}: {caught} of {TRIES}; the right weights' largest gap {gap:.2g} nats")
+    assert caught["before"] == caught["half"] == TRIES
+    assert caught["new"] == 0

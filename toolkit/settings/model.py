@@ -180,7 +180,7 @@ class AlarmSettings:
     """When a training stops at its last good checkpoint; that numbers are finite is always asked for."""
 
     logprobs: float = 1e-3  # most nats between sampled and recomputed log-probs; 0.2 for 16-bit servers
-    stale_weights: float = 1e-3  # most nats between server and trainer after a sync; 0.2 for 16-bit servers
+    stale_weights: float = 1e-4  # most nats between server and trainer after a sync; 0.2 for 16-bit servers
     kl: float = 0.1  # most nats a token that one update may move the policy
     entropy_low: float = 0.1  # least entropy, as a multiple of the first steps'
     entropy_high: float = 10.0  # most entropy, as a multiple of the first steps'
