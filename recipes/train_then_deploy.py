@@ -35,6 +35,7 @@ from dreamgym_kit.vocabulary import Split, Task
 GRAPH = "dreamgym_kit.recipes.desk.graph:graph"
 COLLEAGUES = "scripted:mixed"
 _MODEL_NAME = "desk"
+_MOST_READ = 1_000_000  # calls of the crawl: no limit
 
 Tell = Callable[[str], None]
 
@@ -144,14 +145,34 @@ def settings_for(out: Path, plan: Plan) -> Settings:
 def record_work(
     tasks: list[Task], settings: Settings, store: TransitionStore, plan: Plan, tell: Tell
 ) -> None:
-    """Let the colleagues work every task several times, for real, and keep each call."""
+    """Let the colleagues work every task several times, for real, keep each call, then read what is there.
+
+    What nobody has read the dream cannot tell, and an episode that it cannot tell teaches nothing: mostly
+    those in which the model looked where no colleague would.
+    """
     from dreamgym_kit.adapters.langgraph.api import record
+    from dreamgym_kit.adapters.langgraph.crawling import CrawlRequest, crawl, worlds_of
+    from dreamgym_kit.rollout.loop import run_to_end
 
     before = times_opened()
     done = record(graph(COLLEAGUES), tasks, settings=settings, store=store, n=plan.recorded)
+    worked = times_opened() - before
+    run_to_end(
+        crawl(
+            CrawlRequest(
+                graph=GRAPH,
+                worlds=worlds_of(tasks),
+                settings=settings,
+                store=store,
+                most=_MOST_READ,
+                per_second=0,
+            )
+        )
+    )
     tell(
         f"1 record     {done.totals.total} requests worked on the real desk by scripted colleagues, "
-        f"{done.totals.success / done.totals.total:.0%} of them well; {times_opened() - before:,} real calls"
+        f"{done.totals.success / done.totals.total:.0%} of them well; {worked:,} real calls, and "
+        f"{times_opened() - before - worked:,} that only read"
     )
 
 

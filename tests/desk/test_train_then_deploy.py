@@ -1,4 +1,4 @@
-"""The recipe in small: from recording to the weights that are to be served, of the package's own model."""
+"""The recipe in small: from recording to the weights that are to be served."""
 
 import re
 import subprocess
@@ -46,7 +46,7 @@ def test_the_whole_way_in_small(weights: Path, tmp_path: Path) -> None:
     assert (outcome.merged / "model.safetensors").stat().st_mode & 0o777 == 0o644
     assert "On the real tools, against the start: " in (outcome.merged / "README.md").read_text()
     said = last_lines(outcome)
-    assert re.search(r"^(It got better|No gain is proven) on the real tools\\. ", said, re.MULTILINE)
+    assert re.search(r"^(It got better|No gain is proven) on the real tools\. ", said, re.MULTILINE)
     assert outcome.better == (outcome.after.beating.word is Word.BETTER)
     assert f"vllm serve {outcome.merged} " in said
 
