@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
@@ -31,6 +32,9 @@ from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.trust.beating import Word
 from dreamgym_kit.vocabulary import Split, Task
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
 
 GRAPH = "dreamgym_kit.recipes.desk.graph:graph"
 COLLEAGUES = "scripted:mixed"
@@ -155,7 +159,7 @@ def record_work(
     from dreamgym_kit.rollout.loop import run_to_end
 
     before = times_opened()
-    done = record(graph(COLLEAGUES), tasks, settings=settings, store=store, n=plan.recorded)
+    done = record(_colleagues, tasks, settings=settings, store=store, n=plan.recorded)
     worked = times_opened() - before
     run_to_end(
         crawl(
@@ -174,6 +178,13 @@ def record_work(
         f"{done.totals.success / done.totals.total:.0%} of them well; {worked:,} real calls, and "
         f"{times_opened() - before - worked:,} that only read"
     )
+
+
+def _colleagues() -> "AbstractAsyncContextManager[Any]":
+    return graph(COLLEAGUES)
+
+
+_colleagues.name = "desk"  # type: ignore[attr-defined]  # how a run names a graph that is no spec
 
 
 def taught(out: Path, plan: Plan, tell: Tell) -> Path:

@@ -1,6 +1,7 @@
 """The runner's own promises, and each whole-run bench in small: it meets its goal, and it can miss it."""
 
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -231,4 +232,38 @@ def test_updates_in_small_are_exact(bench: ModuleType) -> None:
 def test_an_update_in_small_costs_little_more_than_a_bare_loop(bench: ModuleType) -> None:
     figures = {name: value for name, value, _ in bench.quick(0)}
     print(figures)
+    if "langgraph_ratio" in figures:  # the package has a trained model
+        assert 1 < figures["langgraph_ratio"] < 6  # of few episodes, on a loaded machine
     assert figures["update_ratio"] < 1.5  # of few rows: what TRL does once a step weighs more
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("bench", ["learns"], indirect=True)
+def test_learning_in_small_calls_no_real_tool(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DREAMGYM_LEARNS", raising=False)
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["real_calls_in_dream"] == 0
+    assert 0 < figures["start"] < 1
+
+
+@pytest.mark.parametrize("bench", ["learns"], indirect=True)
+def test_what_was_measured_of_a_seed_is_not_measured_again(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    solved = {"start": 8, "dream": 16, "real": 16, "shuffled": 8}
+    for seed in (3, 4):
+        for part, count in solved.items():
+            place = tmp_path / f"seed-{seed}" / part
+            place.mkdir(parents=True)
+            rows = {f"t{at}": [int(at < count), int(at >= count), 0] for at in range(20)}
+            result = {"outcomes": rows, "real_calls": 900 if part == "real" else 0, "steps": 40}
+            (place / "result.json").write_text(json.dumps(result))
+    monkeypatch.setenv("DREAMGYM_LEARNS", str(tmp_path))
+    figures = {name: value for name, value, _ in bench.figures([3, 4])}
+    assert (figures["start"], figures["dream"], figures["real"]) == (0.4, 0.8, 0.8)
+    assert figures["gain_points"] == pytest.approx(40)
+    assert 0 < figures["gain_low"] < 40
+    assert (figures["gain_ratio"], figures["real_calls_in_dream"], figures["shuffled_gain"]) == (1, 0, 0)
+    assert "| 4 | 0.400 | 0.800 | 0.800 | 0.400 | +40.0 (" in bench.table()
