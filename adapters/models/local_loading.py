@@ -88,7 +88,7 @@ def load_model(
                 ignore_mismatched_sizes=True,  # told of below, by name
                 output_loading_info=True,
             )
-    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001  configurations are checked by raising anything
         raise UserError(
             f"{folder / 'config.json'}: no causal language model that can be loaded ({_line(error)})."
         ) from None

@@ -1,9 +1,11 @@
 """X5: no file that is read runs code: pickles, torch archives, YAML tags, msgpack and `.pth` are data."""
 
+import asyncio
 import io
 import json
 import os
 import pickle
+import shutil
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +16,8 @@ import pytest
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.adapters.traces.importing import import_traces
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import EndpointError, UserError
+from dreamgym_kit.ports import ChatMessage, ChatRequest
 from dreamgym_kit.replay.jsonl import import_jsonl
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import read_tasks
@@ -98,6 +101,52 @@ def test_no_file_that_is_read_runs_code(reader: str, tmp_path: Path) -> None:
     found = ran(READERS[reader], tmp_path)
     print(f"X5 {reader}: {len(found)} of {len(hostile(tmp_path))} ran")
     assert found == []
+
+
+MODEL_FILES = (
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+)
+
+
+@pytest.mark.parametrize("replaced", [*MODEL_FILES, "pytorch_model.bin"])
+def test_no_file_of_a_model_directory_runs_code(replaced: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from nano_double import write_double
+
+    from dreamgym_kit.adapters.models.local import open_local
+
+    good = write_double(tmp_path / "good")
+
+    def opened(file: Path) -> object:
+        folder = Path(shutil.copytree(good, file.with_suffix(".model")))
+        if replaced not in MODEL_FILES:
+            (folder / "model.safetensors").unlink()
+        (folder / replaced).write_bytes(file.read_bytes())
+        return open_local(folder).close()
+
+    assert ran(opened, tmp_path) == []
+
+
+def test_a_chat_template_cannot_leave_its_sandbox(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from nano_double import write_double
+
+    from dreamgym_kit.adapters.models.local import open_local
+
+    folder, canary = write_double(tmp_path / "model"), tmp_path / "canary"
+    command = f"touch {canary}"
+    ways = ("cycler.__init__.__globals__.os.system", "self.__init__.__globals__.__builtins__.eval")
+    for way in ways:
+        (folder / "chat_template.jinja").write_text("{{ " + way + f"({command!r})" + " }}")
+        policy = open_local(folder)
+        with pytest.raises(EndpointError, match="chat template refuses these messages"):
+            asyncio.run(policy.chat(ChatRequest([ChatMessage("user", "hm")])))
+        policy.close()
+    assert not canary.exists()
 
 
 def test_mutant_a_reader_that_unpickles_is_found_out(tmp_path: Path) -> None:
