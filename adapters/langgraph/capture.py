@@ -313,7 +313,7 @@ def _fingerprint(asked: PolicyAsked) -> str:
     for message in asked.messages:
         calls = [(call.name, call.args) for call in message.tool_calls]
         told.update(repr((message.role, message.content, message.name, calls)).encode("utf-8", "replace"))
-    told.update(repr((asked.tool_choice, asked.schema_name, [str(one) for one in asked.tools])).encode())
+    told.update(repr((asked.tool_choice, asked.schema_name, asked.tools_named)).encode())
     return told.hexdigest()
 
 

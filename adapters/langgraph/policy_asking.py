@@ -7,7 +7,8 @@ policy is not told of; what was left out is said.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, ToolMessage
@@ -32,6 +33,7 @@ class PolicyAsked:
         schema: of the whole answer, where one was asked for.
         parsed: the model's own class looks for the parsed answer beside the text.
         left_out: what the policy is not told of, in plain words.
+        tools_named: digest of the tools.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -44,13 +46,21 @@ class PolicyAsked:
     max_tokens: int | None = None
     parsed: bool = False
     left_out: tuple[str, ...] = ()
+    tools_named: str = ""
 
 
-@dataclass(slots=True)
-class _Reading:
-    """What was met on the way and cannot be passed on."""
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """Tools in one form."""
 
-    left_out: list[str] = field(default_factory=list)
+    tools: tuple[Mapping[str, JsonValue], ...] = ()
+    left_out: tuple[str, ...] = ()
+    named: str = ""
+
+
+_OFFERED: dict[str, _Offered] = {}
+"""By the text of what was bound: agents bind the same tools anew for each call of a model."""
+_MOST_OFFERED = 256
 
 
 def asked_of(
@@ -68,13 +78,13 @@ def asked_of(
         written: the policy's own earlier tool calls by id, as it wrote them: spelled again letter by
             letter, a later prompt goes on where the earlier answer ended.
     """
-    reading = _Reading()
-    tools = _tools(kwargs, reading)
+    offered, left_out = _offered(kwargs), list[str]()
+    tools = offered.tools
     schema, name = _schema(kwargs)
     choice, parallel = _choice(kwargs, [_name(tool) for tool in tools])
     limit = kwargs.get("max_completion_tokens") or kwargs.get("max_tokens")
     return PolicyAsked(
-        messages=chat_messages(messages, written, reading.left_out),
+        messages=chat_messages(messages, written, left_out),
         tools=tools,
         tool_choice=choice if tools else "auto",
         parallel_calls=parallel,
@@ -83,7 +93,8 @@ def asked_of(
         schema_name=name,
         max_tokens=limit if isinstance(limit, int) and limit > 0 else None,
         parsed=schema is not None and "response_format" in kwargs,
-        left_out=tuple(dict.fromkeys(reading.left_out)),
+        left_out=tuple(dict.fromkeys((*offered.left_out, *left_out))),
+        tools_named=offered.named,
     )
 
 
@@ -164,20 +175,38 @@ def _parsed(text: str) -> object:
         return None
 
 
-def _tools(kwargs: Mapping[str, Any], reading: _Reading) -> tuple[Mapping[str, JsonValue], ...]:
+def _offered(kwargs: Mapping[str, Any]) -> _Offered:
+    """What was bound to the model, each tool in one form; worked out once for the same tools."""
     given: list[Any] = [*_listed(kwargs.get("tools")), *_listed(kwargs.get("functions"))]
     config = kwargs.get("toolConfig") or kwargs.get("tool_config")
     if isinstance(config, Mapping):
         given += _listed(config.get("tools"))  # Bedrock's Converse
+    if not given:
+        return _Offered()
+    try:
+        text = json.dumps(given)
+    except (TypeError, ValueError, RecursionError):
+        return _read(given)
+    known = _OFFERED.get(text)
+    if known is None:
+        if len(_OFFERED) >= _MOST_OFFERED:
+            _OFFERED.clear()
+        known = _OFFERED[text] = _read(given)
+    return known
+
+
+def _read(given: Sequence[Any]) -> _Offered:
     tools: list[Mapping[str, JsonValue]] = []
+    left_out: list[str] = []
     for one in _declared(given):
         made = _tool(one)
         if made is None:
             kind = one.get("type") if isinstance(one, Mapping) else type(one).__name__
-            reading.left_out.append(f"the provider's own tool '{kind}'")
+            left_out.append(f"the provider's own tool '{kind}'")
         else:
             tools.append(made)
-    return tuple(tools)
+    named = blake2b(repr(tools).encode("utf-8", "replace"), digest_size=12).hexdigest()
+    return _Offered(tuple(tools), tuple(left_out), named)
 
 
 def _declared(given: Iterable[Any]) -> Iterable[Any]:
