@@ -196,7 +196,7 @@ class Capture:
             max_tokens=min(self.policy.max_output, asked.max_tokens or self.policy.max_output),
             seed=seed,
             affinity=self.policy.key(self.episode),
-            tools=asked.tools,
+            tools=asked.tools if self.policy.grammar else asked.loose_tools,
             tool_choice=asked.tool_choice if self.policy.grammar or asked.tool_choice == "none" else "auto",
             parallel_calls=asked.parallel_calls,
             stop=asked.stop,

@@ -34,6 +34,7 @@ class PolicyAsked:
         parsed: the model's own class looks for the parsed answer beside the text.
         left_out: what the policy is not told of, in plain words.
         tools_named: digest of the tools.
+        loose_tools: the same tools, none of them strict: whose arguments no grammar holds.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -47,6 +48,7 @@ class PolicyAsked:
     parsed: bool = False
     left_out: tuple[str, ...] = ()
     tools_named: str = ""
+    loose_tools: tuple[Mapping[str, JsonValue], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class _Offered:
     """Tools in one form."""
 
     tools: tuple[Mapping[str, JsonValue], ...] = ()
+    loose: tuple[Mapping[str, JsonValue], ...] = ()
     left_out: tuple[str, ...] = ()
     named: str = ""
 
@@ -95,6 +98,7 @@ def asked_of(
         parsed=schema is not None and "response_format" in kwargs,
         left_out=tuple(dict.fromkeys((*offered.left_out, *left_out))),
         tools_named=offered.named,
+        loose_tools=offered.loose,
     )
 
 
@@ -206,7 +210,7 @@ def _read(given: Sequence[Any]) -> _Offered:
         else:
             tools.append(made)
     named = blake2b(repr(tools).encode("utf-8", "replace"), digest_size=12).hexdigest()
-    return _Offered(tuple(tools), tuple(left_out), named)
+    return _Offered(tuple(tools), tuple(map(_loose, tools)), tuple(left_out), named)
 
 
 def _declared(given: Iterable[Any]) -> Iterable[Any]:
@@ -240,6 +244,14 @@ def _tool(one: Any) -> Mapping[str, JsonValue] | None:
 
 def _kept(function: Mapping[str, Any]) -> dict[str, Any]:
     return {key: function[key] for key in ("name", "description", "parameters", "strict") if key in function}
+
+
+def _loose(tool: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    inner = tool["function"]
+    kept = (
+        {key: value for key, value in inner.items() if key != "strict"} if isinstance(inner, Mapping) else {}
+    )
+    return {**tool, "function": kept}
 
 
 def _name(tool: Mapping[str, JsonValue]) -> str:

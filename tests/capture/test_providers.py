@@ -110,6 +110,15 @@ def test_without_a_grammar_nothing_is_forced(provider: str) -> None:
     assert request.tool_choice == "auto"
 
 
+@pytest.mark.parametrize("grammar", [True, False])
+def test_strict_tools_are_strict_where_there_are_grammars(grammar: bool) -> None:
+    request, _ = asked(openai().bind_tools([add_tool()], strict=True), grammar=grammar)
+    (tool,) = request.tools
+    inner: Any = tool["function"]
+    assert inner.get("strict", False) is grammar
+    assert sorted(inner["parameters"]["properties"]) == ["a", "b"]
+
+
 @pytest.mark.parametrize("provider", ["openai", "openai, responses", "anthropic"])
 def test_that_one_call_at_most_is_wanted_is_passed_on(provider: str) -> None:
     request, _ = asked(PROVIDERS[provider]().bind_tools([add_tool()], parallel_tool_calls=False))
