@@ -18,7 +18,8 @@ the dream changes how an agent works. It knows fifteen tools, nine kinds of requ
 English nor your desk. It is no assistant.
 
 It learned from colleagues of every sort: {senior:.0%} work right, {junior:.0%} have habits that skip checks,
-the rest slip now and then; {solved:.0%} of what it read ended well. So it has room to improve, on purpose.
+the rest slip now and then; {solved:.0%} of their work ended well. For the first {first:.0%} of its lessons it
+read seniors only, then everybody. So it often knows better than it does, and has room to improve, on purpose.
 
 ## How it does
 
@@ -55,6 +56,7 @@ def card(facts: Mapping[str, Any]) -> str:
         senior=data["mix"]["senior"],
         junior=data["mix"]["junior"],
         solved=data["solved"],
+        first=facts["lessons"]["seniors_first"],
     )
     rows = [
         f"| {family} | {share:.0%} | {greedy['by_family'][family]:.0%} |\n"

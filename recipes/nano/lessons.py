@@ -24,9 +24,9 @@ class Shape:
 class Lessons:
     """How a model is taught."""
 
-    steps: int = 1400
+    steps: int = 2000
     rows: int = 10  # in a step: many small steps learn more than few large ones
-    seniors_first: float = 0.0  # of all steps: only work of seniors is read, then everybody's
+    seniors_first: float = 0.5  # of all steps: only work of seniors is read, then everybody's
     rate: float = 2e-3  # learning rate at its height
     warm_up: int = 30  # steps
     final_rate: float = 0.05  # of `rate`, at the end of the linear decay
