@@ -3,6 +3,7 @@
 import hashlib
 import json
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,14 @@ def test_the_manifest_belongs_to_these_weights_and_the_card_to_the_manifest() ->
     weights = (WEIGHTS / "model.safetensors").read_bytes()
     assert hashlib.sha256(weights).hexdigest() == MADE["weights_sha256"]
     assert (WEIGHTS / "README.md").read_text(encoding="utf-8") == card(MADE)
+
+
+def test_the_page_says_what_the_manifest_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "nano.md").read_text(encoding="utf-8")
+    for name in ("sampled", "greedy"):
+        solved = MADE["scores"][name]["solved"]
+        assert f"{100 * solved:.1f} %" in page
+        assert f"({MADE['scores'][name]['episodes']:,} episodes)" in page
 
 
 def test_all_that_ships_is_small_and_weights_are_only_safetensors() -> None:
