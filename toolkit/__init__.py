@@ -1,4 +1,4 @@
-"""Dry-run, record and (later) train LangGraph agents in dreams. No real tool runs in a dream."""
+"""Dry-run, record, evaluate and train LangGraph agents in dreams. No real tool runs in a dream."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.api import simulate as simulate
     from dreamgym_kit.adapters.langgraph.evaluating import aevaluate as aevaluate
     from dreamgym_kit.adapters.langgraph.evaluating import evaluate as evaluate
+    from dreamgym_kit.adapters.langgraph.training_api import train as train
     from dreamgym_kit.gate.effects import effect as effect
     from dreamgym_kit.gate.registry import wake as wake
     from dreamgym_kit.vocabulary import Answer as Answer
@@ -37,6 +38,7 @@ _PUBLIC = {
     "record": "dreamgym_kit.adapters.langgraph.api",
     "recording": "dreamgym_kit.adapters.langgraph.api",
     "simulate": "dreamgym_kit.adapters.langgraph.api",
+    "train": "dreamgym_kit.adapters.langgraph.training_api",
     "wake": "dreamgym_kit.gate.registry",
 }
 __all__ = sorted(_PUBLIC)

@@ -95,7 +95,7 @@ def test_facts_tell_what_the_episodes_came_to() -> None:
     assert facts.reward == pytest.approx(0.5)
     assert (facts.turns, facts.forks, facts.samples, facts.tokens) == (4, 1, 3, 9)
     assert batch.step == 7
-    assert batch.facts["success"] == 0.5
+    assert batch.facts["dream_success"] == 0.5
     assert [sample.weight for sample in batch.samples] == pytest.approx([9 / 10, 9 / 10, 9 / 8])
 
 

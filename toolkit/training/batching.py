@@ -145,5 +145,5 @@ def _for_logs(facts: StepFacts) -> dict[str, float]:
         "tokens": float(facts.tokens),
     }
     if facts.decided:
-        logged["success"] = facts.success / facts.decided
+        logged["dream_success"] = facts.success / facts.decided
     return {name: value for name, value in logged.items() if value is not None}

@@ -194,6 +194,7 @@ class TrainingLoop:
             )
         if self._evaluation_due(step):
             self._evaluate(step)
+        self._left = time.monotonic()
 
     def _source(self, step: int) -> Batch:
         """What step `step` learns from; see `Trainer.fit`."""
