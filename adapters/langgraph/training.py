@@ -29,7 +29,7 @@ from dreamgym_kit.report.training import MODE, Training, training_of
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import MaskedEvents
-from dreamgym_kit.rollout.rundir import RunDirectory, half_made, new_run
+from dreamgym_kit.rollout.rundir import REPORT, RunDirectory, half_made, new_run
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
@@ -154,7 +154,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
         )
         with collector.aside():  # the trainer writes while episodes are guarded
             trained = loop.run()
-        _write_report(directory, trained)
+        _write_report(directory, trained, planned=wanted.steps)
         return TrainResult(
             directory=directory.path,
             training=training_of(directory),
@@ -309,6 +309,7 @@ def _directory(
         manifest = Manifest(run=run, created_at=started.timestamp(), matters=matters, about=about)
         directory = RunDirectory.create(root, folder, manifest)
     with directory:
+        (directory.path / REPORT).unlink(missing_ok=True)  # the end of an earlier leg is no end any more
         try:
             yield directory
         except BaseException:
@@ -355,7 +356,7 @@ def _about(request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task
     }
 
 
-def _write_report(directory: RunDirectory, trained: Trained) -> None:
+def _write_report(directory: RunDirectory, trained: Trained, *, planned: int) -> None:
     alarm, weights = trained.alarm, trained.weights
     directory.write_report(
         {
@@ -370,5 +371,6 @@ def _write_report(directory: RunDirectory, trained: Trained) -> None:
                 "step": alarm.step,
             },
             "stopped": trained.stopped,
+            "planned": planned,
         }
     )

@@ -82,12 +82,12 @@ def stopped(root: Path) -> Training:
 
 
 def begun(_: Path) -> Training:
-    return Training({"matters": {"mode": "train", "steps": 9}}, (), (), {})
+    return Training({"matters": {"mode": "train"}, "about": {"steps": 9}}, (), (), {})
 
 
 def one_step(_: Path) -> Training:
     return Training(
-        {"matters": {"mode": "train", "steps": 9}},
+        {"matters": {"mode": "train"}, "about": {"steps": 9}},
         [StepRecord(1, StepFacts(groups=1, episodes=2, success=1, reward=0.5), entropy=0.5)],
         (),
         {},
@@ -97,7 +97,7 @@ def one_step(_: Path) -> Training:
 def hostile(_: Path) -> Training:
     text = " ".join(PAYLOADS[:40])
     return Training(
-        {"matters": {"mode": "train", "steps": 1, "graph": text}},
+        {"matters": {"mode": "train", "graph": text}, "about": {"steps": 1}},
         [StepRecord(1, StepFacts(groups=1, episodes=2, success=1, unfit={text: 1}))],
         [EvaluationRecord(0, False, {text: (1, 1, 0)}), EvaluationRecord(1, False, {text: (1, 1, 0)})],
         {"alarm": {"alarm": "server", "text": text, "step": 1}},

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from training.loop_doubles import Planted
 from training.loop_run import QUICK, run_loop
 
 from dreamgym_kit.rollout.stop import StopSwitch
@@ -129,9 +130,28 @@ def run_loop_pressed(folder: Path, stop: StopSwitch, *, at: int):
 
 
 def test_a_draw_without_signal_is_drawn_again(tmp_path: Path) -> None:
-    from training.loop_doubles import Planted
-
     ran = run_loop(tmp_path / "run", planted=Planted("equal rewards", 5), alarms=AlarmSettings(dead_draws=2))
     assert ran.trained.alarm is not None
     assert [step for step, _, _ in ran.collector.asked] == [1, 2, 3, 4, 5, 5]
     assert len({tasks for _, tasks, _ in ran.collector.asked[-2:]}) == 2
+
+
+def test_an_alarm_leaves_neither_weights_nor_figures_of_its_step(tmp_path: Path) -> None:
+    ran = run_loop(tmp_path / "run", planted=Planted("stale weights", 6))
+    assert ran.trained.alarm is not None
+    assert [one.step for one in read_steps(tmp_path / "run")] == [1, 2, 3, 4, 5]
+    assert ran.trained.weights == tmp_path / "run" / "weights" / "step-000005"
+    assert [path.name for path in (tmp_path / "run" / "weights").iterdir()] == ["step-000005"]
+
+
+def test_an_alarm_before_the_first_step_of_a_leg_keeps_what_the_leg_before_left(tmp_path: Path) -> None:
+    run_loop(tmp_path / "run", replace(QUICK, steps=4))
+    ran = run_loop(tmp_path / "run", planted=Planted("wrong tokenizer"))
+    assert ran.trained.alarm is not None
+    assert (ran.trained.kept, len(ran.trained.steps)) == (4, 4)
+    assert ran.trained.weights == tmp_path / "run" / "weights" / "step-000004"
+
+
+def test_more_steps_asked_for_later_are_those_of_one_long_training(tmp_path: Path) -> None:
+    run_loop(tmp_path / "run", replace(QUICK, steps=5))
+    assert run_loop(tmp_path / "run").trainer.logits == run_loop(tmp_path / "whole").trainer.logits

@@ -13,7 +13,7 @@ from dreamgym_kit.report.training_text import render_training
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.training.records import EvaluationRecord, StepRecord
 
-MANIFEST = {"matters": {"mode": "train", "steps": 2}, "about": {}}
+MANIFEST = {"matters": {"mode": "train"}, "about": {"steps": 2}}
 
 
 def step(number: int, success: int, episodes: int = 10) -> StepRecord:

@@ -18,8 +18,8 @@ def trained_run(
 ) -> Path:
     """Train the doubles and keep what came of it; gives the directory."""
     alarms = AlarmSettings(kl=0.3)
-    matters = {"mode": "train", "graph": "desk", "steps": steps}
-    manifest = Manifest("7f3a", 1.8e9, matters, {"alarms": asdict(alarms)})
+    matters = {"mode": "train", "graph": "desk"}
+    manifest = Manifest("7f3a", 1.8e9, matters, {"alarms": asdict(alarms), "steps": steps})
     settings = replace(QUICK, steps=steps, eval_every=4, eval_n=16)
     with RunDirectory.create(root, name, manifest) as directory:
         done = run_loop(directory.path, settings, planted=planted, alarms=alarms, **more).trained

@@ -18,6 +18,7 @@ from dreamgym_kit.trust.outcomes import Share, TaskOutcome, passed_once
 
 MODE = "train"  # of the run directory's manifest
 PHASES = ("rollouts", "waited", "update", "sync", "attest", "checkpoint", "evaluation")
+_ENDED = ("kept", "weights", "alarm", "stopped", "planned")  # what only the end of a leg knows
 _FEW = 3  # steps at either end that a mean is taken over
 
 
@@ -32,9 +33,10 @@ class Training:
 
     @property
     def planned(self) -> int:
-        """Optimiser steps that were asked for."""
-        matters = self.manifest.get("matters")
-        return int(str(matters.get("steps", 0))) if isinstance(matters, Mapping) else 0
+        """Optimiser steps that were asked for; a later leg may have asked for more."""
+        about = self.manifest.get("about")
+        begun_with = about.get("steps", 0) if isinstance(about, Mapping) else 0
+        return int(str(self.outcome.get("planned", begun_with)))
 
     @property
     def alarm(self) -> Mapping[str, JsonValue] | None:
@@ -152,7 +154,7 @@ def training_of(directory: RunDirectory) -> Training:
         manifest=manifest_to_record(directory.manifest),
         steps=read_steps(directory.path),
         evaluations=read_evaluations(directory.path),
-        outcome={name: kept[name] for name in ("kept", "weights", "alarm", "stopped") if name in kept},
+        outcome={name: kept[name] for name in _ENDED if name in kept},
     )
 
 

@@ -370,9 +370,13 @@ class TrainingLoop:
                 shutil.rmtree(path)
 
     def _forget(self, step: int) -> None:
-        """The weights of a step that is not kept must not be taken for the result."""
-        bad = self._folder / WEIGHTS / version_of(step)
-        shutil.rmtree(bad, ignore_errors=True)
+        """What an alarm ended is no step: its weights must not be taken for the result, nor its figures."""
+        if step > self._kept:
+            shutil.rmtree(self._folder / WEIGHTS / version_of(step), ignore_errors=True)
+            for name in (STEPS, EVALUATIONS):
+                Lines(self._folder / name).cut_back(step - 1)
+            self._steps = [one for one in self._steps if one.step < step]
+            self._evaluations = [one for one in self._evaluations if one.step < step]
         kept = self._folder / WEIGHTS / version_of(self._kept)
         self._weights = kept if kept.is_dir() else None
 
