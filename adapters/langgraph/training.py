@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 ROLLOUTS, EXAMINED, CHECKPOINTS, LOGS = "rollouts", "evaluations", "checkpoints", "logs"
 _FREE = (
+    "steps",
     "eval_every",
     "eval_n",
     "eval_tasks",

@@ -103,7 +103,7 @@ class Trained:
 
     Attributes:
         kept: the step whose checkpoint is the last whole one.
-        weights: the model directory of the last step that was attested, None where there is none.
+        weights: the model directory of the last step that is kept, None where nothing was learned.
         alarm: what ended it early, None where nothing did.
         stopped: why a person or a signal ended it early, "" where none did.
     """
@@ -173,7 +173,7 @@ class TrainingLoop:
             kept=self._kept,
             steps=tuple(self._steps),
             evaluations=tuple(self._evaluations),
-            weights=self._weights,
+            weights=self._weights if self._kept else None,
             alarm=alarm,
             stopped=self._stop.reason if self._stop.requested else "",
         )
