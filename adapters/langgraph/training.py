@@ -35,7 +35,8 @@ from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.attestation import KNOWN_TEXT
-from dreamgym_kit.training.loop import Trained, TrainingLoop, TrainParts, TrainPlan
+from dreamgym_kit.training.loop import TrainingLoop
+from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.training.staleness import version_of
 from dreamgym_kit.vocabulary import Split, Task
 
@@ -182,9 +183,13 @@ class _Parts:
         self.aside = stack.enter_context(LoopAside())
 
     def policy(self, model: Path) -> "LocalPolicy":
+        import torch
+
         from dreamgym_kit.adapters.models.local import open_local
 
-        return self._stack.enter_context(closing(open_local(model, version=version_of(0), lockstep=True)))
+        device = "cuda" if torch.cuda.is_available() else "cpu"  # where the trainer's copy lies
+        opened = open_local(model, version=version_of(0), lockstep=True, device=device)
+        return self._stack.enter_context(closing(opened))
 
     def trainer(self, model: Path, options: "GrpoOptions") -> "TrlTrainer":
         from dreamgym_kit.adapters.trainers.trainer import TrlTrainer

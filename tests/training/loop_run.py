@@ -17,7 +17,8 @@ from training.loop_doubles import (
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.settings.model import AlarmSettings, TrainSettings
 from dreamgym_kit.training.aside import LoopAside
-from dreamgym_kit.training.loop import Trained, TrainingLoop, TrainParts, TrainPlan
+from dreamgym_kit.training.loop import TrainingLoop
+from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 
 QUICK = TrainSettings(tasks=4, n=8, steps=8, eval_every=4, eval_n=4)
 

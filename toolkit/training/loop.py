@@ -16,16 +16,14 @@ loaded, so which weights sampled what does not depend on time.
 import asyncio
 import shutil
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dreamgym_kit.errors import EndpointError, TrainingStopped
-from dreamgym_kit.ports import Collector, EventSink, PolicyServer, Trainer
+from dreamgym_kit.ports import EventSink
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.settings.model import AlarmSettings, TrainSettings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.attestation import (
     attest,
@@ -37,6 +35,7 @@ from dreamgym_kit.training.attestation import (
 from dreamgym_kit.training.batching import StepFacts, batch_of
 from dreamgym_kit.training.choosing import step_seed, tasks_of_step
 from dreamgym_kit.training.evaluating import evaluated
+from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.training.records import (
     EVALUATIONS,
     STEPS,
@@ -58,62 +57,10 @@ from dreamgym_kit.training.signals import (
 from dreamgym_kit.training.staleness import corrected, staleness_of, version_of
 from dreamgym_kit.training.state import Drawn, StateFolder
 from dreamgym_kit.turns import Batch, UpdateFacts
-from dreamgym_kit.vocabulary import Task
 
 T = TypeVar("T")
 
 WEIGHTS, STATE = "weights", "state"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainPlan:
-    """What a training is asked for."""
-
-    tasks: Sequence[Task]  # to learn from
-    train: TrainSettings
-    alarms: AlarmSettings
-    held_out: Sequence[Task] = ()  # to measure with, never learned from
-    temperature: float = 1.0  # that the policy samples at
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainParts:
-    """Who does the work.
-
-    Attributes:
-        collector: runs the groups that are learned from.
-        trainer: changes the weights.
-        policy: serves them; the collector's episodes are answered by it.
-        examiner: runs the episodes of evaluations; None: there are none.
-        real: whether the examiner's tools are the real ones.
-        known_ids: what the trained model's own tokenizer makes of `attestation.KNOWN_TEXT`; None: not asked.
-    """
-
-    collector: Collector
-    trainer: Trainer
-    policy: PolicyServer
-    examiner: Collector | None = None
-    real: bool = False
-    known_ids: Sequence[int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """What came of a training.
-
-    Attributes:
-        kept: the step whose checkpoint is the last whole one.
-        weights: the model directory of the last step that is kept, None where nothing was learned.
-        alarm: what ended it early, None where nothing did.
-        stopped: why a person or a signal ended it early, "" where none did.
-    """
-
-    kept: int
-    steps: tuple[StepRecord, ...]
-    evaluations: tuple[EvaluationRecord, ...]
-    weights: Path | None
-    alarm: TrainingStopped | None = None
-    stopped: str = ""
 
 
 class _Ended(Exception):
