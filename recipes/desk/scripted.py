@@ -53,9 +53,7 @@ class ScriptedDeskModel(BaseChatModel):
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """Take the tools as any chat model does; the script knows them by name."""
-        return self.bind(
-            tools=[convert_to_openai_tool(each) for each in tools], tool_choice=tool_choice, **kwargs
-        )
+        return self.bind(tools=_as_openai(tuple(tools)), tool_choice=tool_choice, **kwargs)
 
     def _generate(
         self,
@@ -86,6 +84,18 @@ class ScriptedDeskModel(BaseChatModel):
             drawn = random.Random(f"{self.seed} {episode}").choice(_MIXED)  # noqa: S311  variety, not secrets
             return Habits(drawn.kind, looks_first=self.fixed, seed=drawn.seed)
         return Habits(self.variant, looks_first=self.fixed, seed=str(self.seed))
+
+
+def _as_openai(tools: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """The tools in OpenAI's form. An agent binds the same ones for every call: they are converted once."""
+    before, made = _converted[0]
+    if len(before) != len(tools) or any(one is not other for one, other in zip(before, tools, strict=True)):
+        made = [convert_to_openai_tool(each) for each in tools]
+        _converted[0] = (tools, made)
+    return [dict(one) for one in made]
+
+
+_converted: list[tuple[tuple[Any, ...], list[dict[str, Any]]]] = [((), [])]  # the last tools, and their form
 
 
 def read_conversation(messages: Sequence[BaseMessage]) -> tuple[str, list[list[Reply]]]:

@@ -225,3 +225,14 @@ def test_importing_the_entry_point_needs_no_extra() -> None:
     source = Path(graph_module.__file__).read_text(encoding="utf-8")
     top = [line for line in source.splitlines() if line.startswith(("import ", "from "))]
     assert not any("langchain" in line or "mcp" in line or "langgraph" in line for line in top)
+
+
+def test_other_tools_of_the_same_number_are_converted_anew() -> None:
+    from dreamgym_kit.recipes.desk.scripted import ScriptedDeskModel
+    from dreamgym_kit.recipes.desk.tools import get_order, list_orders
+
+    model = ScriptedDeskModel()
+    for tool in (list_orders, list_orders, get_order):
+        (bound,) = model.bind_tools([tool]).kwargs["tools"]
+        assert bound["function"]["name"] == tool.name
+        bound["function"] = None  # whoever changes what it was given changes nobody else's
