@@ -55,7 +55,7 @@ class Plan:
     steps: int = 40  # of GRPO
     per_step: int = 16  # tasks
     siblings: int = 8  # episodes of each
-    rate: float = 2e-4  # learning rate
+    rate: float = 3e-4  # learning rate
     lora: int | None = None  # rank of the adapter that is trained; None: all weights are
     held_out: int = 90  # tasks that nothing is learned from
     tries: int = 4  # of each in an evaluation
@@ -256,6 +256,9 @@ def learn(
         alarm=str(result.trained.alarm or ""),
         steps=len(steps),
     )
+    if mode is not Mode.DREAM:
+        tell(f"4 real       {learned.steps} steps of GRPO on the real tools: {learned.real:,} real calls")
+        return learned
     tell(
         f"4 dream      {learned.steps} steps of GRPO in {time.monotonic() - began:.0f} s: {learned.real} real"
         f" calls, {learned.dreamed:,} dreamed; how it does in the dream is no result, line 6 is"
