@@ -319,10 +319,7 @@ class TransitionStore(Protocol):
         ...
 
     def evict(self, room: Room, *, now: float | None = None) -> int:
-        """Let rows go until the rest fits; gives how many left. Real rows go last.
-
-        `now` is Unix time in seconds, the clock's where it is left out.
-        """
+        """Let rows go until the rest fits, real ones last; gives how many left. `now`: Unix time, seconds."""
         ...
 
     def count(self) -> int:
