@@ -20,6 +20,7 @@ from dreamgym_kit.ports import ChatReply, ChatRequest, SampledTokens
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.local_batch import Ask, Sampled
+    from dreamgym_kit.adapters.models.local_directory import ModelFiles
     from dreamgym_kit.adapters.models.local_engine import Engine
     from dreamgym_kit.adapters.models.local_grammar import Grammars
     from dreamgym_kit.adapters.models.local_kept import KeptTurns
@@ -33,14 +34,14 @@ class LocalPolicy:
 
     def __init__(
         self,
-        folder: Path,
+        files: "ModelFiles",
         engine: "Engine",
         prompts: "Prompts",
         grammars: "Grammars",
         kept: "KeptTurns",
         ends: frozenset[int],
     ) -> None:
-        self._folder = folder
+        self._files = files
         self._engine = engine
         self._prompts = prompts
         self._grammars = grammars
@@ -84,12 +85,19 @@ class LocalPolicy:
         from dreamgym_kit.adapters.models.local_loading import load_network
 
         files = await asyncio.to_thread(read_files, weights)
-        if not same_tokenizer(self._folder, weights):
-            raise UserError(f"{weights / 'tokenizer.json'}: not the tokenizer of {self._folder}, served now.")
-        network = await asyncio.to_thread(load_network, files)
-        engine = self._engine
+        served, engine = self._files, self._engine
+        if not same_tokenizer(served.folder, weights):
+            raise UserError(
+                f"{weights / 'tokenizer.json'}: not the tokenizer of {served.folder}, served now."
+            )
+        if (files.kind, files.vocabulary) != (served.kind, served.vocabulary):
+            raise UserError(
+                f"{weights}: another architecture or vocabulary than {served.folder}, served now."
+            )
+        device = str(engine.network.device)
+        network = await asyncio.to_thread(load_network, files, device=device)
         if network.shape != engine.network.shape or network.context != engine.network.context:
-            raise UserError(f"{weights}: another architecture than {self._folder}, served now.")
+            raise UserError(f"{weights}: another architecture than {served.folder}, served now.")
         await asyncio.wrap_future(engine.do(lambda: engine.serve(network, version), between_batches=True))
 
     async def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -211,7 +219,7 @@ def open_local(
     pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s, most_rows=most_rows)
     engine = Engine(network, version, pace=pace, ends=ends, decode=prompts.decode, kept=kept, threads=threads)
     grammars = Grammars(tokenizer, vocabulary=files.vocabulary, ends=ends)
-    return LocalPolicy(folder, engine, prompts, grammars, kept, ends)
+    return LocalPolicy(files, engine, prompts, grammars, kept, ends)
 
 
 def _turn(prompt: Sequence[int], ids: Sequence[int]) -> str:

@@ -29,6 +29,11 @@ class ModelFiles:
     vocabulary: int  # rows of its embedding
     ends: frozenset[int]  # ids that end an answer, by the generation settings and the configuration
 
+    @property
+    def kind(self) -> str:
+        """The architecture's name."""
+        return str(self.config.get("model_type"))
+
 
 def read_files(folder: Path) -> ModelFiles:
     """Look at a model directory. No weight is read yet.
@@ -147,13 +152,22 @@ def _line(error: BaseException) -> str:
 
 
 def same_tokenizer(one: Path, other: Path) -> bool:
-    """Whether two directories tokenise alike; one without a tokenizer goes with any."""
-    return _tokens(one) is None or _tokens(other) is None or _tokens(one) == _tokens(other)
+    """Whether two directories tokenise alike; one without a tokenizer goes with any.
+
+    Raises:
+        UserError: a tokenizer.json that is none.
+    """
+    files = [folder / "tokenizer.json" for folder in (one, other)]
+    if not all(file.is_file() for file in files):
+        return True
+    first, second = (file.read_bytes() for file in files)
+    return first == second or _tokens(files[0], first) == _tokens(files[1], second)
 
 
-def _tokens(folder: Path) -> str | None:
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        return None
-    said = _json_object(path)
-    return json.dumps([said.get(part) for part in ("model", "added_tokens", "normalizer", "pre_tokenizer")])
+def _tokens(path: Path, text: bytes) -> list[Any]:
+    """What of a tokenizer decides its ids; it may be of more values than the kit reads elsewhere."""
+    try:
+        said = json.loads(text)
+        return [said.get(part) for part in ("model", "added_tokens", "normalizer", "pre_tokenizer")]
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise UserError(f"{path}: cannot be read ({_line(error)}); copy the directory again.") from None

@@ -1,6 +1,7 @@
 """A policy in process among many episodes: who shares a batch, what is kept, and how failures are told."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -198,12 +199,25 @@ async def test_weights_of_another_model_or_tokenizer_are_not_loaded(
 ) -> None:
     with pytest.raises(UserError, match="another architecture"):
         await policy.load(write_double(tmp_path / "short", context=256), "v1")
+    with pytest.raises(UserError, match="another architecture or vocabulary"):
+        await policy.load(write_double(tmp_path / "wide", context=512, vocab=320), "v1")
     other = write_double(tmp_path / "words", context=512)
     text = (other / "tokenizer.json").read_text()
     (other / "tokenizer.json").write_text(text.replace("get_order", "got_order"))
     with pytest.raises(UserError, match=r"tokenizer\.json: not the tokenizer of"):
         await policy.load(other, "v1")
+    (other / "tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match=r"tokenizer\.json: cannot be read"):
+        await policy.load(other, "v1")
     assert policy.version == "v0"
+
+
+async def test_a_tokenizer_that_was_only_written_anew_is_the_same(policy, tmp_path: Path) -> None:
+    other = write_double(tmp_path, context=512)
+    said = json.loads((other / "tokenizer.json").read_text())
+    (other / "tokenizer.json").write_text(json.dumps(said | {"padding": None}, indent=1))
+    await policy.load(other, "v1")
+    assert policy.version == "v1"
 
 
 def test_without_the_extra_it_is_named() -> None:
