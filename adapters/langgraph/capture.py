@@ -29,6 +29,9 @@ from dreamgym_kit.training.samples import CONSTRAINED
 from dreamgym_kit.turns import Turn
 
 _GONE = frozenset({"connection", "unauthorized", "not_found", "refused_address", "server"})
+_ALONE = (
+    "#alone"  # behind the key of an episode that holds up the loop: the server knows of none of that name
+)
 _ID_LETTERS = 9  # letters and digits: what the strictest chat template takes for a call's id
 
 
@@ -139,13 +142,17 @@ class Capture:
         """Whether the policy answers this call; `args` are those of the model's leaf, by name."""
         return not self.policy.only_nodes or self.policy.answers_for(path_of(self.places.place(_where(args))))
 
-    async def answer(self, model: BaseChatModel, args: Mapping[str, Any]) -> PolicyReply:
+    async def answer(
+        self, model: BaseChatModel, args: Mapping[str, Any], *, alone: bool = False
+    ) -> PolicyReply:
         """Ask the policy in place of `model`.
+
+        `alone`: no other episode can ask meanwhile, so that the server must not wait for them.
 
         Raises:
             EpisodeStop: it gave no answer, or none with exact tokens.
         """
-        asking = self._asking(model, args)
+        asking = self._asking(model, args, alone=alone)
         try:
             reply = await self.policy.server.chat(asking.request)
         except EndpointError as error:
@@ -162,11 +169,11 @@ class Capture:
 
     def answer_now(self, model: BaseChatModel, args: Mapping[str, Any]) -> PolicyReply:
         """The same from sync code, whichever thread and loop it runs in."""
-        answering = self.answer(model, args)
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
             here = None
+        answering = self.answer(model, args, alone=here is self._loop)
         if here is None and self._loop.is_running():
             return asyncio.run_coroutine_threadsafe(answering, self._loop).result()
         return _in_own_thread(answering) if here is not None else asyncio.run(answering)
@@ -177,7 +184,7 @@ class Capture:
             kept = sorted(self._kept, key=_order)
         return tuple(replace(turn, index=index) for index, (_, turn) in enumerate(kept))
 
-    def _asking(self, model: BaseChatModel, args: Mapping[str, Any]) -> _Asking:
+    def _asking(self, model: BaseChatModel, args: Mapping[str, Any], *, alone: bool) -> _Asking:
         asked = asked_of(args["messages"], args.get("stop"), args["kwargs"], self._written)
         place = self.places.place(_where(args))
         fingerprint = _fingerprint(asked)
@@ -185,7 +192,7 @@ class Capture:
             occurrence = self._asked[place, fingerprint]
             self._asked[place, fingerprint] += 1
         name = model_name(model)
-        self._note(model, name, asked)
+        self._note(model, name, asked, alone=alone)
         seed = _number(self.policy.seed, self.episode, place, fingerprint, occurrence)
         request = ChatRequest(
             messages=asked.messages,
@@ -195,7 +202,7 @@ class Capture:
             top_p=1.0,
             max_tokens=min(self.policy.max_output, asked.max_tokens or self.policy.max_output),
             seed=seed,
-            affinity=self.policy.key(self.episode),
+            affinity=self.policy.key(self.episode) + (_ALONE if alone else ""),
             tools=asked.tools if self.policy.grammar else asked.loose_tools,
             tool_choice=asked.tool_choice if self.policy.grammar or asked.tool_choice == "none" else "auto",
             parallel_calls=asked.parallel_calls,
@@ -233,13 +240,18 @@ class Capture:
         with self._lock:
             self._kept.append((asking, turn))
 
-    def _note(self, model: BaseChatModel, name: str, asked: PolicyAsked) -> None:
+    def _note(self, model: BaseChatModel, name: str, asked: PolicyAsked, *, alone: bool) -> None:
         temperature = getattr(model, "temperature", None)
         notes = [f"the policy is not told of {what}" for what in asked.left_out]
         if isinstance(temperature, (int, float)) and temperature != self.policy.temperature:
             notes.append(
                 f"{name} is set to temperature {temperature:g}; the policy that stands in for it samples at "
                 f"{self.policy.temperature:g}"
+            )
+        if alone:
+            notes.append(
+                f"{name} is called synchronously on the event loop (`invoke` in an async node): all other "
+                "episodes stand still meanwhile; `await model.ainvoke(...)` lets them go on"
             )
         self.policy.notes.update(dict.fromkeys(notes))
 

@@ -108,8 +108,10 @@ def test_a_sync_call_on_the_running_loop_is_answered_too() -> None:
     async def blocking() -> Any:
         return graph.invoke(HELLO)
 
-    result, _ = asyncio.run(episode(server, blocking))
+    result, capture = asyncio.run(episode(server, blocking))
     assert result["messages"][-1].content == "It is 42."
+    assert {request.affinity for request in server.asked} == {f"{capture.episode}#alone"}
+    assert "is called synchronously on the event loop" in next(iter(capture.policy.notes))
 
 
 def test_a_policy_that_does_not_answer_ends_the_episode_whatever_the_graph_would_catch() -> None:

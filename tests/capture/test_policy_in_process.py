@@ -115,6 +115,44 @@ def test_rollouts_in_lockstep_are_the_same_to_the_last_bit(folder: Path, model: 
     assert (len(samples), counts.unfit, counts.trained) == (12, {}, counts.sampled)
 
 
+BLOCKING = """
+from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph
+
+model = ChatOpenAI(model="gpt-x")
+
+async def agent(state):
+    return {"messages": [model.invoke(state["messages"])]}
+
+graph = StateGraph(MessagesState).add_node("agent", agent).add_edge(START, "agent").compile()
+"""
+
+
+def test_nodes_that_hold_up_the_loop_do_not_wait_for_episodes_that_cannot_ask(
+    folder: Path, model: Path
+) -> None:
+    (folder / "blocking_agent.py").write_text(BLOCKING)
+    policy = open_local(model, lockstep=True, patience_s=100.0)
+    request = RunRequest(
+        graph="blocking_agent.py:graph",
+        tasks=folder / "tasks.jsonl",
+        settings=parse_settings("[policy]\nmax_output = 8\n", path=folder / "dreamgym.toml"),
+        policy=policy,
+        directory=folder / "rollouts",
+    )
+    asked = [Task("t0", {"messages": [{"role": "user", "content": "order 0?"}]})]
+
+    async def work() -> list[Group]:
+        async with open_rollouts(request) as rollouts, asyncio.timeout(60):
+            return await rollouts.collect(asked, 4, step=1, seed=5)
+
+    try:
+        (group,) = asyncio.run(work())
+    finally:
+        policy.close()
+    assert [len(one.turns) for one in group.rollouts] == [1] * 4
+
+
 def test_a_policy_behind_a_server_is_asked_by_its_served_name(folder: Path, model: Path) -> None:
     server = VllmDouble(model)
     try:
