@@ -21,7 +21,7 @@ def arguments_of(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOC
     per_batch = options.minibatches * options.micro_batches
     return GRPOConfig(
         output_dir=str(folder),
-        loss_type=options.loss,
+        loss_type="grpo" if options.loss == "gspo" else options.loss,  # arXiv 2507.18071
         learning_rate=options.learning_rate,
         optim=options.optimizer,
         adam_beta1=options.betas[0],
@@ -30,7 +30,7 @@ def arguments_of(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOC
         max_grad_norm=options.max_grad_norm,
         epsilon=options.clip,
         epsilon_high=options.clip_high,
-        importance_sampling_level=options.importance,
+        importance_sampling_level=options.level,
         beta=options.beta,
         entropy_coef=options.entropy,
         temperature=options.temperature,

@@ -204,7 +204,7 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         bare = self.accelerator.unwrap_model(model)
         with _head_only_where(bare.get_output_embeddings(), sampled):
             logits = model(input_ids=ids, logits_to_keep=width + 1, use_cache=False).logits
-        told = (logits / self.temperature).log_softmax(-1)
+        told = (logits.to(self._numbers) / self.temperature).log_softmax(-1)
         chosen = told.gather(-1, ids[:, -width:][sampled][:, None])[:, 0]
         kept = told if self._entropy_bonus_enabled else told.detach()
         entropies = -(kept.exp() * kept).sum(-1)

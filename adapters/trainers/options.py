@@ -11,8 +11,9 @@ from dreamgym_kit.errors import UnknownName, UserError
 
 BY_TOKENS = frozenset({"dapo", "cispo", "vespo"})
 """Losses that sum over tokens and divide by a number that we give: every episode weighs the same."""
-BY_ROWS = frozenset({"grpo", "sapo", "dr_grpo", "luspo"})
+BY_ROWS = frozenset({"grpo", "gspo", "sapo", "dr_grpo", "luspo"})
 """Losses that are means over rows: an episode with more samples weighs more."""
+_BY_SEQUENCE = frozenset({"gspo", "luspo"})
 LOSSES = BY_TOKENS | BY_ROWS | {"bnpo"}
 SCHEDULES = ("constant", "linear")
 LEVELS = ("token", "sequence")
@@ -42,7 +43,7 @@ class GrpoOptions:
     weight_decay: float = 0.0
     clip: float = 0.2  # of the ratio to the log-probs of the sampler, below 1
     clip_high: float | None = None  # above 1; None: as below. "cispo" wants some 5
-    importance: str = "token"  # "sequence" with loss "grpo" is GSPO
+    importance: str | None = None  # ratios by "token" or by "sequence"; None: as the loss has it
     beta: float = 0.0  # weight of the divergence from the weights that training began with
     entropy: float = 0.0  # weight of a bonus for entropy
     max_grad_norm: float = 1.0
@@ -59,6 +60,11 @@ class GrpoOptions:
     report_to: tuple[str, ...] = ()  # loggers that transformers knows: "tensorboard", "wandb", ...
     threads: int = 1  # of torch; 0: as they are
 
+    @property
+    def level(self) -> str:
+        """What a ratio of probabilities is taken of."""
+        return self.importance or ("sequence" if self.loss in _BY_SEQUENCE else "token")
+
     def check(self, source: str = "[train]") -> None:
         """Refuse what TRL would refuse late, or not at all.
 
@@ -68,13 +74,13 @@ class GrpoOptions:
         for kind, name, known in (
             ("loss", self.loss, sorted(LOSSES)),
             ("schedule", self.schedule, SCHEDULES),
-            ("importance", self.importance, LEVELS),
+            ("importance", self.level, LEVELS),
             ("dtype", self.dtype, DTYPES),
         ):
             if name not in known:
                 raise UnknownName(kind, name, known=known, source=source, where="what can be trained with")
-        if self.loss == "luspo" and self.importance != "sequence":
-            raise UserError(f'{source}: loss "luspo" needs importance = "sequence".')
+        if self.loss in _BY_SEQUENCE and self.level != "sequence":
+            raise UserError(f'{source}: loss "{self.loss}" has its ratios by sequence, not by {self.level}.')
         for name in ("minibatches", "micro_batches", "save_every", "keep", "max_completion"):
             if getattr(self, name) < 1:
                 raise UserError(f"{source}: {name} is {getattr(self, name)}; it must be at least 1.")

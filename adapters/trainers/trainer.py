@@ -178,6 +178,7 @@ class TrlTrainer:
 
     def _built(self, made_of: Mapping[str, JsonValue]) -> "KitGrpo":
         from dreamgym_kit.adapters.trainers.grpo import KitGrpo
+        from dreamgym_kit.adapters.trainers.weights import without_dropout
 
         lora = self._options.lora
         peft = None
@@ -190,7 +191,8 @@ class TrlTrainer:
             )
         wanted = self._options.dtype
         held = "float32" if wanted == "bfloat16" and lora is None else wanted  # 16 bits lose small updates
-        model, tokenizer = load_model(self._model, dtype=held), load_tokenizer(self._model)
+        model = without_dropout(load_model(self._model, dtype=held))
+        tokenizer = load_tokenizer(self._model)
         try:
             return KitGrpo(
                 model=model,

@@ -36,6 +36,20 @@ def merged(model: Any) -> tuple[Any, dict[str, Any] | None]:
     return base, tensors
 
 
+def without_dropout(model: Any) -> Any:
+    """The model, as it samples: with dropout the ratios to the sampler's log-probs would be of another one.
+
+    Some layers hold it as a module, others as a number of their own. The config stays as it is.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name, value in list(vars(module).items()):
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+    return model
+
+
 def score(model: Any, ids: Sequence[Sequence[int]], *, temperature: float = 1.0) -> list[list[float]]:
     """Natural log-prob of each id after the first; rows are padded at the right, so no mask is needed."""
     order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))

@@ -1,6 +1,8 @@
 """An update is exactly what its loss says: held against plain PyTorch, row by row and without padding."""
 
+import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,8 +160,6 @@ def test_losses_by_rows_do_not_depend_on_the_pieces_they_are_computed_in(
     base: Path, tmp_path: Path, loss: str, micro_batches: int
 ) -> None:
     wanted = options(loss=loss, micro_batches=micro_batches)
-    if loss == "gspo":
-        wanted = replace(wanted, loss="grpo", importance="sequence")
     ours, facts = fitted(base, tmp_path, wanted, steps=1)
     by_hand = load_model(base)
     by_hand_loss = by_rows(by_hand, mixed_batch(1), loss)
@@ -170,7 +170,7 @@ def test_losses_by_rows_do_not_depend_on_the_pieces_they_are_computed_in(
 
 @pytest.mark.parametrize("loss", ["cispo", "sapo", "vespo", "luspo"])
 def test_every_other_loss_of_trl_changes_the_weights(base: Path, tmp_path: Path, loss: str) -> None:
-    wanted = options(loss=loss, importance="sequence" if loss == "luspo" else "token", entropy=0.01)
+    wanted = options(loss=loss, entropy=0.01)
     ours, facts = fitted(base, tmp_path, wanted, steps=1)
     assert math.isfinite(facts[0].loss)
     assert furthest(load_model(base), ours) > RATE / 4
@@ -190,6 +190,17 @@ def test_an_adapter_is_merged_into_what_is_written_and_leaves_the_model_as_it_is
     assert max(abs(one - other) for one, other in pairs) < 1e-5
     before = TrlTrainer(base, tmp_path / "third", options()).score(ids)
     assert max(abs(a - b) for a, b in zip(before[0], scored[0], strict=True)) > 1e-4
+
+
+def test_a_model_with_dropout_is_trained_without_it(base: Path, tmp_path: Path) -> None:
+    dropping = tmp_path / "dropping"
+    shutil.copytree(base, dropping)
+    config = json.loads((base / "config.json").read_text())
+    (dropping / "config.json").write_text(json.dumps(config | {"attention_dropout": 0.5}))
+    ours, facts = fitted(dropping, tmp_path / "run", options())
+    plain, wanted = fitted(base, tmp_path / "plain", options())
+    assert [one.loss for one in facts] == [one.loss for one in wanted]
+    assert furthest(plain, ours) == 0.0
 
 
 def test_the_head_that_gpus_use_comes_to_the_same_weights(base: Path, tmp_path: Path) -> None:
@@ -276,7 +287,10 @@ def test_tokens_that_are_not_the_models_are_named(base: Path, tmp_path: Path) ->
     ("changed", "said"),
     [
         ({"loss": "dapoo"}, "[train]: loss 'dapoo' is not in what can be trained with; did you mean 'dapo'?"),
-        ({"loss": "luspo"}, '[train]: loss "luspo" needs importance = "sequence".'),
+        (
+            {"loss": "luspo", "importance": "token"},
+            '[train]: loss "luspo" has its ratios by sequence, not by token.',
+        ),
         ({"micro_batches": 0}, "[train]: micro_batches is 0; it must be at least 1."),
         ({"temperature": 0.0}, "[train]: temperature is 0.0; it must be above 0."),
     ],
