@@ -1,6 +1,7 @@
 """From groups to a batch: who is in it, and with what weight."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -103,3 +104,23 @@ def test_a_reward_that_is_no_number_stops_the_training_and_names_its_episode() -
     group = Group("t", (rollout("t", 1, "good", [1], reward=math.nan), rollout("t", 2, "bad", [1])))
     with pytest.raises(TrainingStopped, match=r"not_finite: the reward of t\.1 is nan"):
         batch_of(3, [group])
+
+
+def test_two_judgements_are_counted_apart() -> None:
+    def judged(sibling: int, fate: str, count: str) -> Rollout:
+        one = rollout("t", sibling, fate, [1])
+        return replace(one, episode=replace(one.episode, counts={count: 1}))
+
+    group = Group(
+        "t",
+        (
+            judged(1, "good", "judges_agree"),
+            judged(2, "bad", "judges_disagree"),
+            judged(3, "bad", "judges_agree"),
+            judged(4, "good", "judges_disagree"),
+            rollout("t", 5, "good", [1]),
+        ),
+    )
+    _, facts = batch_of(1, [group])
+    assert (facts.judged_twice, facts.disagreed) == (4, 2)
+    assert (facts.checker_success, facts.judge_success) == (2, 2)

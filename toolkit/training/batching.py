@@ -118,7 +118,7 @@ def _facts(step: int, groups: Iterable[Group]) -> StepFacts:
         if not isfinite(reward):
             raise TrainingStopped("not_finite", f"the reward of {episode.id} is {reward}", step=step)
     twice = [episode for episode in decided if episode.counts.get(AGREE) or episode.counts.get(DISAGREE)]
-    disagreed = [episode for episode in twice if episode.counts.get(DISAGREE)]
+    disagreed = {episode.id for episode in twice if episode.counts.get(DISAGREE)}
     won = [episode for episode in twice if episode.verdict is Verdict.SUCCESS]
     return StepFacts(
         groups=len(groups),
@@ -128,7 +128,7 @@ def _facts(step: int, groups: Iterable[Group]) -> StepFacts:
         reward=fsum(rewards) / len(rewards) if rewards else None,
         judged_twice=len(twice),
         disagreed=len(disagreed),
-        judge_success=sum((one.verdict is Verdict.SUCCESS) != (one in disagreed) for one in twice),
+        judge_success=sum((one.verdict is Verdict.SUCCESS) != (one.id in disagreed) for one in twice),
         checker_success=len(won),
         calls=sum(len(episode.transitions) for episode in episodes),
     )
