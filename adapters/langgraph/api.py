@@ -9,7 +9,6 @@ code under the gate instead.
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
 from dreamgym_kit.adapters.models.policies import Named, opened_policy, with_policy
 from dreamgym_kit.adapters.stores.opening import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.apart import apart
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import entered
@@ -297,18 +297,4 @@ def waited(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return run_to_end(make())
-    box: list[T] = []
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            box.append(run_to_end(make()))
-        except BaseException as error:  # noqa: BLE001  carried to the caller's thread below
-            failure.append(error)
-
-    thread = threading.Thread(target=work, name="dreamgym-run")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return box[0]
+    return apart(lambda: run_to_end(make()), name="dreamgym-run")

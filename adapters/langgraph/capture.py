@@ -21,6 +21,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from dreamgym_kit.adapters.langgraph.frames import config_here, metadata_here, session_key
 from dreamgym_kit.adapters.langgraph.places import Place, Places, path_of
 from dreamgym_kit.adapters.langgraph.policy_asking import PolicyAsked, asked_of
+from dreamgym_kit.apart import apart
 from dreamgym_kit.errors import EndpointError, EpisodeStop
 from dreamgym_kit.gate.registry import current
 from dreamgym_kit.gate.session import Session
@@ -339,18 +340,4 @@ def _word(*parts: object) -> str:
 
 def _in_own_thread(answering: Coroutine[Any, Any, PolicyReply]) -> PolicyReply:
     """The caller blocks its own event loop: wait on another one."""
-    box: list[PolicyReply] = []
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            box.append(asyncio.run(answering))
-        except BaseException as error:  # noqa: BLE001  carried to the caller's thread below
-            failure.append(error)
-
-    thread = threading.Thread(target=work, name="dreamgym-policy")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return box[0]
+    return apart(lambda: asyncio.run(answering), name="dreamgym-policy")

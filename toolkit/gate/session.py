@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, S
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from dreamgym_kit.apart import apart
 from dreamgym_kit.dream.faults import Fault, FaultKind, FaultPlan, Occurrences, failing, spoiled
 from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
@@ -368,18 +369,4 @@ def _finish(answering: Coroutine[Any, Any, Answer]) -> Answer:
 
 def _in_own_loop(answering: Coroutine[Any, Any, Answer]) -> Answer:
     """Wait in a thread of its own: the caller may itself be on a running loop."""
-    box: list[Answer] = []
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            box.append(asyncio.run(answering))
-        except BaseException as error:  # noqa: BLE001  carried to the caller's thread below
-            failure.append(error)
-
-    thread = threading.Thread(target=work, name="dreamgym-experience")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return box[0]
+    return apart(lambda: asyncio.run(answering), name="dreamgym-experience")
