@@ -108,8 +108,9 @@ def test_two_model_directories_are_tried_one_after_the_other(run, recorded: Path
     done = run("evaluate", *FLAGS, *flags, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     assert len(list((recorded / "runs").iterdir())) == 2
-    agents = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("  agent  ")]
-    assert [Path(agent).name for agent in agents] == ["start", "trained"]
+    said = " ".join(done.stdout.split())  # a long path stands on a line of its own
+    first, second = (said.index(f"agent:graph, policy {tmp_path / name} ") for name in ("start", "trained"))
+    assert first < second
     assert not (recorded / "REAL").exists()
 
 
