@@ -1,6 +1,21 @@
-"""Lets tests and benches import `shapes`: the ways in which people build agents, shared by many of them."""
+"""Lets tests and benches import what many of them share; and no test leaves its dream to the next one.
+
+Shared are `shapes`, the ways in which people build agents, and the doubles that lie in this folder.
+"""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def _awake_afterwards() -> Iterator[None]:
+    """A process that has dreamt stays armed: real tools of the next test in it would be refused."""
+    yield
+    registry = sys.modules.get("dreamgym_kit.gate.registry")
+    if registry is not None and registry.PROCESS.armed:
+        registry.wake()
