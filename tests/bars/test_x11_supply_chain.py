@@ -126,6 +126,7 @@ def unlisted(names: list[str]) -> list[str]:
         name
         for name in names
         if not re.fullmatch(rf"dreamgym_kit/[\w/\-]+\.({kinds})|dreamgym_kit/py\.typed", name)
+        and not re.fullmatch(r"dreamgym_kit/recipes/nano/(weights/\w+/)?\w+\.(json|jinja|md)", name)
         and not re.match(r"dreamgym_kit-[\w.]+\.dist-info/", name)
     ]
 
@@ -153,3 +154,4 @@ def test_x11_the_wheel_holds_nothing_else(tmp_path: Path) -> None:
     assert "dreamgym_kit/recipes/desk/data/recordings.jsonl" in names
     assert unlisted(names) == []
     assert unlisted(["tests/test_a.py", "dreamgym_kit/.env", "dreamgym_kit/x.pyc"]) != []
+    assert unlisted(["dreamgym_kit/recipes/nano/notes/README.md"]) != []
