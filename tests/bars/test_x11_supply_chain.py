@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -117,6 +118,18 @@ def test_x11_actions_are_pinned_by_hash() -> None:
         assert "uses:" in text
         assert unpinned(text) == [], workflow.name
     assert unpinned("    - uses: actions/checkout@v4\n") == ["actions/checkout@v4"]
+
+
+def test_x11_every_lock_is_audited_each_week_and_told_as_a_bill_of_materials() -> None:
+    work = yaml.safe_load((ROOT / ".github" / "workflows" / "supply-chain.yml").read_text("utf-8"))
+    assert work[True]["schedule"], "YAML reads the key `on` as a boolean"
+    job = work["jobs"]["audit"]
+    assert sorted(job["strategy"]["matrix"]["lock"]) == sorted(
+        path.stem for path in (ROOT / "requirements").glob("*.txt")
+    )
+    steps = [step["run"] for step in job["steps"] if "run" in step]
+    for tool in ("pip-audit", "cyclonedx-py requirements"):
+        assert any(step.startswith(tool) and "requirements/${{ matrix.lock }}.txt" in step for step in steps)
 
 
 def unlisted(names: list[str]) -> list[str]:
