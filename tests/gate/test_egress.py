@@ -353,9 +353,11 @@ def test_importing_and_running_an_agent_trips_nothing(tmp_path: Path) -> None:
 
 
 AGENT = """
-import sys
+import sys, tempfile
 from pathlib import Path
 from dreamgym_kit.gate import egress
+Path(sys.argv[1]).mkdir()
+tempfile.tempdir = sys.argv[1]  # as a run has it: libraries ask for it while they are imported
 allowed = egress.Allowance(frozenset({"127.0.0.1:1"}), (Path(sys.argv[1]),))
 egress.arm(allowed, lambda trip: print(trip.message))
 import asyncio, contextlib, ctypes, importlib, logging, multiprocessing, platform, sqlite3, ssl, uuid

@@ -19,7 +19,6 @@ import re
 import shutil
 import sys
 import sysconfig
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -282,7 +281,6 @@ def watching(allowance: Allowance) -> Iterator[Sequence[Trip]]:
 def _stand(guard: _Guard) -> None:
     global _guard, _ended, _hooked
     _ = platform.uname().processor  # asks `uname -p` once; model clients put it into their headers
-    tempfile.gettempdir()  # found once, by writing there; libraries ask for it while they are imported
     with _arming:
         if _guard is not None:
             raise UserError("a dream already runs in this process; end it before another one begins")
