@@ -104,7 +104,7 @@ def test_t3_a_loop_that_forgets_what_it_collected_ahead_is_found_out(tmp_path: P
 def test_t3_killed_in_every_phase_and_resumed_it_is_the_unbroken_training(
     tmp_path: Path, how: tuple[str, ...]
 ) -> None:
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
     asked = ["train", "--plain", "--steps", str(STEPS), *how]
     whole = run(folder, *asked, "--runs", "whole")

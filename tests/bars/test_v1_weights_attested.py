@@ -80,7 +80,7 @@ def test_v1_the_real_engine_with_the_weights_before_or_half_of_the_new_ones_is_c
     tmp_path: Path, lr: float
 ) -> None:
     """One step of Adam moves each weight by about its rate: as small as the first step of a warm-up."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="the extra train is not installed")
     from nano_double import write_double
     from safetensors.torch import load_file, save_file
 

@@ -114,7 +114,7 @@ MODEL_FILES = (
 
 @pytest.mark.parametrize("replaced", [*MODEL_FILES, "pytorch_model.bin"])
 def test_no_file_of_a_model_directory_runs_code(replaced: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="the extra train is not installed")
     from nano_double import write_double
 
     from dreamgym_kit.adapters.models.local import open_local
@@ -132,7 +132,7 @@ def test_no_file_of_a_model_directory_runs_code(replaced: str, tmp_path: Path) -
 
 
 def test_a_chat_template_cannot_leave_its_sandbox(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="the extra train is not installed")
     from nano_double import write_double
 
     from dreamgym_kit.adapters.models.local import open_local

@@ -90,6 +90,17 @@ def test_a_row_that_is_not_measured_again_stays(bench: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("bench", ["run"], indirect=True)
+def test_a_share_of_nothing_is_no_0_and_is_read_back_as_such(bench: ModuleType) -> None:
+    shares = importlib.import_module("shares")
+    row = bench.Row("crawl", "exact", shares.share(0, 0), "share", 0, "2026-11-21", "A machine")
+    page = bench.rendered("", [row], {})
+    assert "| crawl | exact | - | share |" in page
+    assert bench.rendered(page, [], {}) == page
+    assert (shares.share(0, 4), shares.in_a_cell(shares.share(0, 0))) == (0.0, "-")
+    assert shares.worst([1.0, shares.share(0, 0)]) == 0.0
+
+
+@pytest.mark.parametrize("bench", ["run"], indirect=True)
 def test_a_tiny_figure_is_told_from_none(bench: ModuleType) -> None:
     tiny = bench.Row("update_exact", "max_abs_diff", 7e-9, "", 0, "2026-01-02", "a box; Python 3.11.1")
     page = bench.rendered("", [tiny], {})

@@ -59,7 +59,7 @@ def test_without_the_extra_it_says_which_one_to_install(
 def test_what_cannot_be_trained_is_said_in_one_line_and_leaves_no_run(
     tmp_path: Path, more: str, tasks: str, said: str
 ) -> None:
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", reason="the extra train is not installed")
     done = run(small(tmp_path, more, tasks=tasks), "train", "--plain")
     assert done.returncode == 2
     assert said in done.stderr
@@ -70,7 +70,7 @@ def test_what_cannot_be_trained_is_said_in_one_line_and_leaves_no_run(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> None:
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
     done = run(folder, "train", "--json", "--steps", "3")
     assert done.returncode == 0, done.stderr
@@ -100,7 +100,7 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) -> None:
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
     (folder / "agent.py").write_text(AGENT.replace("% 3 == 0", "% 3 < 9"))
     done = run(folder, "train", "--plain")
@@ -114,7 +114,7 @@ def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
     process = subprocess.Popen(
         command(folder, "train", "--plain", "--steps", "50", "--eval-every", "0"),

@@ -26,7 +26,7 @@ TOOL = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="the extra train is not installed")
     return write_double(tmp_path_factory.mktemp("model"), context=512)
 
 

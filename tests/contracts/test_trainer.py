@@ -25,7 +25,7 @@ def open_trainer(request: pytest.FixtureRequest, tmp_path: Path) -> OpenTrainer:
 
     if request.param == "double":
         return double
-    pytest.importorskip("trl", exc_type=ImportError)
+    pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
     from trainers.tiny_model import write_tiny_model
 
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the extra train is not installed")
 
 from nano_double import write_double
 

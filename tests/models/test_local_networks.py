@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="the extra train is not installed")
 
 from nano_double import model_double, write_double  # noqa: E402
 

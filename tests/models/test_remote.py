@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the extra train is not installed")
 
 from nano_double import write_double
 from vllm_double import VllmDouble

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.nano.build import Plan, build

@@ -1,6 +1,6 @@
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.nano.episodes import record

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the extra train is not installed")
 import torch
 
 from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS

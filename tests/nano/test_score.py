@@ -1,6 +1,6 @@
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.recipes.desk.cases import FAMILIES, TRAIN_SEEDS, make_case, split_of
 from dreamgym_kit.recipes.desk.policy import Habits

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer
 from dreamgym_kit.recipes.desk.cases import FAMILIES

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the extra train is not installed")
 import torch
 
 from dreamgym_kit.recipes.nano.copying import repetition

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables.config import ensure_config
 from pydantic import Field
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="the extra train is not installed")
 
 from dreamgym_kit.adapters.langgraph.api import record as record_graph
 from dreamgym_kit.adapters.stores.memory import MemoryStore

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="the extra train is not installed")
 
 from dreamgym_kit.recipes.nano.episodes import record
 from dreamgym_kit.recipes.nano.tokens import added_tokens, build_tokenizer, ids_and_names

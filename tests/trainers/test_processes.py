@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("trl", exc_type=ImportError)
+pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 from trainers.bare_loop import furthest, mixed_batch
 from trainers.tiny_model import write_tiny_model
 

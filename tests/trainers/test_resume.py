@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trl", exc_type=ImportError)
+pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 from trainers.bare_loop import mixed_batch
 from trainers.tiny_model import write_tiny_model
 from trainers.training_child import PHASES

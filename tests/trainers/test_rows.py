@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", reason="the extra train is not installed", exc_type=ImportError)
 from hypothesis import given
 from hypothesis import strategies as st
 

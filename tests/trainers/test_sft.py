@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("trl", exc_type=ImportError)
+pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 import torch
 from trainers.tiny_model import write_tiny_model
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trl", exc_type=ImportError)
+pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 import torch
 from trainers.bare_loop import (
     episode_mean_loss,

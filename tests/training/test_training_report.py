@@ -98,7 +98,7 @@ def test_curves_leave_gaps_where_nothing_was_measured() -> None:
 
 @pytest.mark.slow
 def test_pictures_are_drawn_of_any_training(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     from dreamgym_kit.adapters.plots.training import draw_training
 
     for name, training in (
