@@ -37,8 +37,10 @@ trainer = TrlTrainer(
 )
 assert trainer.step == 2
 trainer.fit(source, steps=3, after=heard.append)
-print(f"rank {0 if trainer.first else 1} asked {asked} heard {[one.step for one in heard]}", flush=True)
+rank = 0 if trainer.first else 1
+said = [f"rank {rank} asked {asked} heard {[one.step for one in heard]}"]
 if trainer.first:
     trainer.write_weights(Path(folder) / "weights")
-    for one in heard:
-        print("facts", one.loss, one.entropy, one.clipped, one.logprob_gap, one.kl, flush=True)
+    said += [f"facts {one.loss} {one.entropy} {one.clipped} {one.logprob_gap} {one.kl}" for one in heard]
+# A file for each: both write to the same pipe, and there a line may end in the other's.
+Path(folder, f"said-{rank}.txt").write_text("\n".join(said), encoding="utf-8")
