@@ -6,6 +6,7 @@ from bench.leaks import leaks
 from dreamgym_kit.gate.policy import GatePolicy, Route
 
 
+@pytest.mark.slow
 def test_one_pass_over_a_third_of_the_rows_leaves_no_trace() -> None:
     found = leaks(0, 1, every=3)
     print(f"G1 leaks {len(found.leaked)} calls {found.calls} shapes {found.shapes}")

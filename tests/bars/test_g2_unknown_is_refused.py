@@ -182,9 +182,9 @@ LONG = int(os.environ.get("LONG_EXAMPLES", "300"))  # 2000 at night
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
-@settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=QUIET)
 @given(plan=plans())
-def test_fifty_random_graphs_run_nothing_real(plan: Plan, canary: Canary) -> None:
+def test_twenty_random_graphs_run_nothing_real(plan: Plan, canary: Canary) -> None:
     _check(plan, canary)
 
 

@@ -13,6 +13,7 @@ def figure(found: Compared) -> tuple[str, ...]:
     return found.different
 
 
+@pytest.mark.slow
 def test_a_fifth_of_the_rows_says_the_same() -> None:
     found = transparent(0, every=5)
     assert figure(found) == ()

@@ -20,6 +20,7 @@ def acks() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_twenty_kills_lose_nothing(acks: ModuleType) -> None:
     trial = acks.run_trial(1, 20)
     print(f"S1 kills {trial.kills} acknowledged {trial.acknowledged} lost {trial.lost}")

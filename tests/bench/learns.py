@@ -7,12 +7,13 @@ held-out tasks in worlds that nothing was recorded of. Real calls are counted at
 
 `gain_low` is the lower end of the paired interval of the seed that speaks worst of the dream. Each part runs
 in its own process and keeps what it found in `$DREAMGYM_LEARNS`, where that names a folder: a measurement
-that was broken off goes on there. Full size takes about 20 CPU minutes a seed.
+that was broken off goes on there, with the part that it was at. Full size takes about 20 CPU minutes a seed.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -119,13 +120,17 @@ def seeds_measured(
 
 
 def _part(folder: Path, seed: int, part: str, *, small: bool) -> Found:
-    place = folder / f"seed-{seed}" / part
-    result = place / "result.json"
+    result = _place(folder / f"seed-{seed}", part) / "result.json"
     if not result.exists():
         command = [sys.executable, __file__, part, str(seed), str(folder), *(["--small"] if small else [])]
         threads = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         subprocess.run(command, env=os.environ | threads, stdout=sys.stderr, check=True)
     return Found(**json.loads(result.read_text()))
+
+
+def _place(home: Path, part: str) -> Path:
+    """Where a part works and leaves what it found; beside the model that the seed's parts begin with."""
+    return home / f"part-{part}"
 
 
 # What runs in a process of its own
@@ -151,8 +156,9 @@ def _main() -> None:
 
     plan = replace(QUICK if asked.small else Plan(), seed=asked.seed)
     home = asked.folder / f"seed-{asked.seed}"
-    place = home / asked.part
-    place.mkdir(parents=True, exist_ok=True)
+    place = _place(home, asked.part)
+    shutil.rmtree(home if asked.part == "start" else place, ignore_errors=True)  # what was broken off
+    place.mkdir(parents=True)
     settings = settings_for(place, plan)
     found = _start(home, plan, settings) if asked.part == "start" else _arm(asked.part, home, plan, settings)
     (place / "result.json").write_text(json.dumps(found))
@@ -187,7 +193,7 @@ def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     store = None if real else SqliteStore(home / "recordings.db", read_only=True)
     start = Path((home / "model.txt").read_text())
     mode = Mode.RECORD if real else Mode.DREAM
-    learned = learn(start, tasks, settings, store, home / part, print, mode=mode)
+    learned = learn(start, tasks, settings, store, _place(home, part), print, mode=mode)
     return _tried(learned.weights, plan, settings) | {
         "real_calls": learned.real,
         "steps": learned.steps,

@@ -26,6 +26,7 @@ def with_world(project: Path) -> None:
     (project / "dreamgym.toml").write_text('[worlds.default]\nref = "agent:Shop"\n')
 
 
+@pytest.mark.slow
 def test_a_dreamed_evaluation_is_scored_and_held_against_an_earlier_one(run, recorded: Path) -> None:
     done = run("evaluate", *FLAGS, "-n", "2")
     assert done.returncode == 0, done.stderr
@@ -49,6 +50,7 @@ def test_a_rule_of_the_gate_that_breaks_is_code_1(run, recorded: Path) -> None:
     assert run("evaluate", *FLAGS, "--gate-success", "0.5").returncode == 1
 
 
+@pytest.mark.slow
 def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path) -> None:
     with_world(project)
     done = run("evaluate", *FLAGS, "--real")
@@ -87,6 +89,7 @@ def test_flags_that_do_not_go_together_are_named(run, recorded: Path) -> None:
     assert done.stderr == "error: split: none of the 2 tasks is held_out. Nothing was run.\n"
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_and_nothing_is_run_twice(run, recorded: Path) -> None:
     assert run("evaluate", *FLAGS, "-n", "2", "--calls", "5").returncode == 0
     (first,) = (recorded / "runs").iterdir()
@@ -114,6 +117,7 @@ def test_two_model_directories_are_tried_one_after_the_other(run, recorded: Path
     assert not (recorded / "REAL").exists()
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_no_model_is_named_and_nothing_runs(run, recorded: Path) -> None:
     pytest.importorskip("torch", reason="the extra train is not installed")
     done = run("evaluate", *FLAGS, "--policy", "no-such-model")

@@ -40,6 +40,7 @@ def test_graphs_are_quoted_and_their_hidden_characters_spelled() -> None:
     assert shlex.split(plain) == ["dreamgym-kit", "init", "sub dir/langgraph.json:c"]
 
 
+@pytest.mark.slow
 def test_no_screen_of_doctor_holds_what_a_project_file_hides(run, project: Path) -> None:
     graphs = {"a\x1b[2J\u202e": "./agent.py:graph", "b": "./agent.py:graph"}
     (project / "langgraph.json").write_text(json.dumps({"graphs": graphs}))

@@ -75,6 +75,7 @@ async def test_the_planted_bug_fails_on_slow_payments_and_nowhere_else(play: Pla
     assert 8 <= len(slow_tasks()) <= 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "at_least", "at_most"),
     [
@@ -129,6 +130,7 @@ async def test_some_turns_make_several_calls_at_once_reads_and_writes(play: Play
     assert ("cancel_order", "cancel_order") in together
 
 
+@pytest.mark.slow
 async def test_what_was_escalated_is_in_the_state(play: Play) -> None:
     desk = simple_graph(ScriptedDeskModel(fixed=True))
     states = {}

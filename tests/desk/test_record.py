@@ -94,6 +94,7 @@ def test_recording_again_gives_the_same_rows_but_for_the_clock(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["again.jsonl"]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_there_is_not_recorded_over(tmp_path: Path) -> None:
     out = tmp_path / "mine.jsonl"
     out.write_text("mine")

@@ -88,6 +88,7 @@ def test_wrong_use_is_said_in_one_line_and_ends_with_2(
     assert "p4ssw0rd" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_no_file_is_never_replaced_by_one(write_run: Write, episode: Episode, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "stdout").symlink_to("/proc/self/fd/1")

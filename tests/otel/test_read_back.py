@@ -81,6 +81,7 @@ def read_back(path: Path) -> tuple[list[Transition], TraceReport]:
     return list(store.scan()), report
 
 
+@pytest.mark.slow
 @given(st.lists(transitions, max_size=4, unique_by=lambda one: one.id))
 @settings(max_examples=100, deadline=None)
 def test_whatever_a_transition_holds_comes_back_from_an_export(steps: list[Transition]) -> None:

@@ -82,6 +82,7 @@ def test_every_number_is_finite_and_nothing_in_common_is_a_page_too() -> None:
     assert "no task in common" in comparison_page(nothing)
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:
     before, after = runs(NAMES)
     one, two = run_directory(tmp_path / "1", before), run_directory(tmp_path / "2", after)

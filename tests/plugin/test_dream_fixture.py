@@ -66,6 +66,7 @@ def test_a_miss_says_what_came_nearest_argument_by_argument(project, run, touche
     assert touched() == ["get o1", "cancel o1"]
 
 
+@pytest.mark.slow
 def test_new_records_only_what_the_cassette_does_not_answer(project, run, touched) -> None:
     project.makepyfile(test_orders=CANCELS)
     run("--dream-record=new").assert_outcomes(passed=1)
@@ -175,6 +176,7 @@ def test_after_the_test_nothing_of_the_gate_is_left(project, touched) -> None:
     assert touched() == ["get o7"]
 
 
+@pytest.mark.slow
 def test_classes_and_parameters_have_cassettes_of_their_own(project, run, touched) -> None:
     test = """
         import pytest
@@ -204,6 +206,7 @@ def test_classes_and_parameters_have_cassettes_of_their_own(project, run, touche
     assert touched() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "strict"])
 def test_async_tests_dream_on_their_own_loop(project, run, touched, mode) -> None:
     mark = "" if mode == "auto" else "@pytest.mark.asyncio"
@@ -238,6 +241,7 @@ def test_async_tests_dream_on_their_own_loop(project, run, touched, mode) -> Non
     assert touched() == before
 
 
+@pytest.mark.slow
 def test_the_tests_own_answers_need_no_cassette_and_are_never_recorded(project, run, touched) -> None:
     project.makepyfile(
         test_orders="""

@@ -154,6 +154,7 @@ any_settings = st.builds(
 )
 
 
+@pytest.mark.slow
 @profile(deadline=None)
 @given(any_settings)
 def test_what_is_written_reads_back_the_same(settings: Settings) -> None:

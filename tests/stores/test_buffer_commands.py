@@ -124,6 +124,7 @@ def test_search_shows_the_best_first_and_strips_what_steers_a_terminal(tmp_path:
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_search_filters_and_is_json_when_asked(tmp_path: Path, rows: Path) -> None:
     buffer(tmp_path, "import", "rows.jsonl")
     found = json.loads(buffer(tmp_path, "search", "paid", "--tool", "get_order", "--json").stdout)
@@ -136,6 +137,7 @@ def test_search_filters_and_is_json_when_asked(tmp_path: Path, rows: Path) -> No
     assert refused.stderr == "error: --world 'shop:x': expected NAME or NAME:SEED, such as shop:2\n"
 
 
+@pytest.mark.slow
 def test_a_search_that_without_a_hit_names_a_mistyped_tool_world_or_tenant(
     tmp_path: Path, rows: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_buffer_of_another_embedder_is_refused_by_name_when_settings_name_one(
         assert store.count() == 1
 
 
+@pytest.mark.slow
 def test_the_commands_refuse_it_too_and_what_is_advised_works(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "dreamgym_kit.cli.main", "buffer", *arguments]

@@ -30,6 +30,7 @@ def buffer(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_trace_is_recognised_redacted_and_put_where_it_is_told(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "dreamgym.toml").write_text('[tools.fetch_invoice]\neffect = "write"\n')
     wanted = ("--redact", "email", "--tenant", "acme", "--world", "shop:3")
