@@ -11,6 +11,7 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,8 +120,11 @@ class LocalPolicy:
         from dreamgym_kit.adapters.models.local_batch import Ask
         from dreamgym_kit.adapters.models.local_sampling import sampling
 
-        text = self._prompts.render(request.messages, request.tools if request.tool_choice != "none" else ())
-        prompt = self._kept.ids(request.affinity, text, self._prompts.encode)
+        tools = request.tools if request.tool_choice != "none" else ()
+        rendered = self._prompts.render(request.messages, tools)
+        prompt = self._kept.ids(
+            request.affinity, rendered.text, lambda text: self._prompts.encode(replace(rendered, text=text))
+        )
         left = self.context - len(prompt)
         if left < 1 or not prompt:
             raise EndpointError(
@@ -132,7 +136,8 @@ class LocalPolicy:
         return Ask(
             key=request.affinity,
             prompt=prompt,
-            text=text,
+            text=rendered.text,
+            said=lambda ids: self._prompts.said(ids, rendered.mark, self._ends),
             most=most,
             sampling=sampling(request.temperature, request.top_p, request.seed, most),
             seed=request.seed,

@@ -39,6 +39,7 @@ class Ask:
     key: str  # the episode
     prompt: tuple[int, ...]
     text: str  # that the prompt's ids spell
+    said: Callable[[Sequence[int]], str]  # how an answer will stand behind it, as history
     most: int  # tokens
     sampling: Sampling
     seed: int | None

@@ -218,7 +218,7 @@ class Engine:
     def _step(self, batch: Batch) -> None:
         for ask, sampled, row in batch.step():
             ended = sampled.finish == "stop" and sampled.cut < 0
-            text = ask.text + self._decode(sampled.ids)
+            text = ask.text + ask.said(sampled.ids)
             self._kept.keep(ask.key, Told(text, (*ask.prompt, *sampled.ids), ended, row))
             del self._under_way[id(ask)]
             _answer(ask.future, sampled)

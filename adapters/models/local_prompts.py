@@ -1,7 +1,8 @@
 """Messages to token ids and back, by the model directory's own chat template and tokenizer.
 
 What the policy said before is put in with the ids that it sampled, not tokenised again, wherever the
-template renders it as it was: so an episode's turns extend each other.
+template renders it as it was: so an episode's turns extend each other. Special tokens come from the template
+and from what was sampled; where data spells one, it stays text.
 """
 
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
+from dreamgym_kit.adapters.models.local_spelled import MARK, Rendered, SpelledTokens
 from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
@@ -25,18 +27,26 @@ class Prompts:
         self._lock = threading.Lock()
         # the library copies all tools for each prompt, whether the template looks at them or not
         self._shows_tools = "tools" in str(tokenizer.chat_template)
+        added = {place: one for place, one in tokenizer.added_tokens_decoder.items() if one.special}
+        self._special = frozenset(added) | frozenset(tokenizer.all_special_ids)
+        self._spelled = SpelledTokens([*map(str, added.values()), *tokenizer.all_special_tokens])
+        # what a later piece stands behind while it is tokenised: it is no beginning of a text
+        self._before = next(((place, str(one)) for place, one in added.items() if not one.rstrip), None)
 
-    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, JsonValue]]) -> str:
+    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, JsonValue]]) -> Rendered:
         """The text that the model reads.
 
         Raises:
             EndpointError: the template refuses these messages.
         """
+        told = [_as_template(one) for one in messages]
+        shown = [dict(tool) for tool in tools] if tools and self._shows_tools else None
+        mark = self._spelled.mark_for([told, shown])
         try:
             with self._lock:
                 text = self._tokenizer.apply_chat_template(
-                    [_as_template(one) for one in messages],
-                    tools=[dict(tool) for tool in tools] if tools and self._shows_tools else None,
+                    self._spelled.marked(told, mark),
+                    tools=self._spelled.marked(shown, mark),
                     add_generation_prompt=True,
                     tokenize=False,
                 )
@@ -45,12 +55,32 @@ class Prompts:
             raise EndpointError(
                 "rejected", f"the model's chat template refuses these messages: {why}"
             ) from None
-        return str(text)
+        return Rendered(str(text), mark)
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text, special tokens in it read as such."""
+    def encode(self, rendered: Rendered) -> tuple[int, ...]:
+        """Ids of a text: what the template wrote as a special token is one, what data spelled is none."""
+        pieces = rendered.text.split(rendered.mark) if rendered.mark else [rendered.text]
         with self._lock:
-            return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+            ids = self._ids(pieces[0])
+            for piece in pieces[1:]:
+                ids += self._ids_behind(piece)
+        return tuple(ids)
+
+    def said(self, ids: Sequence[int], mark: str, ends: frozenset[int]) -> str:
+        """What a template writes of an answer when it is history, with the token that ended it."""
+        whole = len(ids) - 1 if ids[-1] in ends else len(ids)
+        if self._special.isdisjoint(ids[:whole]):
+            return self.decode(ids)
+        return str(self._spelled.marked(self.decode(ids[:whole]), mark or MARK)) + self.decode(ids[whole:])
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def _ids_behind(self, piece: str) -> list[int]:
+        place, before = self._before or (-1, "")
+        ids = self._ids(before + piece)
+        return ids[1:] if ids[:1] == [place] else self._ids(piece)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens spelled out."""
