@@ -6,7 +6,6 @@ while it learns; an evaluation on the real tools is asked for by name.
 """
 
 import importlib.metadata
-import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +113,6 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
         UserError: something cannot be used as asked; nothing was learned.
     """
     require_extra("train")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the packages are imported
     switch = stop or StopSwitch()
     learn, held_out = sides_of(request)
     model = _model(request.settings)

@@ -1,5 +1,7 @@
 """Whether the packages of the extra `train` are there, and how they are kept quiet."""
 
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +11,20 @@ from typing import Any
 from dreamgym_kit.errors import MissingExtra
 
 _NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
+_TELEMETRY = "HF_HUB_DISABLE_TELEMETRY"
 
 
 def require_extra(needed_by: str) -> None:
     """Raise MissingExtra where one of the packages is not installed. Imports none of them."""
     if not all(find_spec(package) for package in _NEEDED):
         raise MissingExtra("train", needed_by=needed_by)
+    _no_telemetry()
+
+
+def _no_telemetry() -> None:
+    """Have TRL report nobody's training to huggingface.co, unless HF_HUB_DISABLE_TELEMETRY says otherwise."""
+    if os.environ.setdefault(_TELEMETRY, "1") == "1" and "huggingface_hub.constants" in sys.modules:
+        sys.modules["huggingface_hub.constants"].__dict__[_TELEMETRY] = True  # it read the variable before
 
 
 @contextmanager
