@@ -19,6 +19,7 @@ class Course:
     values: Any = None
     stop: str = "finished"
     reason: str = ""
+    ran_on: bool = False  # the limit that ended it is one of steps, which the agent spent
     waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
     heard: PolicyHeard = field(default_factory=PolicyHeard)
     asked: list[Asked] = field(default_factory=list)  # interrupts and their answers

@@ -22,6 +22,7 @@ def say_error(course: Course, error: BaseException, last: Sequence[Transition]) 
     raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
     if isinstance(first, GraphRecursionError):
         course.stop, course.reason = "limit", "the graph's recursion limit was reached"
+        course.ran_on = True
     elif is_of_tool(first) or _is_of_call(first, last):  # first: a model's silence has the same classes
         course.stop, course.reason = "crashed", raised
     elif isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
@@ -29,7 +30,7 @@ def say_error(course: Course, error: BaseException, last: Sequence[Transition]) 
     elif isinstance(first, UserFailed):
         course.stop, course.reason = "error", f"the simulated user failed: {text}"
     elif isinstance(first, EpisodeStop):
-        course.stop, course.reason = stop_of(first)
+        say_stop(course, first)
     elif type(first).__module__.partition(".")[0] in _ENDPOINT_LIBRARIES or isinstance(
         first, ConnectionError
     ):
@@ -60,12 +61,14 @@ def _first_leaf(error: BaseException) -> BaseException:
     return error
 
 
-def stop_of(stop: EpisodeStop) -> tuple[str, str]:
+def say_stop(course: Course, stop: EpisodeStop) -> None:
     """How an episode ended that was stopped, and why."""
+    course.reason, course.ran_on = str(stop), False
     if isinstance(stop, GateRefused):
-        return "violation", str(stop)
-    if isinstance(stop, DreamAbstained):
-        return "abstained", str(stop)
-    if isinstance(stop, BudgetSpent) and stop.what == "tool calls of one episode":
-        return "limit", f"more than {stop.limit:g} tool calls"
-    return "budget" if isinstance(stop, BudgetSpent) else "error", str(stop)
+        course.stop = "violation"
+    elif isinstance(stop, DreamAbstained):
+        course.stop = "abstained"
+    elif isinstance(stop, BudgetSpent) and stop.what == "tool calls of one episode":
+        course.stop, course.reason, course.ran_on = "limit", f"more than {stop.limit:g} tool calls", True
+    else:
+        course.stop = "budget" if isinstance(stop, BudgetSpent) else "error"

@@ -18,7 +18,7 @@ from langgraph.types import Command
 from dreamgym_kit.adapters.langgraph.capture import ModelPolicy, captured
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.adapters.langgraph.driving import streamed
-from dreamgym_kit.adapters.langgraph.ended import say_error, stop_of
+from dreamgym_kit.adapters.langgraph.ended import say_error, say_stop
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
@@ -252,7 +252,7 @@ class LangGraphRunner:
                 raise
             say_error(course, error, session.ledger.transitions()[-1:])
         if session.stopped is not None:
-            course.stop, course.reason = stop_of(session.stopped)
+            say_stop(course, session.stopped)
         return course
 
     def _user(self, task: Task, session: Session) -> SimulatedUser | None:
@@ -285,6 +285,8 @@ class LangGraphRunner:
         if course.stop == "crashed":
             course.stop = "error"
             return Judgement(Verdict.FAILURE, course.reason, 0.0), ()
+        if course.stop == "limit" and course.ran_on and self.model_policy is not None:
+            return Judgement(Verdict.FAILURE, course.reason, 0.0), ()  # else going in circles costs nothing
         if course.stop != "finished":
             return Judgement(Verdict.UNDETERMINED, course.reason), ()
         outcome = Outcome(

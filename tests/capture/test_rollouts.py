@@ -268,6 +268,38 @@ def test_one_answer_that_fails_leaves_its_episode_undetermined_and_the_others_al
     assert "the policy did not answer: the prompt is too long" in groups[0].rollouts[0].episode.reason
 
 
+@pytest.mark.parametrize(
+    ("limits", "verdict"),
+    [
+        ("steps = 3", Verdict.FAILURE),
+        ("recursion = 8", Verdict.FAILURE),
+        ("seconds = 0.3", Verdict.UNDETERMINED),
+    ],
+)
+def test_a_policy_that_goes_in_circles_has_failed_and_one_that_ran_out_of_time_has_not(
+    folder: Path, limits: str, verdict: Verdict
+) -> None:
+    def circles(request: ChatRequest) -> ChatReply:
+        return calls(("get_order", '{"order_id": "o1"}'))
+
+    def slow(request: ChatRequest) -> float:
+        return 9.0 if len(request.messages) > 2 and "seconds" in limits else 0.0
+
+    name = f"agent_circles_{limits.split()[0]}"
+    request = asked_for(
+        folder, PolicyServerDouble(circles, wait_s=slow), name=name, more=f"[limits]\n{limits}\n", tasks=1
+    )
+
+    async def work(rollouts: Rollouts) -> list[Group]:
+        return await rollouts.collect(request.tasks, 1, step=1, seed=0)
+
+    (group,) = asyncio.run(collecting(request, work))
+    episode = group.rollouts[0].episode
+    assert (episode.stop, episode.verdict) == ("limit", verdict)
+    assert episode.reward == (0.0 if verdict is Verdict.FAILURE else None)
+    assert group.rollouts[0].turns
+
+
 def test_a_task_that_was_not_opened_is_named(folder: Path) -> None:
     request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_task")
 
