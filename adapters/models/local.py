@@ -82,7 +82,11 @@ class LocalPolicy:
 
     async def load(self, weights: Path, version: str) -> None:
         """See `PolicyServer.load`."""
-        from dreamgym_kit.adapters.models.local_directory import read_files, same_tokenizer
+        from dreamgym_kit.adapters.models.local_directory import (
+            read_files,
+            same_template,
+            same_tokenizer,
+        )
         from dreamgym_kit.adapters.models.local_loading import load_network
 
         files = await asyncio.to_thread(read_files, weights)
@@ -90,6 +94,11 @@ class LocalPolicy:
         if not same_tokenizer(served.folder, weights):
             raise UserError(
                 f"{weights / 'tokenizer.json'}: not the tokenizer of {served.folder}, served now."
+            )
+        if not same_template(served.folder, weights):
+            raise UserError(
+                f"{weights}: not the chat template of {served.folder}, served now: the policy would go "
+                "on with the old one; put the same template there, or open it as a policy of its own."
             )
         if (files.kind, files.vocabulary) != (served.kind, served.vocabulary):
             raise UserError(

@@ -15,6 +15,7 @@ from dreamgym_kit.jsonread import read_json
 
 _PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_TEMPLATE = "chat_template.jinja"
 _HEADER_MOST = 100 * 2**20  # the format's own limit
 
 
@@ -162,6 +163,29 @@ def same_tokenizer(one: Path, other: Path) -> bool:
         return True
     first, second = (file.read_bytes() for file in files)
     return first == second or _tokens(files[0], first) == _tokens(files[1], second)
+
+
+def same_template(one: Path, other: Path) -> bool:
+    """Whether two directories make the same prompts of a conversation; one without a template goes with any.
+
+    Raises:
+        UserError: a tokenizer_config.json that is none.
+    """
+    first, second = _template(one), _template(other)
+    return first is None or second is None or first == second
+
+
+def _template(folder: Path) -> object:
+    """The chat template as the library takes it: from its own file before the tokenizer's settings."""
+    if (folder / _TEMPLATE).is_file():
+        return (folder / _TEMPLATE).read_text(encoding="utf-8", errors="replace")
+    if not (folder / "tokenizer_config.json").is_file():
+        return None
+    said = _json_object(folder / "tokenizer_config.json").get("chat_template")
+    if isinstance(said, list):  # several by name, as older versions of the library wrote them
+        named = [one for one in said if isinstance(one, dict) and one.get("name") == "default"]
+        return named[0].get("template") if named else None
+    return said
 
 
 def _tokens(path: Path, text: bytes) -> list[Any]:

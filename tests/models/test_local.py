@@ -212,6 +212,28 @@ async def test_weights_of_another_model_or_tokenizer_are_not_loaded(
     assert policy.version == "v0"
 
 
+async def test_weights_with_another_chat_template_are_not_loaded(policy, tmp_path: Path) -> None:
+    other = write_double(tmp_path, context=512)
+    template = other / "chat_template.jinja"
+    text = template.read_text()
+    template.write_text(text.replace("<tool_response>", "<told>"))
+    with pytest.raises(UserError, match="not the chat template of"):
+        await policy.load(other, "v1")
+    template.unlink()  # older versions of the library keep it in the tokenizer's settings
+    settings = other / "tokenizer_config.json"
+    said = json.loads(settings.read_text())
+    named = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": text + " "}]
+    for changed in (text + " ", named):
+        settings.write_text(json.dumps(said | {"chat_template": changed}))
+        with pytest.raises(UserError, match="not the chat template of"):
+            await policy.load(other, "v1")
+    assert policy.version == "v0"
+    for same in (text, [{"name": "default", "template": text}], None):
+        settings.write_text(json.dumps(said | {"chat_template": same}))
+        await policy.load(other, "v1")
+    assert policy.version == "v1"
+
+
 async def test_a_tokenizer_that_was_only_written_anew_is_the_same(policy, tmp_path: Path) -> None:
     other = write_double(tmp_path, context=512)
     said = json.loads((other / "tokenizer.json").read_text())
