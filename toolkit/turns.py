@@ -42,6 +42,8 @@ class Sample:
     versions: tuple[str, ...]  # of the weights that sampled it, oldest first, each once
     advantage: float = 0.0
     weight: float = 1.0  # of each of its sampled tokens in the loss
+    reward: float = 0.0  # of its episode, where it is the trainer that makes an advantage of it (PPO)
+    pair: str = ""  # which two episodes are held against each other (DPO); advantage 1: the better, -1
 
     @property
     def trained(self) -> int:
@@ -71,3 +73,4 @@ class UpdateFacts:
     logprob_gap: float  # largest |sampled - recomputed| before the update, nats; nan where versions differ
     seconds: float
     cpu_seconds: float
+    figures: Mapping[str, float] = field(default_factory=dict)  # of the algorithm: "value_loss", ...

@@ -264,11 +264,16 @@ def _options(settings: Settings) -> "GrpoOptions":
 
     said = settings.train
     return GrpoOptions(
+        algorithm=said.algorithm,
         loss=said.loss,
         learning_rate=said.lr,
         warmup_steps=said.warmup,
         clip=said.clip,
         beta=said.beta,
+        gae=said.gae,
+        value_rate=said.value_lr,
+        value_weight=said.value_weight,
+        dpo_beta=said.dpo_beta,
         max_grad_norm=said.grad_clip,
         temperature=settings.policy.temperature,
         micro_batches=said.pieces,

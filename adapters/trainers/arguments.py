@@ -31,7 +31,7 @@ def arguments_of(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOC
         epsilon=options.clip,
         epsilon_high=options.clip_high,
         importance_sampling_level=options.level,
-        beta=options.beta,
+        beta=options.dpo_beta if options.algorithm == "dpo" else options.beta,  # above 0: with a reference
         entropy_coef=options.entropy,
         temperature=options.temperature,
         max_completion_length=options.max_completion,

@@ -1,5 +1,8 @@
 """TRL's `GRPOTrainer` fed with batches that somebody else collected; imported only where TRL is there.
 
+Other algorithms (`ppo`, `dpo`, `successes`) are this one with another loss: they override `_objective`, and
+what is prepared for it.
+
 TRL keeps the loss, the optimiser, the loggers, PEFT and accelerate. Overridden: where a micro-step's tensors
 come from (`_prepare_inputs`), how log-probs are had on a CPU (ordinary logits of the tokens that count, where
 TRL's tiled head would score every position), how a checkpoint comes to its place, and the learning rate.
@@ -8,7 +11,7 @@ TRL's tiled head would score every position), how a checkpoint comes to its plac
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,7 @@ from dreamgym_kit.adapters.trainers.ranks import Ranks
 from dreamgym_kit.adapters.trainers.rows import Piece, check, minibatches_of, pieces_of, tensors_of
 from dreamgym_kit.errors import RunDirectoryError, UserError
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.turns import Batch
+from dreamgym_kit.turns import Batch, Sample
 
 
 @dataclass(slots=True)
@@ -47,6 +50,11 @@ class Noted:
     gap: float = math.nan
     loss: float = 0.0
     grad_norm: float = 0.0
+    figures: dict[str, float] = field(default_factory=dict)  # of the algorithm; sums of their parts
+
+    def tell(self, name: str, part: float) -> None:
+        """Add a part to a figure: of a piece, or of a minibatch."""
+        self.figures[name] = self.figures.get(name, 0.0) + part
 
 
 class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
@@ -119,23 +127,53 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
             self._metrics["train"][name].append(float(value))
         self._pieces = []
         for samples in minibatches_of(batch, self._options.minibatches, seed=self._options.seed):
-            share = pieces_of(
-                samples, self._options.micro_batches, rank=self.ranks.rank, ranks=self.ranks.number
-            )
             made = [
                 (piece, self._on_device(tensors_of(piece, tokens=tokens, numbers=self._numbers)))
-                for piece in share
+                for piece in self._cut(samples)
             ]
-            for _, tensors in made:
-                tensors["kit_share"] = self._share(tensors, samples)
-                if self.beta != 0.0:
-                    tensors["ref_per_token_logps"] = self._reference(tensors)
+            for piece, tensors in made:
+                self._prepare_piece(piece, tensors, samples)
             self._pieces.append(made)
+        self._prepare_batch([one for made in self._pieces for one in made])
+
+    # What an algorithm makes of a batch
+
+    def _cut(self, samples: Sequence[Sample]) -> list[Piece]:
+        """This process's share of a minibatch, in pieces."""
+        return pieces_of(samples, self._options.micro_batches, rank=self.ranks.rank, ranks=self.ranks.number)
+
+    def _prepare_piece(self, piece: Piece, tensors: dict[str, Any], samples: Sequence[Sample]) -> None:
+        """Add what the loss of a piece needs; `samples` are those of its minibatch."""
+        del piece
+        tensors["kit_share"] = self._share(tensors, samples)
+        if self.beta != 0.0:
+            tensors["ref_per_token_logps"] = self._reference(tensors)
+
+    def _prepare_batch(self, made: Sequence[tuple[Piece, dict[str, Any]]]) -> None:
+        """Add what needs all pieces of the batch."""
+
+    def _objective(self, model: Any, inputs: Mapping[str, Any]) -> Any:
+        """The loss of a piece: its part of the minibatch's, times the number of processes."""
+        return super()._compute_loss(model, inputs) * inputs["kit_share"]
+
+    def _logps(self, model: Any, inputs: Mapping[str, Any]) -> Any:
+        """Log-probs of what follows the prompts, shape [rows, columns]; 0 where nothing was sampled."""
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        width = inputs["completion_ids"].size(1)
+        found = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
+        return found[0].masked_fill(~inputs["sampled"], 0.0)
+
+    def _tokens_a_share(self, inputs: Mapping[str, Any]) -> Any:
+        """What sums over a piece's weighed tokens are divided by: the mean over episodes comes of it."""
+        return inputs["num_items_in_batch"] / (self.ranks.number * self._options.minibatches)
+
+    # TRL's own parts
 
     def _on_device(self, tensors: dict[str, Any]) -> dict[str, Any]:
         return {name: tensor.to(self.accelerator.device) for name, tensor in tensors.items()}
 
-    def _share(self, tensors: Mapping[str, Any], samples: Sequence[Any]) -> float:
+    def _share(self, tensors: Mapping[str, Any], samples: Sequence[Sample]) -> float:
         """What TRL's loss of a piece is to be multiplied by to be its part of the minibatch's loss.
 
         TRL takes the mean over pieces, as if they were alike; ours differ in rows and tokens.
@@ -171,7 +209,7 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         with self._scoring(inputs):
-            loss = super()._compute_loss(model, inputs) * inputs["kit_share"]
+            loss = self._objective(model, inputs)
         if self.noted is not None:
             self.noted.loss += float(loss.detach()) / self._options.minibatches
         return loss
@@ -212,7 +250,9 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         return blank.masked_scatter(sampled, chosen), blank.masked_scatter(sampled, entropies), None
 
     def _note(self, tensors: Mapping[str, Any], logps: Any, entropies: Any, noted: Noted) -> None:
-        sampled, advantages = tensors["sampled"], tensors["advantages"][:, None]
+        sampled, advantages = tensors["sampled"], tensors["advantages"]
+        if advantages.dim() == 1:
+            advantages = advantages[:, None]
         moved = (logps - tensors["old_per_token_logps"])[sampled]
         ratio = moved.exp()
         high = self._options.clip_high if self._options.clip_high is not None else self._options.clip
@@ -263,10 +303,14 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         model = self.accelerator.unwrap_model(self.model)
         tied = model.config.get_text_config().tie_word_embeddings
         once = set(getattr(model, "_tied_weights_keys", None) or ()) if tied else set()
-        wrong = (set(load_result.missing_keys) - once) | set(load_result.unexpected_keys)
+        wrong = (set(load_result.missing_keys) - once - self._kept_apart()) | set(load_result.unexpected_keys)
         if wrong:
             where = self._checkpoints.folder
             raise UserError(f"{where}: the last checkpoint does not fit the model ({min(wrong)}).")
+
+    def _kept_apart(self) -> set[str]:
+        """Weights that are no part of the model's own file."""
+        return set()
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """None: TRL's would say nothing of where the rollouts come from; `export` writes ours."""

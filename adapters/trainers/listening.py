@@ -72,4 +72,5 @@ class Listener(TrainerCallback):  # type: ignore[misc]  # their types are not re
             logprob_gap=ranks.largest(noted.gap),
             seconds=time.monotonic() - self._began,
             cpu_seconds=time.thread_time() - self._began_cpu,
+            figures=dict(zip(noted.figures, ranks.total(list(noted.figures.values())), strict=True)),
         )

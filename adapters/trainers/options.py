@@ -1,4 +1,4 @@
-"""How the policy is to be changed: what a person may choose of TRL's GRPO.
+"""How the policy is to be changed: by which algorithm, and what a person may choose of it.
 
 The defaults are those that trained the nano models. Only what acts on rollouts that the kit owns: how TRL
 would sample, reward and scale does not apply here.
@@ -17,6 +17,7 @@ _BY_SEQUENCE = frozenset({"gspo", "luspo"})
 LOSSES = BY_TOKENS | BY_ROWS | {"bnpo"}
 SCHEDULES = ("constant", "linear")
 LEVELS = ("token", "sequence")
+ALGORITHMS = ("grpo", "ppo", "dpo", "sft")
 DTYPES = ("float32", "bfloat16", "float64")
 
 
@@ -33,6 +34,7 @@ class LoraOptions:
 class GrpoOptions:
     """How to learn from batches."""
 
+    algorithm: str = "grpo"  # what a batch holds follows from it, see `training.lessons`
     loss: str = "dapo"
     learning_rate: float = 2e-4
     warmup_steps: int = 5  # the first has 1/5 of the rate, the fifth all of it
@@ -45,6 +47,11 @@ class GrpoOptions:
     clip_high: float | None = None  # above 1; None: as below. "cispo" wants some 5
     importance: str | None = None  # ratios by "token" or by "sequence"; None: as the loss has it
     beta: float = 0.0  # weight of the divergence from the weights that training began with
+    discount: float = 1.0  # ppo: gamma, a token
+    gae: float = 1.0  # ppo: lambda, a token
+    value_rate: float = 1e-2  # ppo: learning rate of the value head
+    value_weight: float = 0.1  # ppo: of its loss beside the policy's
+    dpo_beta: float = 0.1  # dpo: of the log-ratio to the weights that training began with
     entropy: float = 0.0  # weight of a bonus for entropy
     max_grad_norm: float = 1.0
     temperature: float = 1.0  # at which the policy samples; its log-probs are those at this temperature
@@ -72,6 +79,7 @@ class GrpoOptions:
             UserError: names the option, and what it may be.
         """
         for kind, name, known in (
+            ("algorithm", self.algorithm, ALGORITHMS),
             ("loss", self.loss, sorted(LOSSES)),
             ("schedule", self.schedule, SCHEDULES),
             ("importance", self.level, LEVELS),
@@ -81,11 +89,30 @@ class GrpoOptions:
                 raise UnknownName(kind, name, known=known, source=source, where="what can be trained with")
         if self.loss in _BY_SEQUENCE and self.level != "sequence":
             raise UserError(f'{source}: loss "{self.loss}" has its ratios by sequence, not by {self.level}.')
+        self._check_algorithm(source)
         for name in ("minibatches", "micro_batches", "save_every", "keep", "max_completion"):
             if getattr(self, name) < 1:
                 raise UserError(f"{source}: {name} is {getattr(self, name)}; it must be at least 1.")
-        for name in ("learning_rate", "temperature", "max_grad_norm"):
+        for name in ("learning_rate", "temperature", "max_grad_norm", "value_rate", "dpo_beta"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise UserError(f"{source}: {name} is {getattr(self, name)}; it must be above 0.")
-        if self.beta < 0 or not isfinite(self.beta):
-            raise UserError(f"{source}: beta is {self.beta}; it must be 0 or more.")
+        for name in ("beta", "value_weight"):
+            if getattr(self, name) < 0 or not isfinite(getattr(self, name)):
+                raise UserError(f"{source}: {name} is {getattr(self, name)}; it must be 0 or more.")
+
+    def _check_algorithm(self, source: str) -> None:
+        """Refuse what the algorithm would pass over in silence."""
+        if self.algorithm == "ppo" and self.loss not in BY_TOKENS:
+            raise UserError(
+                f'{source}: loss "{self.loss}" is of "grpo"; "ppo" takes {", ".join(sorted(BY_TOKENS))}.'
+            )
+        if self.algorithm in ("dpo", "sft"):
+            for name, usual in (("loss", "dapo"), ("beta", 0.0), ("entropy", 0.0)):
+                if getattr(self, name) != usual:
+                    raise UserError(
+                        f'{source}: {name} is of "grpo" and "ppo"; "{self.algorithm}" has a loss of its own, '
+                        "leave it out."
+                    )
+        for name in ("discount", "gae"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{source}: {name} is {getattr(self, name)}; it must lie between 0 and 1.")

@@ -23,15 +23,15 @@ _NOTHING = Sample("", (0, 0), 1, (0,), (0.0,), (), (), weight=0.0)
 
 
 def minibatches_of(batch: Batch, number: int, *, seed: int) -> list[list[Sample]]:
-    """Deal the episodes of a batch to minibatches, as evenly as they come."""
+    """Deal the episodes of a batch to minibatches, as evenly as they come; a pair stays together."""
     if number == 1:
         return [list(batch.samples)]
-    episodes = list(dict.fromkeys(sample.episode for sample in batch.samples))
-    random.Random(f"minibatches:{seed}:{batch.step}").shuffle(episodes)  # noqa: S311 - an order, no secret
-    place = {episode: index % number for index, episode in enumerate(episodes)}
+    units = list(dict.fromkeys(sample.pair or sample.episode for sample in batch.samples))
+    random.Random(f"minibatches:{seed}:{batch.step}").shuffle(units)  # noqa: S311 - an order, no secret
+    place = {unit: index % number for index, unit in enumerate(units)}
     dealt: list[list[Sample]] = [[] for _ in range(number)]
     for sample in batch.samples:
-        dealt[place[sample.episode]].append(sample)
+        dealt[place[sample.pair or sample.episode]].append(sample)
     return dealt
 
 
@@ -49,6 +49,21 @@ def pieces_of(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: i
     for index in range(number):
         end = begin + size + (index < more)
         pieces.append(tuple(share[begin:end]))
+        begin = end
+    return pieces
+
+
+def pieces_of_pairs(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: int = 1) -> list[Piece]:
+    """The same where rows are held against each other: both sides of a pair are in one piece."""
+    pairs: dict[str, list[Sample]] = {}
+    for sample in samples:
+        pairs.setdefault(sample.pair, []).append(sample)
+    share = sorted(pairs.values(), key=lambda rows: -max(len(row.ids) for row in rows))[rank::ranks]
+    size, more = divmod(len(share), number)
+    pieces, begin = [], 0
+    for index in range(number):
+        end = begin + size + (index < more)
+        pieces.append(tuple(row for rows in share[begin:end] for row in rows))
         begin = end
     return pieces
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.trainers.grpo import KitGrpo
 
 _DEFAULTS = GrpoOptions()
+_ONCE: Mapping[str, JsonValue] = {"algorithm": "grpo"}  # what checkpoints were that do not say it
 _LOOKED_AT = 16  # one row in so many is scored again after an update, to tell how far it went
 
 
@@ -177,7 +178,7 @@ class TrlTrainer:
         self._used = False
 
     def _built(self, made_of: Mapping[str, JsonValue]) -> "KitGrpo":
-        from dreamgym_kit.adapters.trainers.grpo import KitGrpo
+        from dreamgym_kit.adapters.trainers.algorithms import learner_of
         from dreamgym_kit.adapters.trainers.weights import without_dropout
 
         lora = self._options.lora
@@ -194,7 +195,7 @@ class TrlTrainer:
         model = without_dropout(load_model(self._model, dtype=held))
         tokenizer = load_tokenizer(self._model)
         try:
-            return KitGrpo(
+            return learner_of(self._options.algorithm)(
                 model=model,
                 tokenizer=tokenizer,
                 options=self._options,
@@ -215,6 +216,7 @@ class TrlTrainer:
         lora = self._options.lora
         return {
             "model": digest_of_folder(self._model),
+            "algorithm": self._options.algorithm,
             "lora": None if lora is None else [lora.rank, lora.alpha, str(lora.targets)],
             "minibatches": self._options.minibatches,
             "dtype": self._options.dtype,
@@ -227,7 +229,7 @@ def _require_same(checkpoint: Checkpoint | None, made_of: Mapping[str, JsonValue
     if checkpoint is None:
         return
     for name, now in made_of.items():
-        before = checkpoint.made_of.get(name)
+        before = checkpoint.made_of.get(name, _ONCE.get(name))
         if before != now:
             raise UserError(
                 f"{checkpoint.folder}: was made with {name} = {before}, this training has {now}; "

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+VALUE_HEAD = "value_head"
+"""How a model calls the head that PPO learns with; nobody else needs it."""
+
 _TOKENS_A_PASS = 16_384  # padding included
 _NUMBERS_A_PASS = 2**28  # of logits
 
@@ -20,12 +23,12 @@ def merged(model: Any) -> tuple[Any, dict[str, Any] | None]:
     from peft.tuners.lora import LoraLayer
 
     if not isinstance(model, PeftModel):
-        return model, None
+        return model, _without_value_head(model)
     base = model.get_base_model()
     tensors = {
         name.replace(".base_layer.", "."): tensor
         for name, tensor in base.state_dict().items()
-        if ".lora_" not in name
+        if ".lora_" not in name and not name.startswith(f"{VALUE_HEAD}.")
     }
     with torch.no_grad():
         for name, module in base.named_modules():
@@ -34,6 +37,13 @@ def merged(model: Any) -> tuple[Any, dict[str, Any] | None]:
                 delta = module.get_delta_weight(model.active_adapter)
                 tensors[f"{name}.weight"] = weight + delta.to(weight.dtype)
     return base, tensors
+
+
+def _without_value_head(model: Any) -> dict[str, Any] | None:
+    if not hasattr(model, VALUE_HEAD):
+        return None
+    held = model.state_dict()
+    return {name: tensor for name, tensor in held.items() if not name.startswith(f"{VALUE_HEAD}.")}
 
 
 def without_dropout(model: Any) -> Any:

@@ -159,10 +159,16 @@ class TrainSettings:
     seed: int = 0  # same seed, same run
     lr: float = 2e-4  # learning rate; 1e-6 to 5e-5 for large models
     warmup: int = 5  # steps over which it rises
+    algorithm: str = "grpo"  # "grpo", "ppo", "dpo" or "sft"; see the page on training
     loss: str = "dapo"  # how the tokens' losses are put together, as TRL names it
     beta: float = 0.0  # weight of the KL term that holds the policy near its start
     clip: float = 0.2  # how far a token's probability may move in one update, as a ratio
     grad_clip: float = 1.0  # most norm of a gradient
+    value_lr: float = 1e-2  # ppo: learning rate of the value head, where `lr` is that of the policy
+    value_weight: float = 0.1  # ppo: of the value head's loss beside the policy's
+    gae: float = 1.0  # ppo: lambda of the advantages, 0..1; below 1 values stand in for later rewards
+    dpo_beta: float = 0.1  # dpo: how dearly the policy pays for leaving its start
+    dpo_pairs: int = 4  # dpo: most pairs of siblings that one group gives
     lora: int | None = None  # rank of the adapter that is trained; None: all weights are
     staleness: int = 0  # updates that the weights of a rollout may lie behind; 1: rollouts overlap updates
     pieces: int = 4  # that a step's batch is computed in; more take less memory
@@ -202,6 +208,7 @@ class PolicySettings:
     grammar: bool = True  # holds answers to schemas and forced tools; nothing is learned from such answers
 
 
+ALGORITHMS = ("grpo", "ppo", "dpo", "sft")
 FAULT_KINDS = (
     *("error", "timeout", "timeout_applied", "rate_limit"),
     *("slow", "malformed", "stale_read", "outage"),

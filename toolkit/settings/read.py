@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.settings.model import FAULT_KINDS, Settings
+from dreamgym_kit.settings.model import ALGORITHMS, FAULT_KINDS, Settings
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.vocabulary import Effect
@@ -55,6 +55,11 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("train", "beta"): 0,
     ("train", "clip"): 0,
     ("train", "grad_clip"): 0,
+    ("train", "value_lr"): 0,
+    ("train", "value_weight"): 0,
+    ("train", "gae"): 0,
+    ("train", "dpo_beta"): 0,
+    ("train", "dpo_pairs"): 1,
     ("train", "lora"): 1,
     ("train", "staleness"): 0,
     ("train", "pieces"): 1,
@@ -85,6 +90,7 @@ _AT_MOST: Mapping[tuple[str, ...], float] = {
     ("gate", "success_low"): 1,
     ("gate", "undetermined"): 1,
     ("replay", "dreamt_share"): 1,
+    ("train", "gae"): 1,
     ("train", "staleness"): 8,
     ("alarms", "entropy_low"): 1,
     ("alarms", "judges_disagree"): 1,
@@ -254,6 +260,10 @@ class _Reader:
         if key == ("train", "loss") and text not in LOSSES:
             raise UnknownName(
                 "loss", text, known=LOSSES, source=self.where(*key), where="the losses for train.loss"
+            )
+        if key == ("train", "algorithm") and text not in ALGORITHMS:
+            raise UnknownName(
+                "algorithm", text, known=ALGORITHMS, source=self.where(*key), where="the ways to learn"
             )
         if key[0] == "faults" and key[-1] == "kinds" and text not in FAULT_KINDS:
             raise UnknownName(

@@ -1,9 +1,10 @@
 """From a step's groups to its batch: who is learned from, with what advantage, and with what weight.
 
 Only decided episodes are compared (an undetermined one is neither good nor bad); a group that is left with
-fewer than two of them, or whose rewards are all equal, teaches nothing and is counted. Every episode that is
-learned from weighs the same in the loss, however many tokens and samples it has: each of its tokens gets
-`T / (E * n)`, with T tokens and E episodes in the batch and n tokens of its own.
+fewer than two of them, or whose rewards are all equal, has nothing to compare and is counted. What an
+algorithm makes of a group is said in `lessons`. Every episode that is learned from weighs the same in the
+loss, however many tokens and samples it has: each of its tokens gets `T / (E * n)`, with T tokens and E
+episodes in the batch and n tokens of its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,8 @@ from math import fsum, isfinite
 
 from dreamgym_kit.errors import TrainingStopped
 from dreamgym_kit.ports import Group
-from dreamgym_kit.training.advantages import dead, group_advantages
+from dreamgym_kit.training.advantages import dead
+from dreamgym_kit.training.lessons import GRPO, Judged, lessons_of
 from dreamgym_kit.training.samples import MergeCounts, merge
 from dreamgym_kit.turns import Batch, Sample
 from dreamgym_kit.vocabulary import Episode, Verdict
@@ -48,28 +50,35 @@ class StepFacts:
         return self.episodes - self.undetermined
 
 
-def batch_of(step: int, groups: Sequence[Group]) -> tuple[Batch, StepFacts]:
+def batch_of(
+    step: int, groups: Sequence[Group], *, algorithm: str = GRPO, pairs: int = 1
+) -> tuple[Batch, StepFacts]:
     """Give what a step learns from, and what its episodes came to; no samples where nothing can be learned.
+
+    Args:
+        step: from 1.
+        groups: its episodes.
+        algorithm: who learns from them; see `lessons`.
+        pairs: of one group at most, where it learns from pairs.
 
     Raises:
         TrainingStopped: a reward is no finite number.
     """
     facts, counts = _facts(step, groups), MergeCounts()
     rows: list[list[Sample]] = []
-    for group in groups:
-        decided: list[tuple[float, list[Sample]]] = []
+    for place, group in enumerate(groups):
+        decided: list[Judged] = []
         for rollout in group.rollouts:
             samples, counted = merge(rollout.turns)
             counts += counted
             if rollout.episode.verdict is not Verdict.UNDETERMINED:
-                decided.append((reward_of(rollout.episode), samples))
-        rewards = [reward for reward, _ in decided]
+                decided.append(_judged(rollout.episode, samples))
+        rewards = [one.reward for one in decided]
         if len(rewards) < 2:
             facts = replace(facts, small=facts.small + 1)
         elif dead(rewards):
             facts = replace(facts, dead=facts.dead + 1)
-        else:
-            rows += _rows(group_advantages(rewards), [samples for _, samples in decided])
+        rows += lessons_of(algorithm, f"{place}:{group.task}", decided, pairs=pairs)
     learned = _weighed(rows)
     facts = replace(
         facts,
@@ -89,13 +98,12 @@ def reward_of(episode: Episode) -> float:
     return float(episode.verdict is Verdict.SUCCESS)
 
 
-def _rows(advantages: Sequence[float], episodes: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
-    """Each episode's samples with its advantage; none of an episode that nothing can be learned from."""
-    told = [
-        [replace(sample, advantage=advantage) for sample in samples if sample.trained]
-        for advantage, samples in zip(advantages, episodes, strict=True)
-    ]
-    return [samples for samples in told if samples]
+def _judged(episode: Episode, samples: Sequence[Sample]) -> Judged:
+    return Judged(
+        reward_of(episode),
+        episode.verdict is Verdict.SUCCESS,
+        [sample for sample in samples if sample.trained],
+    )
 
 
 def _weighed(episodes: Sequence[Sequence[Sample]]) -> tuple[Sample, ...]:

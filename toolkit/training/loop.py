@@ -35,6 +35,7 @@ from dreamgym_kit.training.attestation import (
 from dreamgym_kit.training.batching import StepFacts, batch_of
 from dreamgym_kit.training.choosing import step_seed, tasks_of_step
 from dreamgym_kit.training.evaluating import evaluated
+from dreamgym_kit.training.lessons import BY_RATIO, COMPARED, SFT
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.training.records import (
     EVALUATIONS,
@@ -156,7 +157,7 @@ class TrainingLoop:
             alarm_of_judges([*(one.facts for one in self._steps), drawn.facts], self._plan.alarms), step
         )
         batch = drawn.batch
-        if staleness_of(batch) > 1:
+        if staleness_of(batch) > 1 and self._plan.train.algorithm in BY_RATIO:
             batch = corrected(batch, self._parts.trainer.score([sample.ids for sample in batch.samples]))
         self._now = drawn
         self._canaries = canaries_of(batch)
@@ -225,13 +226,13 @@ class TrainingLoop:
             groups = await self._parts.collector.collect(tasks, wanted.n, step=step, seed=seed)
             if self._stop.requested:
                 raise _Ended
-            batch, facts = batch_of(step, groups)
+            batch, facts = batch_of(step, groups, algorithm=wanted.algorithm, pairs=wanted.dpo_pairs)
             if batch.samples:
                 await self._spot_check(batch)
                 return Drawn(batch, facts, draw, time.monotonic() - began)
             self._events.emit("draw_without_signal", step=step, draw=draw, dead=facts.dead, small=facts.small)
         await self._parts.policy.score([[0, 0]])  # a server that is gone leaves nothing decided either
-        raise Alarm(NO_SIGNAL, _no_signal(facts, draw)).stop(step)
+        raise Alarm(NO_SIGNAL, _no_signal(facts, draw, wanted.algorithm)).stop(step)
 
     async def _spot_check(self, batch: Batch) -> None:
         """Have the server score some of what it just sampled; overlapped, no trainer has these weights."""
@@ -346,8 +347,14 @@ async def _ended(work: "Future[Any]") -> None:
     await asyncio.wait([asyncio.ensure_future(asyncio.wrap_future(work))])
 
 
-def _no_signal(facts: StepFacts, draws: int) -> str:
+def _no_signal(facts: StepFacts, draws: int, algorithm: str) -> str:
     """What all the draws came to, in words."""
+    if algorithm not in COMPARED:
+        wanted = "that succeeded" if algorithm == SFT and facts.decided else "that could be judged"
+        return (
+            f"{draws} draws of tasks in a row without an episode {wanted} (of the last one's "
+            f"{facts.episodes} {facts.undetermined} are undetermined): nothing can be learned from them"
+        )
     if facts.small == facts.groups:
         return (
             f"{draws} draws of tasks in a row: of the last one's {facts.episodes} episodes "

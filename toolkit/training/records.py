@@ -42,6 +42,7 @@ class StepRecord:
     canary_gap: float | None = None  # nats: server against trainer, after the sync
     seconds: Mapping[str, float] = field(default_factory=dict)  # by phase
     cpu_seconds: float | None = None  # of the update
+    figures: Mapping[str, float] = field(default_factory=dict)  # of the algorithm: "value_loss", ...
 
     @property
     def success(self) -> float | None:
@@ -98,6 +99,7 @@ def record_of(
         canary_gap=canary_gap,
         seconds={**seconds, "update": update.seconds},
         cpu_seconds=_finite(update.cpu_seconds),
+        figures={name: value for name, value in update.figures.items() if isfinite(value)},
     )
 
 
