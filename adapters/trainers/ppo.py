@@ -22,7 +22,8 @@ from dreamgym_kit.training.gae import generalised_advantages
 from dreamgym_kit.turns import Sample
 
 _FILE = f"{VALUE_HEAD}.safetensors"
-_EPSILON = 1e-8  # of a standard deviation
+_EPSILON = 1e-4  # in units of reward: where advantages barely differ, there is barely any signal
+_NOTHING = 1e-12
 
 
 class KitPpo(KitGrpo):
@@ -84,7 +85,7 @@ class KitPpo(KitGrpo):
             sums[1] += float((values * weights).sum())
             sums[2] += float((values * values * weights).sum())
         whole, first, second = self.ranks.total(sums)
-        return whole, first / max(whole, _EPSILON), second / max(whole, _EPSILON)
+        return whole, first / max(whole, _NOTHING), second / max(whole, _NOTHING)
 
     @contextmanager
     def _hidden(self) -> Iterator[list[Any]]:

@@ -101,7 +101,7 @@ def value_head_loss(
         deviation = (by_episode(batch, [one**2 for one in advantages]) - mean**2).sqrt()
     found = []
     for row, better, wanted in zip(batch.samples, advantages, returns, strict=True):
-        better = (better - mean) / (deviation + 1e-8)
+        better = (better - mean) / (deviation + 1e-4)
         ratio = (told(model, row)[0] - torch.tensor(row.logprobs, dtype=better.dtype)).exp()
         losses = -torch.min(ratio * better, ratio.clamp(0.8, 1.2) * better)
         found.append(losses + weight / 2 * (values_of(model, head, row) - wanted) ** 2)

@@ -136,11 +136,11 @@ def test_ppo_learns_from_rewards_what_its_value_head_did_not_expect(
     assert furthest(load_model(base), ours) > RATE / 2
     assert furthest(by_hand, ours) <= EXACT
     told = [one.loss for one in facts]
-    assert told == pytest.approx(losses, abs=1e-9)
+    assert told == pytest.approx(losses, abs=EXACT)
     assert {"value_loss", "value_explains"} <= facts[2].figures.keys()
-    kept = TrlTrainer(base, tmp_path, wanted)._trl._head
-    assert float((kept.weight - head.weight).abs().max()) <= EXACT
-    assert float(kept.bias.abs().max()) > 0.01
+    kept = TrlTrainer(base, tmp_path, wanted)._trl._head.state_dict()
+    assert float((kept["weight"] - head.state_dict()["weight"]).abs().max()) <= EXACT
+    assert float(kept["bias"].abs()) > 0.01
 
 
 def test_a_value_head_that_learns_alone_comes_to_expect_the_reward(base: Path, tmp_path: Path) -> None:
