@@ -25,6 +25,7 @@ EXAMPLES = (
     "dreamgym-kit evaluate --real --against runs/2026-11-20-desk-1c2d",
     "dreamgym-kit evaluate --against RUN --must-be better",
     "dreamgym-kit evaluate --real --policy models/start --policy-b models/trained",
+    "dreamgym-kit evaluate --real --faults 0.1 --policy models/trained",
     "dreamgym-kit evaluate --gate-success-low 0.8 --gate-undetermined 0.1",
 )
 CODES = (
@@ -61,6 +62,12 @@ PolicyB = Annotated[
         "--policy-b", metavar="DIR", help="Then this one too (B), held against the first.", show_default=False
     ),
 ]
+Faults = Annotated[
+    float | None,
+    typer.Option(
+        "--faults", metavar="SHARE", help="Calls that fail by plan, real ones too.", show_default=False
+    ),
+]
 Split = Annotated[
     Side | None, typer.Option("--split", help="Only the tasks of this side.", show_default=False)
 ]
@@ -80,6 +87,7 @@ def command(
     must_be: MustBe = None,
     policy: options.Policy = None,
     policy_b: PolicyB = None,
+    faults: Faults = None,
     split: Split = None,
     concurrency: options.Concurrency = None,
     seed: options.Seed = None,
@@ -120,19 +128,20 @@ def command(
     }
     gate = {"success": gate_success, "success_low": gate_success_low, "undetermined": gate_undetermined}
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
-    from dreamgym_kit.adapters.langgraph.evaluating import tasks_of_split
+    from dreamgym_kit.adapters.langgraph.evaluating import tasks_of_split, under_faults
     from dreamgym_kit.errors import UserError
 
     if must_be is not None and against is None and policy_b is None:
         raise UserError("evaluate: --must-be goes with --against RUN, or with --policy-b DIR.")
     if against is not None and policy_b is not None:
         raise UserError("evaluate: A is the run of --against, or what is run before --policy-b; name one.")
+    settings = under_faults(settings, faults)
     spec = options.graph_of(settings, "evaluate")
     chosen = tasks_of_split(options.tasks_of(settings, "evaluate"), split.value if split else None)
     if real:
         times = 1 if policy_b is None else 2
         _agree(spec, settings, len(chosen) * settings.simulate.n * times, yes=yes)
-    asked = _Asked(spec, chosen, settings, real=real, plain=plain)
+    asked = _Asked(spec, chosen, settings, real=real, plain=plain, faults=faults is not None)
     _carry_out(asked, [policy] if policy_b is None else [policy, policy_b], against, resume, must_be, as_json)
 
 
@@ -145,6 +154,7 @@ class _Asked:
     settings: "Settings"
     real: bool
     plain: bool
+    faults: bool
 
 
 def _carry_out(
@@ -201,6 +211,7 @@ def _request(asked: _Asked, resume: Path | None, policy: "ChatEndpoint | None") 
         directory=resume.absolute() if resume is not None else None,
         resume=resume is not None,
         policy=policy,
+        real_faults=asked.faults,
     )
 
 

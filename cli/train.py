@@ -17,6 +17,7 @@ EXAMPLES = (
     "dreamgym-kit train my_agent:graph --policy models/nano --tasks tasks.jsonl",
     "dreamgym-kit train --steps 40 --per-step 16 -n 8 --lr 2e-4",
     "dreamgym-kit train --policy models/qwen3-8b --lora 16 --lr 5e-5 --overlap",
+    "dreamgym-kit train --algorithm ppo --faults 0.1",
     "dreamgym-kit train --eval-every 5 --report-to tensorboard",
     "dreamgym-kit train --resume runs/2026-11-21-train-desk-7f3a",
 )
@@ -42,6 +43,15 @@ Loss = Annotated[
 ]
 Beta = Annotated[
     float | None, typer.Option("--beta", min=0, help="Weight of the KL term.", show_default=False)
+]
+Algorithm = Annotated[
+    str | None, typer.Option("--algorithm", help="grpo, ppo, dpo or sft.", show_default=False)
+]
+Faults = Annotated[
+    float | None,
+    typer.Option(
+        "--faults", min=0, max=1, metavar="SHARE", help="Calls that fail where it learns.", show_default=False
+    ),
 ]
 Lora = Annotated[
     int | None,
@@ -83,9 +93,11 @@ def command(
     n: Siblings = None,
     seed: options.Seed = None,
     lr: Rate = None,
+    algorithm: Algorithm = None,
     loss: Loss = None,
     beta: Beta = None,
     lora: Lora = None,
+    faults: Faults = None,
     overlap: Overlap = False,
     save_every: SaveEvery = None,
     eval_every: EvalEvery = None,
@@ -120,9 +132,11 @@ def command(
         "train.n": n,
         "train.seed": seed,
         "train.lr": lr,
+        "train.algorithm": algorithm,
         "train.loss": loss,
         "train.beta": beta,
         "train.lora": lora,
+        "train.faults": faults,
         "train.staleness": 1 if overlap else None,
         "train.save_every": save_every,
         "train.eval_every": eval_every,

@@ -72,6 +72,7 @@ class LangGraphRunner:
         model_policy: answers in place of the graph's chat models.
         on_turns: is given what it said, with the episode's id, before the episode is judged.
         detectors: look at each ended episode; what they find stands in it.
+        real_faults: whether real calls fail by the settings' faults too.
         lore: what detectors worked out of the tools, for all episodes alike.
     """
 
@@ -93,6 +94,7 @@ class LangGraphRunner:
     lore: dict[object, Any] = field(default_factory=dict)
     model_policy: ModelPolicy | None = None
     on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None
+    real_faults: bool = False
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
@@ -204,7 +206,12 @@ class LangGraphRunner:
             on_transition=kept,
             step_limit=self.settings.limits.steps,
             abstain=self.settings.simulate.abstain,
-            faults=FaultPlan(self.settings.faults, self.settings.simulate.seed),
+            faults=FaultPlan(
+                self.settings.faults,
+                self.settings.simulate.seed,
+                real=self.real_faults,
+                prefix=self.prefix,
+            ),
             masker=self.masker,
         )
 

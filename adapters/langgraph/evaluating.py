@@ -10,6 +10,7 @@ dreams, and each world has to be put back for each episode.
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store, settings_of
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.models.policies import Named, opened_policy, with_policy
+from dreamgym_kit.dream.faults import rules_at
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
@@ -43,6 +45,7 @@ async def aevaluate(
     experience: ExperienceModel | None = None,
     policy: Named = None,
     n: int | None = None,
+    faults: float | None = None,
     directory: str | Path | None = None,
     events: EventSink | None = None,
 ) -> Evaluation:
@@ -60,13 +63,15 @@ async def aevaluate(
         experience: an experience model of one's own instead of recordings.
         policy: a model directory, or a chat endpoint, that answers in place of the agent's chat models.
         n: episodes per task; pass^k is told for k up to it.
+        faults: share of the calls that fail by plan, 0..1, on the real tools too; `[faults]` of the settings
+            says how, and what fails in a dream where this is left out.
         directory: the run directory to make; default: a new one under `settings.runs`.
         events: hears what happens while it happens.
 
     Raises:
         UserError: something cannot be used as asked; nothing was run.
     """
-    known = with_policy(policy, settings_of(settings, n))
+    known = under_faults(with_policy(policy, settings_of(settings, n)), faults)
     chosen = tasks_of_split(tasks, split)
     before = scores_against(against, chosen)  # before anything runs: a wrong name costs no episode
     place = _absolute(directory)
@@ -83,6 +88,7 @@ async def aevaluate(
             directory=place,
             experience=experience,
             policy=answers,
+            real_faults=faults is not None,
         )
         result = await run(request, events=events or NoEvents())
     return evaluation_of(result, chosen, against=before)
@@ -104,6 +110,7 @@ def evaluation_request(
     resume: bool = False,
     experience: ExperienceModel | None = None,
     policy: ChatEndpoint | None = None,
+    real_faults: bool = False,
 ) -> RunRequest:
     """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams."""
     return RunRequest(
@@ -117,7 +124,21 @@ def evaluation_request(
         experience=experience,
         must_reset=real,
         policy=policy,
+        real_faults=real and real_faults,
     )
+
+
+def under_faults(settings: Settings, rate: float | None) -> Settings:
+    """The settings with faults at this rate; None: as they are.
+
+    Raises:
+        UserError: it is no share.
+    """
+    if rate is None:
+        return settings
+    if not 0 <= rate <= 1:
+        raise UserError(f"faults: {rate:g} is no share of the calls; give a number from 0 to 1.")
+    return replace(settings, faults=rules_at(settings.faults, rate))
 
 
 def evaluation_of(

@@ -4,6 +4,7 @@ An answer put in there has the framework's validation before it and its formatti
 handling, callbacks and tracing after it. Nothing above the leaf needs to know.
 """
 
+import asyncio
 import contextlib
 import functools
 import time
@@ -25,6 +26,7 @@ from dreamgym_kit.adapters.langgraph.frames import (
     session_key,
 )
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
+from dreamgym_kit.dream.faults import Fault, FaultKind, failing, spoiled
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.gate.policy import Mode, Route
@@ -90,6 +92,11 @@ def run_real(
 ) -> Any:
     """Run a real body and keep what it answered. Interrupts pass unkept: the body runs again on resume."""
     after, started = session.ledger.after(place), time.time()
+    fault = session.real_fault(call, after)
+    if fault is not None and not fault.kind.answers:
+        return _failed(session, call, place, tool, fault, after, started)
+    if fault is not None and fault.kind is FaultKind.SLOW:
+        time.sleep(fault.wait_s)
     try:
         with letting_through(owner if owner is not None else tool):
             value = body()
@@ -100,8 +107,7 @@ def run_real(
         if not session.policy.spec(call.tool).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         raise
-    _keep(session, call, encode_answer(tool, value), place, after, started)
-    return value
+    return _told(session, call, place, tool, fault, value, after, started)
 
 
 async def run_real_async(
@@ -115,6 +121,11 @@ async def run_real_async(
 ) -> Any:
     """`run_real` for coroutines."""
     after, started = session.ledger.after(place), time.time()
+    fault = session.real_fault(call, after)
+    if fault is not None and not fault.kind.answers:
+        return _failed(session, call, place, tool, fault, after, started)
+    if fault is not None and fault.kind is FaultKind.SLOW:
+        await asyncio.sleep(fault.wait_s)
     try:
         with letting_through(owner if owner is not None else tool):
             value = await body()
@@ -125,8 +136,41 @@ async def run_real_async(
         if not session.policy.spec(call.tool).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         raise
-    _keep(session, call, encode_answer(tool, value), place, after, started)
-    return value
+    return _told(session, call, place, tool, fault, value, after, started)
+
+
+def _failed(
+    session: Session,
+    call: Call,
+    place: Place,
+    tool: BaseTool | None,
+    fault: Fault,
+    after: str,
+    started: float,
+) -> Any:
+    """Fail a real call by plan; its tool is not reached."""
+    answer = failing(fault, call)
+    _keep(session, call, answer, place, after, started)
+    return deliver(tool, answer, call.call_id)
+
+
+def _told(
+    session: Session,
+    call: Call,
+    place: Place,
+    tool: BaseTool | None,
+    fault: Fault | None,
+    value: Any,
+    after: str,
+    started: float,
+) -> Any:
+    """Keep what a real body gave and pass it on, or what the plan makes of it."""
+    answer = encode_answer(tool, value)
+    told = answer if fault is None else spoiled(fault, call, answer)
+    _keep(session, call, told, place, after, started)
+    if fault is None or fault.kind is FaultKind.SLOW or told is answer:
+        return value
+    return deliver(tool, told, call.call_id)
 
 
 def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:

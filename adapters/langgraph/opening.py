@@ -170,6 +170,7 @@ def runner_of(
         detectors=ready.detectors,
         model_policy=policy,
         on_turns=on_turns,
+        real_faults=request.real_faults,
     )
 
 

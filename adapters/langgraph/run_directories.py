@@ -87,7 +87,7 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         matters["endpoint_model"] = settings.endpoint.model
         matters["endpoint_judge"] = settings.endpoint.judge
         matters["endpoint_calibrate"] = settings.endpoint.calibrate
-    if settings.faults and request.mode is Mode.DREAM:
+    if settings.faults and (request.mode is Mode.DREAM or request.real_faults):
         matters["faults"] = {
             pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
         }

@@ -23,6 +23,7 @@ class RunRequest:
         label: put before recorded episodes' ids instead of the run's id, for recordings that must
             come out the same each time.
         must_reset: refuse to run where tools change a world that nobody puts back for each episode.
+        real_faults: the faults of the settings befall real tools' calls too; nothing of it may be kept.
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
     """
 
@@ -37,6 +38,7 @@ class RunRequest:
     label: str | None = None
     must_reset: bool = False
     policy: ChatEndpoint | None = None
+    real_faults: bool = False
 
 
 def name_of(graph: object) -> str:

@@ -15,9 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dreamgym_kit.adapters.langgraph.evaluating import under_faults
 from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
 from dreamgym_kit.adapters.langgraph.run_directories import label_of
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
+from dreamgym_kit.adapters.langgraph.training_options import options_of
 from dreamgym_kit.adapters.trainers.extra import require_extra
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
@@ -116,7 +118,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
     switch = stop or StopSwitch()
     learn, held_out = sides_of(request)
     model = _model(request.settings)
-    options = _options(request.settings)
+    options = options_of(request.settings)
     options.check()
     with ExitStack() as stack:
         directory = stack.enter_context(_directory(request, learn, held_out, model))
@@ -124,13 +126,11 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
         heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.endpoint.key_env))
         parts = _Parts(stack, request, directory, heard, switch)
         policy, trainer = parts.policy(model), parts.trainer(model, options)
-        collector = parts.collector(ROLLOUTS, [*learn, *held_out], policy, request.mode)
-        wanted = request.settings.train
-        examiner = (
-            parts.collector(EXAMINED, held_out, policy, Mode.RECORD)
-            if wanted.eval_real and request.mode is Mode.DREAM and held_out
-            else collector
+        collector = parts.collector(
+            ROLLOUTS, [*learn, *held_out], policy, request.mode, request.settings.train.faults
         )
+        wanted = request.settings.train
+        examiner = parts.examiner(held_out, policy) or collector
         loop = TrainingLoop(
             TrainPlan(
                 tasks=learn,
@@ -195,8 +195,29 @@ class _Parts:
         path = self._directory.path
         return TrlTrainer(model, path / CHECKPOINTS, options, logs=path / LOGS, version_of=version_of)
 
-    def collector(self, name: str, tasks: Sequence[Task], policy: "LocalPolicy", mode: Mode) -> Rollouts:
-        """Open graph, gate and buffer; real tools get nothing to keep their calls in."""
+    def examiner(self, held_out: Sequence[Task], policy: "LocalPolicy") -> Rollouts | None:
+        """Who measures, where that is not who collects: on the real tools, or without its faults."""
+        asked = self._request
+        if asked.mode is not Mode.DREAM or not held_out:
+            return None
+        if asked.settings.train.eval_real:
+            return self.collector(EXAMINED, held_out, policy, Mode.RECORD)
+        if asked.settings.train.faults is not None:
+            return self.collector(EXAMINED, held_out, policy, Mode.DREAM)
+        return None
+
+    def collector(
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        policy: "LocalPolicy",
+        mode: Mode,
+        faults: float | None = None,
+    ) -> Rollouts:
+        """Open graph, gate and buffer; real tools get nothing to keep their calls in.
+
+        `faults`: share of the calls that fail; None: as settings have it.
+        """
         dreams = mode is Mode.DREAM
         place = self._directory.path / name
         if half_made(place):
@@ -204,7 +225,7 @@ class _Parts:
         request = RunRequest(
             graph=self._request.graph,
             tasks=tasks,
-            settings=self._request.settings,
+            settings=under_faults(self._request.settings, faults),
             mode=mode,
             store=self._request.store if dreams else None,
             experience=self._request.experience if dreams else None,
@@ -257,33 +278,6 @@ def _model(settings: Settings) -> Path:
             f"policy.model in {settings.where('policy')}."
         )
     return settings.resolve(said.model)
-
-
-def _options(settings: Settings) -> "GrpoOptions":
-    from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
-
-    said = settings.train
-    return GrpoOptions(
-        algorithm=said.algorithm,
-        loss=said.loss,
-        learning_rate=said.lr,
-        warmup_steps=said.warmup,
-        clip=said.clip,
-        beta=said.beta,
-        gae=said.gae,
-        value_rate=said.value_lr,
-        value_weight=said.value_weight,
-        dpo_beta=said.dpo_beta,
-        max_grad_norm=said.grad_clip,
-        temperature=settings.policy.temperature,
-        micro_batches=said.pieces,
-        max_completion=settings.policy.max_output,
-        lora=None if said.lora is None else LoraOptions(rank=said.lora, alpha=2 * said.lora),
-        seed=said.seed,
-        save_every=said.save_every,
-        keep=said.keep,
-        report_to=said.report_to,
-    )
 
 
 def _known_ids(trainer: "TrlTrainer") -> list[int]:

@@ -354,6 +354,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "loss": "grpo",
             "algorithm": "ppo",
             "gae": "0.5",
+            "faults": "0.5",
             "staleness": "1",
             "eval_real": "true",
             "entropy_low": "0.5",

@@ -4,7 +4,8 @@ A rule names tools by pattern, a rate and kinds. Whether a call fails is drawn b
 episode, the tool and how often the tool was called in it: the same seed gives the same faults whichever
 call is faster, and a rule or a tool more leaves the faults of the others as they were. A fault never
 reaches a real tool, and its answers say so (`Provenance.FAULT`), so that no report counts them as the
-agent's own or takes them for grounded.
+agent's own or takes them for grounded. An evaluation on the real tools may be under faults as well: there a
+call either does not reach its tool, or is done and its answer spoiled.
 """
 
 import hashlib
@@ -21,6 +22,8 @@ from dreamgym_kit.settings.model import FaultSettings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Transition
 
 _WHY = "fault plan: "
+COMMON = ("error", "timeout", "timeout_applied", "rate_limit")
+"""Kinds of faults where somebody wants faults and does not say which."""
 
 
 class FaultKind(StrEnum):
@@ -56,6 +59,8 @@ class FaultPlan:
 
     rules: Mapping[str, FaultSettings]
     seed: int = 0
+    real: bool = False  # real calls fail by it too
+    prefix: str = ""  # of episodes' ids, not drawn by: two runs of one seed meet the same faults
 
     def fault(
         self, call: Call, effect: Effect, *, episode: str, occurrence: int, wrote: bool = True
@@ -72,7 +77,7 @@ class FaultPlan:
         for pattern, rule in self.rules.items():
             if not fnmatchcase(call.tool, pattern):
                 continue
-            place = (self.seed, episode, call.tool, pattern)
+            place = (self.seed, episode.removeprefix(self.prefix), call.tool, pattern)
             kind = self._kind(rule, place, occurrence)
             if kind is None or not _possible(kind, effect, wrote):
                 continue
@@ -87,6 +92,14 @@ class FaultPlan:
         since = range(max(0, occurrence - rule.outage_calls + 1), occurrence)
         lasting = any(_drawn(rule, place, earlier) is FaultKind.OUTAGE for earlier in since)
         return FaultKind.OUTAGE if lasting else None
+
+
+def rules_at(rules: Mapping[str, FaultSettings], rate: float) -> dict[str, FaultSettings]:
+    """The rules at another rate, each with its kinds; where there are none, one for all tools."""
+    if rate <= 0:
+        return {}
+    known = rules or {"*": FaultSettings(kinds=COMMON)}
+    return {pattern: replace(rule, rate=rate) for pattern, rule in known.items()}
 
 
 class Occurrences:

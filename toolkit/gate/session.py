@@ -16,7 +16,16 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from dreamgym_kit.apart import apart
-from dreamgym_kit.dream.faults import Fault, FaultKind, FaultPlan, Occurrences, failing, spoiled
+from dreamgym_kit.dream.faults import (
+    Fault,
+    FaultKind,
+    FaultPlan,
+    Occurrences,
+    failing,
+    fault_kind,
+    spoiled,
+    took_effect,
+)
 from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
@@ -252,6 +261,13 @@ class Session:
         finally:
             flow.close()
 
+    def real_fault(self, call: Call, after: str) -> Fault | None:
+        """What is to befall a call of a real tool; what runs in a dream as well never fails by plan."""
+        if self.mode is Mode.DREAM or self.policy.spec(call.tool).effect.runs_in_dream:
+            return None
+        fault = self._fault(call, after)  # real reads are never stale
+        return None if fault is not None and fault.kind is FaultKind.STALE_READ else fault
+
     def keep(self, call: Call, answer: Answer, place: Place, *, after: str, started: float) -> Transition:
         """Commit a call and its answer, dreamt or real."""
         entry = self.ledger.commit(
@@ -263,7 +279,8 @@ class Session:
             elapsed_s=max(0.0, time.time() - started),
             at=started,
         )
-        if answer.provenance is Provenance.REAL:
+        spoilt = self.mode is Mode.RECORD and fault_kind(answer) is not None and took_effect(answer)
+        if answer.provenance is Provenance.REAL or spoilt:
             with self._lock:
                 self.real_calls += 1
         if self._on_transition is not None:
@@ -302,8 +319,8 @@ class Session:
         )
 
     def _fault(self, call: Call, after: str) -> Fault | None:
-        """What the plan lets befall a dreamt call."""
-        if self._faults is None or self.mode is not Mode.DREAM:
+        """What the plan lets befall a call; a real one only where that was asked for."""
+        if self._faults is None or (self.mode is not Mode.DREAM and not self._faults.real):
             return None
         return self._faults.fault(
             call,

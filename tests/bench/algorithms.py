@@ -1,0 +1,153 @@
+"""GRPO, PPO, DPO and SFT on successes from the same start on as many episodes: who does best for real?
+
+Each seed has recordings, tasks and sampling of its own; all arms begin with the nano policy of the package
+and learn in the dream of these recordings, step for step from as many episodes. All are tried on the real
+tools, on held-out tasks.
+
+Each part runs in its own process and keeps what it found in `$DREAMGYM_ALGORITHMS`, where that names a
+folder: a measurement that was broken off goes on there. Full size takes about a quarter of an hour of CPU
+time a seed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from learns import Found, change_of
+
+SEEDS = 3
+FOLDER = "DREAMGYM_ALGORITHMS"
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "grpo": {"train.lr": 3e-4},
+    "ppo": {"train.lr": 3e-4},
+    "dpo": {"train.lr": 1e-4},
+    "sft": {"train.lr": 3e-4},
+}
+
+
+def measure(seed: int) -> list[tuple[str, float, str]]:
+    """Figures for the bench runner."""
+    return figures(range(seed, seed + SEEDS))
+
+
+def quick(seed: int) -> list[tuple[str, float, str]]:
+    """One seed in small: that each of them runs."""
+    return figures([seed], small=True)
+
+
+_TABLE: list[str] = []
+
+
+def table() -> str:
+    """Seed by seed, against the start."""
+    return "\n".join(
+        ["| seed | start | " + " | ".join(ARMS) + " |", "| --- " * (2 + len(ARMS)) + "|", *_TABLE]
+    )
+
+
+def figures(seeds: Sequence[int], *, small: bool = False) -> list[tuple[str, float, str]]:
+    """Mean shares over these seeds."""
+    kept = os.environ.get(FOLDER) if not small else None
+    found: dict[int, dict[str, Found]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for seed in seeds:
+            folder = Path(kept or scratch) / f"seed-{seed}"
+            found[seed] = {part: _part(folder, seed, part, small=small) for part in ("start", *ARMS)}
+    _TABLE.clear()
+    for seed, parts in found.items():
+        cells = [f"{parts['start'].share:.3f}"]
+        for arm in ARMS:
+            change, low, high = (100 * one for one in change_of(parts["start"], parts[arm]))
+            told = f"{parts[arm].share:.3f} ({change:+.1f}: {low:+.1f} to {high:+.1f})"
+            cells.append(f"{told}; {parts[arm].alarm}" if parts[arm].alarm else told)
+        _TABLE.append(f"| {seed} | {' | '.join(cells)} |")
+    return [
+        (part, sum(parts[part].share for parts in found.values()) / len(found), "of held-out tasks")
+        for part in ("start", *ARMS)
+    ]
+
+
+def _part(folder: Path, seed: int, part: str, *, small: bool) -> Found:
+    result = folder / f"part-{part}" / "result.json"
+    if not result.exists():
+        command = [sys.executable, __file__, part, str(seed), str(folder), *(["--small"] if small else [])]
+        threads = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        subprocess.run(command, env=os.environ | threads, stdout=sys.stderr, check=True)
+    return Found(**json.loads(result.read_text()))
+
+
+# What runs in a process of its own
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=["start", *ARMS])
+    parser.add_argument("seed", type=int)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--rate", type=float, help="another learning rate")
+    asked = parser.parse_args()
+    from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan
+
+    full = Plan(seed=asked.seed, shipped=True, worlds=150, steps=20)
+    plan = replace(QUICK, seed=asked.seed, worlds=9, tries=1, siblings=6) if asked.small else full
+    place = asked.folder / f"part-{asked.part}"
+    shutil.rmtree(place, ignore_errors=True)  # what was broken off
+    place.mkdir(parents=True)
+    rate = {} if asked.rate is None else {"train.lr": asked.rate}
+    found = (
+        _start(asked.folder, plan) if asked.part == "start" else _arm(asked.part, asked.folder, plan, rate)
+    )
+    (place / "result.json").write_text(json.dumps(found))
+
+
+def _start(home: Path, plan: Any) -> dict[str, Any]:
+    """Record, and try the package's policy."""
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.recipes.desk.tasks import drawn_tasks
+    from dreamgym_kit.recipes.nano.build import WEIGHTS
+    from dreamgym_kit.recipes.train_then_deploy import record_work, settings_for
+
+    settings = settings_for(home / "part-start", plan)
+    (home / "recordings.db").unlink(missing_ok=True)
+    store = SqliteStore(home / "recordings.db")
+    record_work(drawn_tasks(plan.worlds, seed=plan.seed), settings, store, plan, print)
+    store.close()
+    return _tried(WEIGHTS, plan, settings) | {"real_calls": 0, "steps": 0}
+
+
+def _arm(arm: str, home: Path, plan: Any, rate: Mapping[str, Any]) -> dict[str, Any]:
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.recipes.desk.tasks import drawn_tasks
+    from dreamgym_kit.recipes.nano.build import WEIGHTS
+    from dreamgym_kit.recipes.train_then_deploy import learn, settings_for
+
+    place = home / f"part-{arm}"
+    settings = settings_for(place, plan).with_overrides({"train.algorithm": arm, **ARMS[arm], **rate})
+    store = SqliteStore(home / "recordings.db", read_only=True)
+    learned = learn(WEIGHTS, drawn_tasks(plan.worlds, seed=plan.seed), settings, store, place, print)
+    found = _tried(learned.weights, plan, settings)
+    return found | {"real_calls": learned.real, "steps": learned.steps, "alarm": learned.alarm}
+
+
+def _tried(model: Path, plan: Any, settings: Any) -> dict[str, Any]:
+    from dreamgym_kit.recipes.desk.tasks import drawn_tasks
+    from dreamgym_kit.recipes.train_then_deploy import tried
+    from dreamgym_kit.vocabulary import Split
+
+    held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
+    found = tried(model, held_out, settings, plan, None, print)
+    rows = {one.task: [one.success, one.failure, one.undetermined] for one in found.b.outcomes}
+    return {"outcomes": rows}
+
+
+if __name__ == "__main__":
+    _main()
