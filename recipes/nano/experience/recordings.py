@@ -1,0 +1,208 @@
+"""What a nano experience model of the desk learns from: colleagues at work, probes, and a read crawl.
+
+A probe stays with one customer and writes at random, each write followed by a look at what it may have
+changed: that gives pairs of before and after, refusals, and what is rare in good work. All of it runs for
+real on desks in memory, in worlds of the train split.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.recipes.desk.cases import (
+    CITIES,
+    CUSTOMER_IDS,
+    NAMES,
+    ORDER_IDS,
+    PAYMENT_IDS,
+    Case,
+    make_case,
+    split_of,
+)
+from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, DeskError, scratch_desk
+from dreamgym_kit.recipes.desk.money import refund_share
+from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World, history_digest
+
+READS = frozenset({"find_customer", "list_orders", "get_order", "list_payments", "track_parcel"})
+DESTRUCTIVE = frozenset({"refund_payment", "send_mail", "delete_customer"})
+COLLEAGUES = (Habits("senior"), Habits("junior"), Habits("slip", seed="1"))
+PROBES = 4  # in a world
+
+_FOREIGN = 0.12  # share of writes to what this world does not have
+_AGAIN = 0.2  # share of writes that repeat an earlier one
+_TOPICS = ("return", "repair", "refund", "identity", "complaint", "delete")
+_REASONS = ("address", "missing", "complaint")
+_BODIES = ("We have sent your order again.", "Your broken item was refunded.")
+_ODD_AMOUNTS = ("0.00", "10.00", "24.60", "900.00", "-5.00", "all of it")
+
+
+class Notes:
+    """Works one desk in memory and writes down what it said, as the gate would."""
+
+    def __init__(self, desk: Desk, seed: int, episode: str) -> None:
+        self._desk, self._world, self._episode = desk, World("desk", seed), episode
+        self._split = split_of(seed)
+        self._writes: list[str] = []
+        self.rows: list[Transition] = []
+
+    def do(self, tool: str, args: Mapping[str, JsonValue]) -> Reply:
+        """Make one call, for real on this desk."""
+        call = Call(tool, dict(args))
+        try:
+            value, error = self._desk.call(tool, args), None
+        except DeskError as refused:
+            value, error = None, str(refused)
+        effect = (
+            Effect.READ if tool in READS else Effect.DESTRUCTIVE if tool in DESTRUCTIVE else Effect.WRITE
+        )
+        self.rows.append(
+            Transition(
+                call,
+                Answer(content=value, error=error, error_type="ToolException" if error else None),
+                effect,
+                self._episode,
+                len(self.rows) + 1,
+                self._world,
+                after=history_digest(self._writes),
+                split=self._split,
+            )
+        )
+        if effect.changes_world:
+            self._writes.append(call.key)
+        return Reply(value, error)
+
+
+def recorded(worlds: Sequence[int]) -> Iterator[tuple[Transition, ...]]:
+    """Everything that is recorded of these worlds, episode by episode."""
+    for world in worlds:
+        for place, habits in enumerate(COLLEAGUES):
+            yield colleague(world, habits, f"colleague-{place}-{world}")
+        for number in range(PROBES):
+            yield probe(world, number)
+        yield crawl(world)
+
+
+def colleague(seed: int, habits: Habits, episode: str) -> tuple[Transition, ...]:
+    """The world's own request, worked by somebody with habits."""
+    case = make_case(seed)
+    with scratch_desk(case.rows) as desk:
+        notes = Notes(desk, seed, episode)
+
+        def answer(use: ToolUse) -> Reply:
+            if use.tool == "refund_quote":
+                return Reply(dict(refund_share(**use.args)))
+            return notes.do(use.tool, use.args) if use.tool in OPERATIONS else Reply({})
+
+        run_script(case.text, habits, answer)
+        return tuple(notes.rows)
+
+
+def crawl(seed: int) -> tuple[Transition, ...]:
+    """Every read with every id that is found, starting from the names; it writes nothing."""
+    case = make_case(seed)
+    with scratch_desk(case.rows) as desk:
+        notes = Notes(desk, seed, f"crawl-{seed}")
+        for customer in case.rows["customers"]:
+            notes.do("find_customer", {"name": customer[1]})
+            for order in notes.do("list_orders", {"customer_id": customer[0]}).value or []:
+                for read in ("get_order", "list_payments", "track_parcel"):
+                    notes.do(read, {"order_id": order["order_id"]})
+        return tuple(notes.rows)
+
+
+def probe(seed: int, number: int) -> tuple[Transition, ...]:
+    """Random writes to the things of one customer, each followed by a look."""
+    case = make_case(seed)
+    with scratch_desk(case.rows) as desk:
+        prober = _Prober(case, Notes(desk, seed, f"probe-{number}-{seed}"), number)
+        prober.work()
+        return tuple(prober.notes.rows)
+
+
+class _Prober:
+    """Somebody who tries things out on one customer."""
+
+    def __init__(self, case: Case, notes: Notes, number: int) -> None:
+        self.notes = notes
+        self._case = case
+        self._chance = random.Random(f"probe {case.seed} {number}")  # noqa: S311  reproducible, not secret
+        self._customer, self._name = self._chance.choice(case.rows["customers"])[:2]
+        self._orders = [row[0] for row in case.rows["orders"] if row[1] == self._customer]
+        self._looks = self._chance.random() < 0.8  # at everything before the first write
+
+    def work(self) -> None:
+        """Look, then write and look, five times."""
+        if self._looks:
+            self._look_around()
+        done: list[tuple[str, dict[str, str]]] = []
+        for _ in range(5):
+            if done and self._chance.random() < _AGAIN:
+                tool, args = self._chance.choice(done)
+            else:
+                tool, args = self._drawn()
+            done.append((tool, args))
+            self.notes.do(tool, args)
+            self._look_at(args)
+
+    def _look_around(self) -> None:
+        self.notes.do("find_customer", {"name": self._name})
+        self.notes.do("list_orders", {"customer_id": self._customer})
+        for order in self._orders:
+            self.notes.do("get_order", {"order_id": order})
+            self.notes.do("list_payments", {"order_id": order})
+
+    def _drawn(self) -> tuple[str, dict[str, str]]:
+        pick, foreign = self._chance, self._chance.random() < _FOREIGN
+        order = pick.choice(ORDER_IDS if foreign else self._orders)
+        customer = pick.choice(CUSTOMER_IDS) if foreign else self._customer
+        match pick.randrange(9):
+            case 0 | 1:
+                return "cancel_order", {"order_id": order}
+            case 2 | 3 | 4:
+                return "refund_payment", self._refund(order, foreign=foreign)
+            case 5:
+                return "update_address", {"customer_id": customer, "city": pick.choice(CITIES)}
+            case 6:
+                return "reship_order", {"order_id": order}
+            case 7:
+                tool = pick.choice(("create_ticket", "send_mail", "delete_customer", "escalate"))
+                return tool, self._about(tool, customer, order)
+            case _:
+                tool = pick.choice(("create_ticket", "escalate"))
+                return tool, self._about(tool, customer, order)
+
+    def _refund(self, order: str, *, foreign: bool) -> dict[str, str]:
+        mine = [row for row in self._case.rows["payments"] if row[1] == order]
+        if foreign or not mine:
+            return {"payment_id": self._chance.choice(PAYMENT_IDS), "amount": "21.80"}
+        payment = self._chance.choice(mine)
+        amount = payment[2] if self._chance.random() < 0.6 else self._chance.choice(_ODD_AMOUNTS)
+        return {"payment_id": payment[0], "amount": amount}
+
+    def _about(self, tool: str, customer: str, order: str) -> dict[str, str]:
+        pick = self._chance
+        if tool == "create_ticket":
+            return {"customer_id": customer, "topic": pick.choice(_TOPICS)}
+        if tool == "send_mail":
+            return {"customer_id": customer, "body": pick.choice(_BODIES)}
+        if tool == "escalate":
+            return {"target_id": pick.choice((customer, order)), "reason": pick.choice(_REASONS)}
+        return {"customer_id": customer}
+
+    def _look_at(self, args: Mapping[str, str]) -> None:
+        """At what a write may have changed, and now and then at something else."""
+        payment = args.get("payment_id")
+        order = args.get("order_id") or next(
+            (row[1] for row in self._case.rows["payments"] if row[0] == payment), None
+        )
+        if payment is not None and order is not None:
+            self.notes.do("list_payments", {"order_id": order})
+        elif order is not None:
+            read = self._chance.choice(("get_order", "get_order", "track_parcel", "list_payments"))
+            self.notes.do(read, {"order_id": order})
+        else:
+            self.notes.do("find_customer", {"name": self._name})
+            self.notes.do("list_orders", {"customer_id": args.get("customer_id", self._customer)})
+        if self._chance.random() < 0.15:
+            self.notes.do("find_customer", {"name": self._chance.choice(NAMES)})

@@ -1,0 +1,143 @@
+"""Experience model that learned: it decides the calls that recordings and mined rules leave open.
+
+Asked behind the chain, before any model that reasons. What it is told holds no id, so equal questions come
+up all the time: each is put to the model once. The answer is written by code (`deciding`); where code
+cannot, or the support is below the threshold, it abstains.
+"""
+
+import threading
+from collections import OrderedDict
+
+from dreamgym_kit.dream.asking import CountedEndpoint
+from dreamgym_kit.dream.following import Followed, Following, world_of
+from dreamgym_kit.dream.learned.deciding import (
+    Decided,
+    Question,
+    Undecided,
+    decided,
+    probability_of,
+    question_of,
+)
+from dreamgym_kit.dream.learned.kept import Learned
+from dreamgym_kit.dream.state.dreaming import Knowledge
+from dreamgym_kit.dream.state.observed import answer_of
+from dreamgym_kit.errors import EndpointError
+from dreamgym_kit.plain import JsonValue, escaped_args, is_exact
+from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest, Situation
+from dreamgym_kit.vocabulary import Answer, Call, Provenance
+
+_MOST_WORDS = 48  # tokens of a decision; whoever says more says nothing that can be read
+_KEPT = 20_000  # questions
+
+Words = tuple[str, float]
+"""What the model said, and how probable it found that."""
+
+
+class LearnedExperience:
+    """Implements `ports.ExperienceModel` over a model that speaks `learned`'s words.
+
+    Args:
+        endpoint: where the model answers: a model directory in this process, or a server of it.
+        learned: what lies beside its weights.
+        following: the state that it decides in; the chain's own, where there is one.
+        threshold: 0..1, the calibrated support below which it abstains.
+    """
+
+    waits = True
+
+    def __init__(
+        self, endpoint: ChatEndpoint, learned: Learned, *, following: Following, threshold: float = 0.5
+    ) -> None:
+        self._endpoint, self._learned = endpoint, learned
+        self._following, self._threshold = following, threshold
+        self._memo: OrderedDict[str, Words] = OrderedDict()
+        self._lock = threading.Lock()
+        self.asked = 0  # questions that were put to the model
+        self.tokens = 0  # that it read and said
+        self.questions = 0  # that came up
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        """See `ExperienceModel.answer`."""
+        if not is_exact(dict(call.args)):
+            return _abstained("arguments that were cut short are not decided on")
+        with self._following.lock:
+            knowledge = self._following.knowledge(situation.tenant)
+            followed = self._following.follow(situation)
+            args = followed.renaming.symbolic(escaped_args(call.args))
+            question = question_of(self._learned.vocabulary, knowledge, followed.state, call.tool, args)
+        if question is None:
+            return _abstained(f"the learned model knows nothing of {call.tool}")
+        try:
+            words = await self.words(question.text, situation)
+        except EndpointError as error:  # not kept: a later call may be luckier
+            return _abstained(f"the learned model gave no answer: {error}")
+        with self._following.lock:
+            try:
+                made = decided(self._learned.vocabulary, knowledge, question, *words, world_of(situation))
+            except Undecided as error:
+                return _abstained(f"learned: {error}")
+            return self._answered(call, situation, made, followed)
+
+    async def decide(
+        self, knowledge: Knowledge, question: Question, world: str
+    ) -> Decided | None:
+        """What it makes of a question whatever the support; None where it comes to nothing."""
+        words = await self.words(question.text)
+        try:
+            return decided(self._learned.vocabulary, knowledge, question, *words, world)
+        except Undecided:
+            return None
+
+    async def words(self, text: str, situation: Situation | None = None) -> Words:
+        """The model's words on a record, asked once.
+
+        Raises:
+            EndpointError: no answer came.
+        """
+        with self._lock:
+            self.questions += 1
+            known = self._memo.get(text)
+        if known is not None:
+            return known
+        request = ChatRequest(
+            [ChatMessage("user", text)], temperature=0.0, max_tokens=_MOST_WORDS, seed=0, exact=True
+        )
+        account = situation.account if situation is not None else None
+        reply = await CountedEndpoint(self._endpoint, account, "experience").chat(request)
+        logprobs = reply.tokens.logprobs if reply.tokens is not None else (float("-inf"),)
+        said = reply.content, probability_of(logprobs)
+        with self._lock:
+            self.asked += 1
+            self.tokens += reply.prompt_tokens + reply.completion_tokens
+            kept = self._memo.setdefault(text, said)
+            if len(self._memo) > _KEPT:
+                self._memo.popitem(last=False)
+        return kept
+
+    def support(self, tool: str, made: Decided) -> float:
+        """0..1: the share of such decisions that were right on worlds that the model had not seen."""
+        return self._learned.calibration.support(tool, made.basis, made.probability)
+
+    def _answered(self, call: Call, situation: Situation, made: Decided, followed: Followed) -> Answer:
+        support = round(self.support(call.tool, made), 4)
+        if support < self._threshold:
+            return _abstained(
+                f"the learned model is not sure enough (support {support:.2f} of {self._threshold:.2f})"
+            )
+        seed = f"{situation.world} {situation.after} {call.key}"
+
+        def concrete(value: JsonValue) -> JsonValue:
+            return followed.renaming.concrete(value, seed)
+
+        because = ", ".join(f"{name} is {word}" for name, word in made.said.why) or "nothing that is known"
+        like = Answer(
+            provenance=Provenance.REASONED,
+            support=support,
+            why=f"learned: {made.said.outcome}, because {because}",
+            changes=tuple(concrete(one._asdict()) for one in made.claims),
+        )
+        return answer_of(concrete(made.seen), like)
+
+
+def _abstained(why: str) -> Answer:
+    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
