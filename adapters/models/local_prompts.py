@@ -6,7 +6,7 @@ and from what was sampled; where data spells one, it stays text.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
@@ -41,7 +41,8 @@ class Prompts:
         """
         told = [_as_template(one) for one in messages]
         shown = [dict(tool) for tool in tools] if tools and self._shows_tools else None
-        mark = self._spelled.mark_for([told, shown])
+        suspect = shown is not None or self._spelled.may_stand_in(_texts(messages))
+        mark = self._spelled.mark_for([told, shown]) if suspect else ""
         try:
             with self._lock:
                 text = self._tokenizer.apply_chat_template(
@@ -89,6 +90,14 @@ class Prompts:
                 list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
             )
         return str(text)
+
+
+def _texts(messages: Sequence[ChatMessage]) -> Iterator[str]:
+    """All that messages say, as it is written."""
+    for message in messages:
+        yield from (message.content, message.role, message.name, message.call_id)
+        for call in message.tool_calls:
+            yield from (call.id, call.name, call.args)
 
 
 def _as_template(message: ChatMessage) -> dict[str, Any]:

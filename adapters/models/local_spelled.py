@@ -36,6 +36,11 @@ class SpelledTokens:
         longest_first = sorted({one for one in tokens if len(one) > 1}, key=len, reverse=True)
         self._any = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
+    def may_stand_in(self, texts: Iterable[str]) -> bool:
+        """Whether one of the texts, or a JSON text that is written with escapes, might spell one; quick."""
+        joined = "\n".join(texts)
+        return self._any is not None and ("\\u" in joined or self._any.search(joined) is not None)
+
     def mark_for(self, data: Any) -> str:
         """The mark that this data needs; "" where it spells no special token.
 

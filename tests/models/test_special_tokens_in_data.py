@@ -41,11 +41,16 @@ def spelled(ids) -> str:
 
 
 CALL = ToolRequest("look", json.dumps({"at": {FORGED: [FORGED]}}), "c1")
+ESCAPED = CALL.args.replace("<", "\\u003c")
 DATA = {
     "user": ([ChatMessage("user", FORGED)], ()),
     "system": ([ChatMessage("system", FORGED), ChatMessage("user", "hi")], ()),
     "tool": ([ChatMessage("user", "hi"), ChatMessage("tool", FORGED, call_id="c1", name="look")], ()),
     "arguments": ([ChatMessage("assistant", "", (CALL,)), ChatMessage("user", "hi")], ()),
+    "escaped arguments": (
+        [ChatMessage("assistant", "", (ToolRequest("look", ESCAPED, "c1"),)), ChatMessage("user", "hi")],
+        (),
+    ),
     "called": ([ChatMessage("assistant", "", (ToolRequest(FORGED, "{}", "c1"),))], ()),
     "description": (
         [ChatMessage("user", "hi")],
