@@ -1,26 +1,23 @@
-"""What the episodes of one training step cost: through the unchanged graph, and without any framework.
+"""The episodes of a training step, two ways: through the unchanged graph, and without any framework.
 
 The same nano model answers on both sides, its batches are as large, its prompts are equal token by token
 (`recipes.nano` holds that in a test). On one side stand LangGraph, the gate, the dream, detectors, the judge
 and the journal; on the other a loop that knows nothing but the model and the desk's functions. Both are
 measured by CPU seconds for each token that the model said, since a dream that cannot tell ends an episode.
+What is made of the episodes is `whole_step`'s to measure.
 """
 
-import statistics
-import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TASKS, SIBLINGS, RECORDED = 16, 8, 4
+from dreamgym_kit.ports import Group
+from dreamgym_kit.vocabulary import Task
 
-
-class NoWeights(Exception):
-    """There is no trained model to measure with."""
-
-    skips = True
+SIBLINGS, RECORDED = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,57 +34,30 @@ class Cost:
         return 1e3 * self.cpu_s / self.tokens
 
 
-def rollout_costs(seed: int, *, rounds: int = 3, tasks: int = TASKS) -> list[tuple[str, float, str]]:
-    """Figures for `step_cost`; raises `NoWeights` where the package has no trained model."""
-    from dreamgym_kit.recipes.nano.build import WEIGHTS
-
-    if not (WEIGHTS / "config.json").exists():
-        raise NoWeights(f"{WEIGHTS} holds no model; build one with python -m dreamgym_kit.recipes.nano")
-    return measured(WEIGHTS, seed, rounds=rounds, tasks=tasks)
-
-
-def measured(model: Path, seed: int, *, rounds: int, tasks: int) -> list[tuple[str, float, str]]:
-    """The figures with any nano model."""
-    import torch
-
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as name, _Kit(model, Path(name), seed, tasks) as kit:
-        bare = _Bare(model, kit.worlds)
-        kit.collect(0)  # warm
-        bare.collect(0)
-        pairs = [(kit.collect(at), bare.collect(at)) for at in range(1, rounds + 1)]
-    ratio = statistics.median(ours.ms_a_token / theirs.ms_a_token for ours, theirs in pairs)
-    ours = [one for one, _ in pairs]
-    return [
-        ("langgraph_ratio", round(ratio, 3), "x frameworkless"),
-        ("rollouts_cpu", round(statistics.median(one.cpu_s for one in ours), 2), "s"),
-        ("rollouts_engine_cpu", round(statistics.median(one.engine_s for one in ours), 2), "s"),
-        ("frameworkless_cpu", round(statistics.median(other.cpu_s for _, other in pairs), 2), "s"),
-    ]
-
-
-class _Bare:
+class Bare:
     """Episodes without a framework."""
 
     def __init__(self, model: Path, worlds: list[int]) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoTokenizer
 
-        from dreamgym_kit.recipes.nano.decode import Decoder
+        from dreamgym_kit.adapters.trainers.folders import load_model
         from dreamgym_kit.recipes.nano.stream import Stream
 
-        self._decoder = Decoder(AutoModelForCausalLM.from_pretrained(model))
+        self.model = load_model(model)
         self._stream = Stream(AutoTokenizer.from_pretrained(model))
         self._worlds = [world for world in worlds for _ in range(SIBLINGS)]
 
     def collect(self, seed: int) -> Cost:
+        """Play each world with the model as it is now."""
+        from dreamgym_kit.recipes.nano.decode import Decoder
         from dreamgym_kit.recipes.nano.lockstep import play
 
         began = time.process_time()
-        played = play(self._decoder, self._stream, self._worlds, seed=seed)
+        played = play(Decoder(self.model), self._stream, self._worlds, seed=seed)
         return Cost(time.process_time() - began, 0.0, sum(sum(one.said) for one in played))
 
 
-class _Kit:
+class Kit:
     """Episodes through the graph, in the dream of what colleagues did."""
 
     def __init__(self, model: Path, folder: Path, seed: int, tasks: int) -> None:
@@ -101,35 +71,37 @@ class _Kit:
         from dreamgym_kit.recipes.train_then_deploy import GRAPH, QUICK, settings_for
         from dreamgym_kit.training.aside import LoopAside
 
-        self._tasks = drawn_tasks(tasks, seed=seed)
-        self.worlds = [task.world.seed for task in self._tasks]
-        settings, store = settings_for(folder, QUICK), MemoryStore()
-        record(graph("scripted:mixed"), self._tasks, settings=settings, store=store, n=RECORDED)
-        self._aside = LoopAside()
+        self.tasks = drawn_tasks(tasks, seed=seed)
+        self.worlds = [task.world.seed for task in self.tasks]
+        self.settings, store = settings_for(folder, QUICK), MemoryStore()
+        record(graph("scripted:mixed"), self.tasks, settings=self.settings, store=store, n=RECORDED)
+        self.aside = LoopAside()
         before = set(threading.enumerate())
-        self._policy = open_local(model, lockstep=True)
+        self.policy = open_local(model, version="step-000000", lockstep=True)
         self._engine = [one.native_id for one in threading.enumerate() if one not in before]
         request = RunRequest(
-            graph=GRAPH, tasks=self._tasks, settings=settings, store=store, policy=self._policy
+            graph=GRAPH, tasks=self.tasks, settings=self.settings, store=store, policy=self.policy
         )
-        self._held = self._aside.held(open_rollouts(request))
+        self._held = self.aside.held(open_rollouts(request))
 
-    def __enter__(self) -> "_Kit":
-        self._aside.__enter__()
+    def __enter__(self) -> "Kit":
+        self.aside.__enter__()
         self._rollouts = self._held.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._held.__exit__(None, None, None)
-        self._aside.__exit__(*error)
-        self._policy.close()
+        self.aside.__exit__(*error)
+        self.policy.close()
 
-    def collect(self, seed: int) -> Cost:
+    async def collect(self, tasks: Sequence[Task], n: int, *, step: int, seed: int) -> list[Group]:
+        """As a `ports.Collector`; what it cost and gave stands in `cost` and `groups`."""
         cpu, engine = time.process_time(), self._engine_s()
-        groups = self._aside.run(self._rollouts.collect(self._tasks, SIBLINGS, step=1, seed=seed))
+        self.groups = await self._rollouts.collect(tasks, n, step=step, seed=seed)
         cpu, engine = time.process_time() - cpu, self._engine_s() - engine
-        said = sum(len(turn.ids) for group in groups for one in group.rollouts for turn in one.turns)
-        return Cost(cpu, engine, said)
+        said = sum(len(turn.ids) for group in self.groups for one in group.rollouts for turn in one.turns)
+        self.cost = Cost(cpu, engine, said)
+        return self.groups
 
     def _engine_s(self) -> float:
         import psutil

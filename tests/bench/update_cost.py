@@ -27,6 +27,7 @@ def update_ratio(seed: int, *, episodes: int = EPISODES, rounds: int = ROUNDS) -
     """The ratio, and the kit's CPU seconds a step."""
     import torch
 
+    from dreamgym_kit.adapters.trainers.folders import load_model
     from dreamgym_kit.adapters.trainers.options import GrpoOptions
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
     from dreamgym_kit.recipes.nano.start import save_untrained
@@ -38,7 +39,7 @@ def update_ratio(seed: int, *, episodes: int = EPISODES, rounds: int = ROUNDS) -
             base = Path(scratch) / "base"
             save_untrained(base, seed=seed)
             options = GrpoOptions(save_every=rounds + 1)
-            bare = _bare_loop(base, options)
+            bare = bare_loop(load_model(base), options)
             ours: list[float] = []
             theirs: list[float] = []
 
@@ -86,12 +87,10 @@ def _batch(step: int, seed: int, episodes: int) -> Batch:
     return Batch(step, tuple(weighed))
 
 
-def _bare_loop(base: Path, options: Any) -> Callable[[Batch], None]:
+def bare_loop(model: Any, options: Any) -> Callable[[Batch], None]:
+    """Learns from one batch after the other, and nothing else."""
     import torch
 
-    from dreamgym_kit.adapters.trainers.folders import load_model
-
-    model = load_model(base)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=options.learning_rate, betas=options.betas, weight_decay=0.0
     )
