@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import fsum
 
+from dreamgym_kit.dream.faults import took_effect
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import (
     CRITICAL,
@@ -70,6 +71,7 @@ class Tally:
     violations: list[tuple[str, str]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     real_calls: int = 0
+    spoiled_calls: int = 0  # done, and told otherwise by a fault plan; real ones where the tools are
     model_calls: int = 0
     tokens: int = 0
     costs: list[float] = field(default_factory=list)
@@ -110,7 +112,9 @@ class Tally:
         tool.presumed += step.answer.provenance in GROUNDED and step.answer.support < SURE
         made = step.answer.provenance is Provenance.FAULT
         tool.errors += step.answer.error is not None and not made  # faults are counted by provenance
-        self.real_calls += step.answer.provenance is Provenance.REAL and not step.effect.runs_in_dream
+        if not step.effect.runs_in_dream:
+            self.real_calls += step.answer.provenance is Provenance.REAL
+            self.spoiled_calls += made and took_effect(step.answer)
 
     def _findings(self, episode: Episode) -> None:
         by_step = {step.step: step for step in episode.transitions}
@@ -138,7 +142,7 @@ class Tally:
             tools=self._tools(),
             findings=self._groups(),
             violations=tuple(sorted(self.violations, key=lambda found: (natural(found[0]), found[1]))),
-            real_calls=self.real_calls,
+            real_calls=self.real_calls + self.spoiled_calls * (manifest.get("mode") == "record"),
             counts=dict(sorted(self.counts.items())),
             model_calls=self.model_calls,
             tokens=self.tokens,
