@@ -49,7 +49,7 @@ class GrpoOptions:
     beta: float = 0.0  # weight of the divergence from the weights that training began with
     discount: float = 1.0  # ppo: gamma, a token
     gae: float = 1.0  # ppo: lambda, a token
-    value_rate: float = 1e-2  # ppo: learning rate of the value head
+    value_rate: float = 2e-3  # ppo: learning rate of the value head
     value_weight: float = 0.1  # ppo: of its loss beside the policy's
     dpo_beta: float = 0.1  # dpo: of the log-ratio to the weights that training began with
     entropy: float = 0.0  # weight of a bonus for entropy

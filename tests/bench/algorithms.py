@@ -60,7 +60,7 @@ def figures(seeds: Sequence[int], *, small: bool = False) -> list[tuple[str, flo
     with tempfile.TemporaryDirectory() as scratch:
         for seed in seeds:
             folder = Path(kept or scratch) / f"seed-{seed}"
-            found[seed] = {part: _part(folder, seed, part, small=small) for part in ("start", *ARMS)}
+            found[seed] = _small(folder, seed) if small else _whole(folder, seed)
     _TABLE.clear()
     for seed, parts in found.items():
         cells = [f"{parts['start'].share:.3f}"]
@@ -75,13 +75,32 @@ def figures(seeds: Sequence[int], *, small: bool = False) -> list[tuple[str, flo
     ]
 
 
-def _part(folder: Path, seed: int, part: str, *, small: bool) -> Found:
-    result = folder / f"part-{part}" / "result.json"
-    if not result.exists():
-        command = [sys.executable, __file__, part, str(seed), str(folder), *(["--small"] if small else [])]
-        threads = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        subprocess.run(command, env=os.environ | threads, stdout=sys.stderr, check=True)
-    return Found(**json.loads(result.read_text()))
+def _whole(folder: Path, seed: int) -> dict[str, Found]:
+    """Every part in a process of its own, one after the other; what was measured before is taken as it is."""
+    for part in ("start", *ARMS):
+        if not _result(folder, part).exists():
+            _run(seed, folder, part)
+    return _read(folder)
+
+
+def _small(folder: Path, seed: int) -> dict[str, Found]:
+    """All parts in one process, which imports everything once."""
+    _run(seed, folder, "start", *ARMS, "--small")
+    return _read(folder)
+
+
+def _run(seed: int, folder: Path, *parts: str) -> None:
+    command = [sys.executable, __file__, str(seed), str(folder), *parts]
+    threads = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    subprocess.run(command, env=os.environ | threads, stdout=sys.stderr, check=True)
+
+
+def _read(folder: Path) -> dict[str, Found]:
+    return {part: Found(**json.loads(_result(folder, part).read_text())) for part in ("start", *ARMS)}
+
+
+def _result(folder: Path, part: str) -> Path:
+    return folder / f"part-{part}" / "result.json"
 
 
 # What runs in a process of its own
@@ -89,24 +108,22 @@ def _part(folder: Path, seed: int, part: str, *, small: bool) -> Found:
 
 def _main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["start", *ARMS])
     parser.add_argument("seed", type=int)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("parts", nargs="+", choices=["start", *ARMS])
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--rate", type=float, help="another learning rate")
     asked = parser.parse_args()
     from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan
 
     full = Plan(seed=asked.seed, shipped=True, worlds=150, steps=20)
-    plan = replace(QUICK, seed=asked.seed, worlds=9, tries=1, siblings=6) if asked.small else full
-    place = asked.folder / f"part-{asked.part}"
-    shutil.rmtree(place, ignore_errors=True)  # what was broken off
-    place.mkdir(parents=True)
-    rate = {} if asked.rate is None else {"train.lr": asked.rate}
-    found = (
-        _start(asked.folder, plan) if asked.part == "start" else _arm(asked.part, asked.folder, plan, rate)
-    )
-    (place / "result.json").write_text(json.dumps(found))
+    small = replace(QUICK, seed=asked.seed, worlds=9, steps=1, siblings=6, held_out=6, tries=1)
+    plan = small if asked.small else full
+    for part in asked.parts:
+        place = _result(asked.folder, part).parent
+        shutil.rmtree(place, ignore_errors=True)  # what was broken off
+        place.mkdir(parents=True)
+        found = _start(asked.folder, plan) if part == "start" else _arm(part, asked.folder, plan)
+        _result(asked.folder, part).write_text(json.dumps(found))
 
 
 def _start(home: Path, plan: Any) -> dict[str, Any]:
@@ -124,14 +141,15 @@ def _start(home: Path, plan: Any) -> dict[str, Any]:
     return _tried(WEIGHTS, plan, settings) | {"real_calls": 0, "steps": 0}
 
 
-def _arm(arm: str, home: Path, plan: Any, rate: Mapping[str, Any]) -> dict[str, Any]:
+def _arm(arm: str, home: Path, plan: Any) -> dict[str, Any]:
+    """Learn by one algorithm, then try what came of it."""
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.recipes.nano.build import WEIGHTS
     from dreamgym_kit.recipes.train_then_deploy import learn, settings_for
 
     place = home / f"part-{arm}"
-    settings = settings_for(place, plan).with_overrides({"train.algorithm": arm, **ARMS[arm], **rate})
+    settings = settings_for(place, plan).with_overrides({"train.algorithm": arm, **ARMS[arm]})
     store = SqliteStore(home / "recordings.db", read_only=True)
     learned = learn(WEIGHTS, drawn_tasks(plan.worlds, seed=plan.seed), settings, store, place, print)
     found = _tried(learned.weights, plan, settings)

@@ -56,6 +56,7 @@ BENCHES: Mapping[str, str] = {
     "logprobs": "sampled log-probs of episodes with tools and forks against a padded forward pass",
     "capture": "is each token that the policy sampled in one sample? five graph shapes, streaming on and off",
     "learns": "real held-out success of the desk's nano model: at the start, after dreams, after real work",
+    "algorithms": "real held-out success after GRPO, PPO, DPO and SFT on as many dreamt episodes",
     "update_exact": "weights after two updates of the kit against plain PyTorch, row by row",
     "step_cost": "a training step beside the least it could cost: its rollouts and its update",
     "page": "the report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in every field",

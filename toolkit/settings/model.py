@@ -165,7 +165,7 @@ class TrainSettings:
     clip: float = 0.2  # how far a token's probability may move in one update, as a ratio
     grad_clip: float = 1.0  # most norm of a gradient
     faults: float | None = None  # share of calls that fail where it learns, 0..1; None: as [faults] has it
-    value_lr: float = 1e-2  # ppo: learning rate of the value head, where `lr` is that of the policy
+    value_lr: float = 2e-3  # ppo: learning rate of the value head, where `lr` is that of the policy
     value_weight: float = 0.1  # ppo: of the value head's loss beside the policy's
     gae: float = 1.0  # ppo: lambda of the advantages, 0..1; below 1 values stand in for later rewards
     dpo_beta: float = 0.1  # dpo: how dearly the policy pays for leaving its start
