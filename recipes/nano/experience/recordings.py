@@ -53,9 +53,7 @@ class Notes:
             value, error = self._desk.call(tool, args), None
         except DeskError as refused:
             value, error = None, str(refused)
-        effect = (
-            Effect.READ if tool in READS else Effect.DESTRUCTIVE if tool in DESTRUCTIVE else Effect.WRITE
-        )
+        effect = Effect.READ if tool in READS else Effect.DESTRUCTIVE if tool in DESTRUCTIVE else Effect.WRITE
         self.rows.append(
             Transition(
                 call,
@@ -76,11 +74,18 @@ class Notes:
 def recorded(worlds: Sequence[int]) -> Iterator[tuple[Transition, ...]]:
     """Everything that is recorded of these worlds, episode by episode."""
     for world in worlds:
-        for place, habits in enumerate(COLLEAGUES):
-            yield colleague(world, habits, f"colleague-{place}-{world}")
-        for number in range(PROBES):
-            yield probe(world, number)
+        yield from worked(world)
         yield crawl(world)
+
+
+def worked(world: int) -> Iterator[tuple[Transition, ...]]:
+    """What colleagues and probes do in a world."""
+    for place, habits in enumerate(COLLEAGUES):
+        rows = colleague(world, habits, f"colleague-{place}-{world}")
+        if rows:
+            yield rows
+    for number in range(PROBES):
+        yield probe(world, number)
 
 
 def colleague(seed: int, habits: Habits, episode: str) -> tuple[Transition, ...]:

@@ -18,22 +18,12 @@ from torch.nn.functional import cross_entropy
 
 from dreamgym_kit.dream.learned.teaching import Lesson
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.recipes.nano.experience.course import Course
 from dreamgym_kit.recipes.nano.experience.words import asked_text, decided_text
 from dreamgym_kit.recipes.nano.lessons import Progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """How a model is taught."""
-
-    steps: int = 600
-    rows: int = 32  # in a step
-    rate: float = 2.5e-3  # learning rate at its height
-    warm_up: int = 20  # steps
-    final_rate: float = 0.05  # of `rate`, at the end of the linear decay
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +115,5 @@ def _loss(model: "Qwen3ForCausalLM", ids: Tensor, counts: Tensor) -> tuple[Tenso
 def _padded(rows: Sequence[Told], pad: int) -> tuple[Tensor, Tensor]:
     longest = max(len(row.ids) for row in rows)
     ids = torch.tensor([[*row.ids, *[pad] * (longest - len(row.ids))] for row in rows])
-    counts = torch.tensor(
-        [[row.asked <= place < len(row.ids) for place in range(longest)] for row in rows]
-    )
+    counts = torch.tensor([[row.asked <= place < len(row.ids) for place in range(longest)] for row in rows])
     return ids, counts

@@ -1,4 +1,4 @@
-"""The tokenizer of a nano experience model: a token for each word that it is told or says, bytes for the rest.
+"""The tokenizer of a nano experience model: a token for each of its words, bytes for the rest.
 
 Records and decisions are lines of closed words (`dream.learned.vocabulary`), each after a space, so one
 word is one token and a call costs some thirty of them. Any other text still goes there and back unharmed.

@@ -6,21 +6,22 @@ stand in the model's place, and where it does not, nobody decides.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from dreamgym_kit.dream.learned.facts import facts_of
 from dreamgym_kit.dream.learned.outcomes import form_of_failure, written
 from dreamgym_kit.dream.learned.saying import Said, Unreadable, read_said
 from dreamgym_kit.dream.learned.things import Thing, things_of
-from dreamgym_kit.dream.learned.vocabulary import OPEN, POINTER, Vocabulary
+from dreamgym_kit.dream.learned.vocabulary import OPEN, ToolWords, Vocabulary, is_pointed, pointed
 from dreamgym_kit.dream.state.claims import Claim, believed, changing_fields, differs, records_of
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow
 from dreamgym_kit.dream.state.entities import records
 from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.names import around
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.values import spell
+from dreamgym_kit.dream.state.values import MISSING, copy_json, spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.plain import JsonValue
 
@@ -68,6 +69,15 @@ class Undecided(Exception):
     """Nobody decides this call; says why."""
 
 
+class Change(NamedTuple):
+    """One changed fact as the model said it; `value` is MISSING where code has to tell it."""
+
+    name: str
+    entity: str
+    field: str
+    value: JsonValue
+
+
 def basis_of(outcome: str) -> str:
     """The basis of a support: successes and failures are trusted each by their own record."""
     return "learned ok" if outcome == "ok" else "learned refusal"
@@ -85,7 +95,12 @@ def question_of(
 
 
 def decided(
-    vocabulary: Vocabulary, knowledge: Knowledge, question: Question, text: str, probability: float, world: str
+    vocabulary: Vocabulary,
+    knowledge: Knowledge,
+    question: Question,
+    text: str,
+    probability: float,
+    world: str,
 ) -> Decided:
     """Read what the model said and make the answer of it.
 
@@ -100,24 +115,27 @@ def decided(
         raise Undecided(f"the model's words are no decision: {error}") from None
     except KeyError:
         raise Undecided(f"'{said.outcome}' is no outcome of {question.tool}") from None
-    models = knowledge.models
-    names = around(question.args, question.state, models.fresh_for(question.tool, question.state))
-    seen = written(models, question.tool, form, names)
-    if seen is None:
-        raise Undecided(f"no recording shows how {question.tool} says that outcome here")
-    made = Decided(seen, (), said, probability)
-    if form is not None and (question.tool, form) not in models.acting:
-        if said.changes:
-            raise Undecided("a call that was refused changes nothing")
-        return made
-    wrong = None
+    models, tool = knowledge.models, question.tool
+    if said.changes and tool not in models.writes:
+        raise Undecided(f"{tool} only reads; it changes nothing")
+    if said.changes and form is not None and (tool, form) not in models.acting:
+        raise Undecided("a call that was refused changes nothing")
+    answer = written(
+        models, tool, form, around(question.args, question.state, models.fresh_for(tool, question.state))
+    )
+    if answer is None:
+        raise Undecided(f"no recording shows how {tool} says that outcome here")
     try:
-        return replace(made, claims=_checked(vocabulary, knowledge, question, said, seen))
-    except Undecided as error:
-        wrong = error
-    if _tree_expects(knowledge, question, form, world):
-        return made
-    raise wrong
+        changes = [_change(words, question, *change) for change in said.changes or ()]
+        seen, told = _with_changes(answer.seen, question, changes)
+        if answer.doubtful and not told:
+            raise Undecided(f"what {tool} answers then is a guess")
+        claims = _checked(knowledge, question, seen, changes)
+        return Decided(seen, claims, said, probability)
+    except Undecided:
+        if answer.doubtful or not _tree_expects(knowledge, question, form, world):
+            raise
+        return Decided(answer.seen, (), said, probability)
 
 
 def _tree_expects(knowledge: Knowledge, question: Question, form: str | None, world: str) -> bool:
@@ -126,68 +144,71 @@ def _tree_expects(knowledge: Knowledge, question: Question, form: str | None, wo
     return bool(options) and form_of_failure(options[0].seen, question.args) == form
 
 
+def _with_changes(seen: JsonValue, question: Question, changes: Sequence[Change]) -> tuple[JsonValue, bool]:
+    """The answer with what is changed in it, where it shows that; and whether it does."""
+    shown, told = copy_json(seen), False
+    for record in records(shown, question.args):
+        for change in changes:
+            if (
+                record.entity == change.entity
+                and change.field in record.fields
+                and change.value is not MISSING
+            ):
+                record.fields[change.field] = change.value
+                told = True
+    return shown, told
+
+
 def _checked(
-    vocabulary: Vocabulary, knowledge: Knowledge, question: Question, said: Said, seen: JsonValue
+    knowledge: Knowledge, question: Question, seen: JsonValue, changes: Sequence[Change]
 ) -> tuple[Claim, ...]:
     """The model's changes as claims, those left out that mined rules make by themselves."""
-    models = knowledge.models
-    if said.changes and question.tool not in models.writes:
-        raise Undecided(f"{question.tool} only reads; it changes nothing")
-    only = changing_fields(models, question.tool)
-    step = Step(question.tool, question.args, spell(dict(question.args)), seen, True, failed(seen))
+    tool = question.tool
+    if not changes:
+        return ()
+    only = changing_fields(knowledge.models, tool)
+    step = Step(tool, question.args, spell(dict(question.args)), seen, True, failed(seen))
     after = follow(knowledge, question.state, step)
     claims = []
-    for name, word in said.changes or ():
-        thing, field = _changed_thing(question, name)
-        ruled = _ruled(knowledge, question.state, after, step, thing.entity, field)
-        value = _value(vocabulary, question, name, word)
-        if ruled is not _NOBODY:
-            if word != OPEN and differs(ruled, value):
-                raise Undecided(f"mined rules say that {name} is {spell(ruled)} after {question.tool}")
-            continue
-        if only is not None and field not in only:
-            raise Undecided(f"recordings never show {question.tool} changing {field}")
-        if word == OPEN:
-            raise Undecided(f"nobody knows what {name} is after {question.tool}")
-        claims.append(Claim(thing.entity, field, value))
+    for change in changes:
+        ruled = _ruled(knowledge, question.state, after, step, change)
+        if ruled is not MISSING:
+            if change.value is not MISSING and differs(ruled, change.value):
+                raise Undecided(f"mined rules say that {change.name} is {spell(ruled)} after {tool}")
+        elif only is not None and change.field not in only:
+            raise Undecided(f"recordings never show {tool} changing {change.field}")
+        elif change.value is MISSING:
+            raise Undecided(f"nobody knows what {change.name} is after {tool}")
+        else:
+            claims.append(Claim(change.entity, change.field, change.value))
     return tuple(claims)
 
 
-_NOBODY = object()
-
-
-def _changed_thing(question: Question, name: str) -> tuple[Thing, str]:
-    role, _, field = name.partition(".")
-    for thing in question.things:
-        if thing.role == role and field:
-            return thing, field
-    raise Undecided(f"the call is about nothing that '{name}' could be of")
-
-
-def _ruled(
-    knowledge: Knowledge, before: State, after: State, step: Step, entity: str, field: str
-) -> JsonValue | object:
-    """What rules that rest on enough make of a field; _NOBODY where none does."""
-    for view, record in records_of(before, entity):
-        if field not in record.fields or not believed(knowledge.models, step, view):
+def _ruled(knowledge: Knowledge, before: State, after: State, step: Step, change: Change) -> JsonValue:
+    """What rules that rest on enough make of a field; MISSING where none does."""
+    for view, record in records_of(before, change.entity):
+        if change.field not in record.fields or not believed(knowledge.models, step, view):
             continue
         later = after.get(view.tool, view.spelled)
         for other in records(later.observation, view.args) if later is not None else ():
-            if other.entity == entity and field in other.fields:
-                return other.fields[field]
-    return _NOBODY
+            if other.entity == change.entity and change.field in other.fields:
+                return other.fields[change.field]
+    return MISSING
 
 
-def _value(vocabulary: Vocabulary, question: Question, name: str, word: str) -> JsonValue:
-    known = vocabulary.tools[question.tool].changes.get(name, {})
+def _change(words: ToolWords, question: Question, name: str, word: str) -> Change:
+    """A said change: of which thing, and to what; MISSING where code has to tell."""
+    role, _, field = name.partition(".")
+    thing = next((one for one in question.things if one.role == role and field), None)
+    if thing is None:
+        raise Undecided(f"the call is about nothing that '{name}' could be of")
+    known = words.changes.get(name, {})
     if word not in known:
         raise Undecided(f"'{word}' is no value that {question.tool} was seen to give {name}")
-    if word.startswith(POINTER):
-        given = word.removeprefix(POINTER)
-        if given not in question.args:
-            raise Undecided(f"{question.tool} was called without {given}")
-        return question.args[given]
-    return known[word]
+    value: object = MISSING if word == OPEN else known[word]
+    if is_pointed(word):
+        value = pointed(word, question.args, thing.fields.get(field, MISSING))
+    return Change(name, thing.entity, field, value)
 
 
 def probability_of(logprobs: tuple[float, ...]) -> float:

@@ -7,12 +7,12 @@ cannot, or the support is below the threshold, it abstains.
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.following import Followed, Following, world_of
 from dreamgym_kit.dream.learned.deciding import (
     Decided,
-    Question,
     Undecided,
     decided,
     probability_of,
@@ -21,6 +21,7 @@ from dreamgym_kit.dream.learned.deciding import (
 from dreamgym_kit.dream.learned.kept import Learned
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.observed import answer_of
+from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.plain import JsonValue, escaped_args, is_exact
 from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest, Situation
@@ -79,9 +80,12 @@ class LearnedExperience:
             return self._answered(call, situation, made, followed)
 
     async def decide(
-        self, knowledge: Knowledge, question: Question, world: str
+        self, knowledge: Knowledge, state: State, tool: str, args: Mapping[str, JsonValue], world: str
     ) -> Decided | None:
-        """What it makes of a question whatever the support; None where it comes to nothing."""
+        """What it makes of a call in a state, whatever the support; None where that comes to nothing."""
+        question = question_of(self._learned.vocabulary, knowledge, state, tool, args)
+        if question is None:
+            return None
         words = await self.words(question.text)
         try:
             return decided(self._learned.vocabulary, knowledge, question, *words, world)

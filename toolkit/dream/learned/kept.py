@@ -71,7 +71,10 @@ def read_learned(folder: Path) -> Learned:
 
 def _calibration(said: Mapping[str, JsonValue]) -> Calibration:
     return Calibration(
-        {(str(tool), str(basis)): (float(right), float(tried)) for tool, basis, right, tried in said["tools"]},
+        {
+            (str(tool), str(basis)): (float(right), float(tried))
+            for tool, basis, right, tried in said["tools"]
+        },
         tuple(map(float, said["edges"])),
         tuple(map(float, said["shares"])),
     )

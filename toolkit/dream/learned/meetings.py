@@ -24,8 +24,8 @@ from dreamgym_kit.plain import JsonValue
 
 _UNKNOWN = 3
 
-Changes = tuple[tuple[str, JsonValue], ...]
-"""Changed facts, as ("order.status", new value)."""
+Changes = tuple[tuple[str, JsonValue, JsonValue], ...]
+"""Changed facts, as ("order.status", old value, new value)."""
 
 
 class Met(NamedTuple):
@@ -36,7 +36,9 @@ class Met(NamedTuple):
     facts: Facts
     form: str | None  # of its failure; None where it went well
     changes: Changes | None  # None where more changed than can be said
-    looked: frozenset[str] | None  # facts known before and looked at again after; None of what changes nothing
+    looked: (
+        frozenset[str] | None
+    )  # facts known before and looked at again after; None of what changes nothing
     world: str
     unseen: bool  # whether its world was met as if nobody had recorded it
 
@@ -77,7 +79,7 @@ def _changes(
 ) -> tuple[Changes | None, frozenset[str]]:
     """What later reads show to be otherwise of the things that the call was about, and all that they show."""
     things = {one.entity: one for one in things_of(before, models.usual, step.tool, step.args)}
-    found: dict[str, JsonValue] = {}
+    found: dict[str, tuple[JsonValue, JsonValue]] = {}
     looked: set[str] = set()
     for (tool, spelled), seen in told.items():
         if ":" in tool or tool in models.writes or failed(seen):
@@ -89,5 +91,6 @@ def _changes(
                 if name in thing.fields:
                     looked.add(f"{thing.role}.{name}")
                     if differs(thing.fields[name], value):
-                        found[f"{thing.role}.{name}"] = value
-    return tuple(found.items()) if len(found) <= MOST_CHANGES else None, frozenset(looked)
+                        found[f"{thing.role}.{name}"] = thing.fields[name], value
+    changes = tuple((name, *values) for name, values in found.items())
+    return changes if len(changes) <= MOST_CHANGES else None, frozenset(looked)

@@ -5,14 +5,13 @@ rests on nothing that was mined, so what was learned from some recordings holds 
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from dreamgym_kit.dream.state.forms import form_of
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.plain import JsonValue
-
-_FIRM = ("sure", "named")  # grades of a filled template that are no guess
 
 
 def form_of_failure(seen: JsonValue, args: Mapping[str, JsonValue]) -> str | None:
@@ -22,23 +21,27 @@ def form_of_failure(seen: JsonValue, args: Mapping[str, JsonValue]) -> str | Non
     return form_of(seen, Names({f"args.{name}": value for name, value in args.items()}))
 
 
-def written(models: ToolModels, tool: str, form: str | None, names: Names) -> JsonValue | None:
+class Written(NamedTuple):
+    """An answer from a template; `doubtful` where other worlds contradicted such answers too often."""
+
+    seen: JsonValue
+    doubtful: bool
+
+
+def written(models: ToolModels, tool: str, form: str | None, names: Names) -> Written | None:
     """The answer of this outcome, by the template that was mined of such answers.
 
     None where no recording had that outcome, or where a part of the answer would be a guess: to decide that
     a call goes well is not to know what it says.
     """
     args = {name[5:]: value for name, value in names.values.items() if _is_argument(name)}
-    known = [(one.template.seen, of, one) for (of, _), one in models.answers.items() if of == tool]
-    for _, _, one in sorted(known, key=lambda entry: -entry[0]):
+    known = [(one.template.seen, one) for (of, _), one in models.answers.items() if of == tool]
+    for _, one in sorted(known, key=lambda entry: -entry[0]):
         if one.failure != (form is not None):
             continue
         filled = one.template.fill(names)
-        if filled is None or filled.grade not in _FIRM:
-            continue
-        if form_of_failure(filled.value, args) == form:
-            made: JsonValue = filled.value
-            return made
+        if filled is not None and not filled.guessed and form_of_failure(filled.value, args) == form:
+            return Written(filled.value, one.contested(filled.grade))
     return None
 
 

@@ -6,6 +6,7 @@ told. Which facts are told is decided here as well: those of few values, or numb
 as they say anything about the outcome.
 """
 
+import itertools
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -16,11 +17,13 @@ from dreamgym_kit.dream.learned.meetings import Met
 from dreamgym_kit.dream.learned.saying import MOST_WHY, Said
 from dreamgym_kit.dream.learned.vocabulary import (
     OPEN,
-    POINTER,
+    POINTERS,
     UNKNOWN,
     FactWords,
     ToolWords,
     Vocabulary,
+    is_pointed,
+    pointed,
     value_word,
 )
 from dreamgym_kit.dream.state.trees import Case, Feature, Node, grow, predict
@@ -88,9 +91,7 @@ def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, Node]:
     worlds: dict[str, set[str]] = defaultdict(set)
     for one in calls:
         worlds[one.form or ""].add(one.world)
-    refusals = tuple(
-        form for form, _ in forms.most_common(_MOST_REFUSALS) if len(worlds[form]) >= _RECURS
-    )
+    refusals = tuple(form for form, _ in forms.most_common(_MOST_REFUSALS) if len(worlds[form]) >= _RECURS)
     outcomes = ToolWords(refusals=refusals)
     told = [(one, outcome) for one in calls if (outcome := outcomes.outcome(one.form)) is not None]
     facts = _few_valued(calls) | _candidate_steps(calls)
@@ -143,7 +144,7 @@ def _candidate_steps(calls: Sequence[Met]) -> dict[str, FactWords | None]:
         distinct = sorted(set(values))
         if name in others or len(distinct) <= _FEW:
             continue
-        middles = [(low + high) / 2 for low, high in zip(distinct, distinct[1:], strict=False)]
+        middles = [(low + high) / 2 for low, high in itertools.pairwise(distinct)]
         every = max(1, len(middles) // _MOST_CANDIDATES)
         found[name] = FactWords(cuts=tuple(middles[every // 2 :: every]))
     return found
@@ -204,39 +205,39 @@ def _entropy(counts: Counter[str]) -> float:
 
 
 def _changed(calls: Sequence[Met]) -> dict[str, dict[str, JsonValue]]:
-    """By changed fact, the words of its new values: an argument, one of a few, or open."""
+    """By changed fact, the words of its new values, those that tell most first, `OPEN` last."""
     worlds: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     values: dict[tuple[str, str], JsonValue] = {}
     for one in calls:
-        for name, value in one.changes or ():
-            word = _pointer(one, value) or value_word(value)
-            worlds[name][word].add(one.world)
-            values[name, word] = None if word.startswith(POINTER) else value
+        for name, old, new in one.changes or ():
+            values[name, value_word(new)] = new
+            for word in (*_pointers(one, old, new), value_word(new)):
+                worlds[name][word].add(one.world)
+                counts[name][word] += 1
     found: dict[str, dict[str, JsonValue]] = {}
-    for name, words in worlds.items():
-        recurring = sorted(word for word, where in words.items() if len(where) >= _RECURS)
-        if not recurring:
-            continue
-        pointers = [word for word in recurring if word.startswith(POINTER)]
-        few = [word for word in recurring if word not in pointers]
-        kept = pointers + (few if len(few) <= _FEW else [])
-        found[name] = {word: values[name, word] for word in kept} | {OPEN: None}
-    return found
+    for name, told in counts.items():
+        recurring = [word for word, _ in told.most_common() if len(worlds[name][word]) >= _RECURS]
+        few = [word for word in recurring if not is_pointed(word)]
+        kept = [word for word in recurring if is_pointed(word) or len(few) <= _FEW]
+        found[name] = {word: values.get((name, word)) for word in (*kept, OPEN)} if kept else {}
+    return {name: words for name, words in found.items() if words}
 
 
-def _pointer(one: Met, value: JsonValue) -> str | None:
-    """The argument that says this value."""
-    return next((f"{POINTER}{name}" for name, said in one.args.items() if said == value), None)
+def _pointers(one: Met, old: JsonValue, new: JsonValue) -> Iterable[str]:
+    """The words by which an argument tells this value."""
+    for name in one.args:
+        for sign in POINTERS:
+            if pointed(f"{sign}{name}", one.args, old) == new:
+                yield f"{sign}{name}"
 
 
 def _changes(one: Met, words: ToolWords) -> tuple[tuple[str, str], ...]:
     told = []
-    for name, value in one.changes or ():
+    for name, old, new in one.changes or ():
         if name in words.changes:
-            known = words.changes[name]
-            pointer = _pointer(one, value)
-            word = pointer if pointer in known else value_word(value)
-            told.append((name, word if word in known else OPEN))
+            said = {*_pointers(one, old, new), value_word(new)}
+            told.append((name, next((word for word in words.changes[name] if word in said), OPEN)))
     return tuple(sorted(told))
 
 
@@ -262,5 +263,3 @@ def _as_grown(words: ToolWords, tree: Node) -> dict[str, FactWords | None]:
         else:
             found[feature[1]] = words.facts.get(feature[1])
     return found | {name: FactWords(cuts=tuple(sorted(some))) for name, some in cuts.items()}
-
-

@@ -68,9 +68,7 @@ def things_of(state: State, usual: Usuals, tool: str, args: Mapping[str, JsonVal
     return tuple(found.values())
 
 
-def references(
-    usual: Usuals, tool: str, args: Mapping[str, JsonValue]
-) -> Iterator[tuple[str, JsonValue]]:
+def references(usual: Usuals, tool: str, args: Mapping[str, JsonValue]) -> Iterator[tuple[str, JsonValue]]:
     """The arguments that name things: by their own name, or because values of calls that went well did."""
     for name, value in args.items():
         known = usual.get((tool, name))

@@ -7,9 +7,8 @@ comes out calibrates the model's support and is what a person compares.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dreamgym_kit.dream.learned.deciding import Decided, question_of
+from dreamgym_kit.dream.learned.deciding import Decided
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.vocabulary import Vocabulary
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
 from dreamgym_kit.dream.state.history import OFF_RECORD, Recording, Step
 from dreamgym_kit.dream.state.support import Calibration, Trial, calibrate
@@ -45,7 +44,6 @@ class Tried:
 
 async def tried(
     model: LearnedExperience,
-    vocabulary: Vocabulary,
     knowledge: Knowledge,
     episodes: Iterable[Recording],
     *,
@@ -61,8 +59,7 @@ async def tried(
         )
         for step in episode.steps:
             options, _ = consider(knowledge, state, episode.world, step.tool, step.args)
-            question = question_of(vocabulary, knowledge, state, step.tool, step.args)
-            made = await model.decide(knowledge, question, episode.world) if question is not None else None
+            made = await model.decide(knowledge, state, step.tool, step.args, episode.world)
             found.append(Tried(step, options[0] if options else None, made))
             state = follow(knowledge, state, step)
     return found

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.learned.facts import Facts
-from dreamgym_kit.dream.state.values import as_number
+from dreamgym_kit.dream.state.values import MISSING, add, as_number
 from dreamgym_kit.plain import JsonValue
 
 OK = "ok"
 """The outcome of a call that went well; failures are "refused_1", "refused_2" ... of their tool."""
 OTHER = "other"
 OPEN = "~"
-"""Where a change's new value is none of a few, and no argument: code has to tell it, or nobody does."""
-POINTER = "arg:"
+"""Where a change's new value is none of a few and none that an argument tells: code tells it, or nobody."""
+POINTERS = ("plus:", "minus:", "arg:")
+"""A change's new value told by an argument: what was there with it added or taken away, or the argument."""
 
 _GAP = re.compile(r"\s+")
 
@@ -55,7 +56,6 @@ class ToolWords:
         facts: by name, in the order in which they are told.
         refusals: the forms of its failures (`outcomes.form_of_failure`), the commonest first.
         changes: by changed fact ("order.status"), the words for its new value.
-        pairs: (outcome, change) examples are not kept; what a model may claim is held against mined rules.
     """
 
     facts: Mapping[str, FactWords] = field(default_factory=dict)
@@ -123,6 +123,27 @@ def value_word(value: JsonValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return _GAP.sub("_", "null" if value is None else str(value)) or "empty"
+
+
+def pointed(word: str, args: Mapping[str, JsonValue], old: object) -> object:
+    """The value that a word with an argument in it stands for; MISSING where something it needs is not known.
+
+    `old`: what the fact was before; MISSING where nobody knows.
+    """
+    sign, _, name = word.partition(":")
+    if name not in args:
+        return MISSING
+    if sign == "arg":
+        return args[name]
+    if old is MISSING:
+        return MISSING
+    value: object = add(old, args[name], -1 if sign == "minus" else 1)
+    return value
+
+
+def is_pointed(word: str) -> bool:
+    """Whether a word tells a value by an argument."""
+    return word.startswith(POINTERS)
 
 
 def step_word(cuts: tuple[float, ...], place: int) -> str:

@@ -1,0 +1,158 @@
+"""Builds a nano experience model of the desk from nothing: records, mines, teaches, calibrates, measures.
+
+One seed decides everything. Beside the weights stands `experience.json`: the words, the calibration on train
+worlds that no lesson came from, and the figures on held-out worlds. It is written last.
+"""
+
+import hashlib
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.adapters.trainers.extra import require_extra, threads
+from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.learned.experience import LearnedExperience
+from dreamgym_kit.dream.learned.kept import LEARNED_FILE, Learned, learned_to_json
+from dreamgym_kit.dream.learned.meetings import met
+from dreamgym_kit.dream.learned.teaching import Taught, taught
+from dreamgym_kit.dream.learned.trying import Tried, calibrated
+from dreamgym_kit.dream.state.audit import learn
+from dreamgym_kit.dream.state.dreaming import Knowledge
+from dreamgym_kit.dream.state.history import recordings
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
+from dreamgym_kit.recipes.nano.experience.card import card
+from dreamgym_kit.recipes.nano.experience.course import Course
+from dreamgym_kit.recipes.nano.experience.measure import (
+    THRESHOLD,
+    Arms,
+    ask_held_out,
+    expected_error,
+    figures_of,
+)
+from dreamgym_kit.recipes.nano.experience.recordings import recorded
+from dreamgym_kit.recipes.nano.lessons import Progress, Shape
+
+WEIGHTS = Path(__file__).parent.parent / "weights" / "experience"
+"""The model directory that is shipped: a nano experience model of the desk."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to build."""
+
+    seed: int = 0
+    worlds: int = 240  # that lessons come from
+    tried: int = 40  # train worlds beside them that the calibration comes from
+    held_out: int = 40  # worlds that are measured on
+    buffer: int = 60  # worlds whose recordings rules are mined of, where it is tried and measured
+    shape: Shape = field(default_factory=Shape)
+    course: Course = field(default_factory=Course)
+
+
+def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> dict[str, Any]:
+    """Build a model into `out`; gives what is kept beside its weights.
+
+    Raises:
+        MissingExtra: the packages of the extra `train` are not installed.
+        UserError: there is something at `out` already; then nothing was done.
+    """
+    require_extra("a nano experience model")
+    if out.exists():
+        raise UserError(f"{out}: is there already; name another directory, or delete it first")
+    wanted, say = plan or Plan(), tell or (lambda _: None)
+    chance = random.Random(f"experience {wanted.seed}")  # noqa: S311  reproducible, not secret
+    drawn = chance.sample(TRAIN_SEEDS, wanted.worlds + wanted.tried)
+    with threads(1):
+        began = time.process_time()
+        known = lessons_of(drawn[: wanted.worlds])
+        mined_s = time.process_time() - began
+        say(f"{len(known.lessons)} lessons in {wanted.worlds} worlds, {mined_s:.0f} CPU s")
+        parameters = _teach(out, known, wanted, say)
+        taught_s = time.process_time() - began - mined_s
+        learned, facts = _tried(out, known, drawn, wanted, say)
+    facts |= {
+        "seed": wanted.seed,
+        "parameters": parameters,
+        "lessons": len(known.lessons),
+        "worlds": wanted.worlds,
+        "refusals": sum(len(one.refusals) for one in known.vocabulary.tools.values()),
+        "cpu_s": {"mined": round(mined_s, 1), "taught": round(taught_s, 1)},
+        "course": asdict(wanted.course),
+        "shape": asdict(wanted.shape),
+        "made_with": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+        "weights_sha256": hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest(),
+    }
+    (out / "README.md").write_text(card(facts), encoding="utf-8")
+    kept = learned_to_json(replace(learned, facts=facts))
+    (out / LEARNED_FILE).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    return facts
+
+
+def lessons_of(worlds: Sequence[int]) -> Taught:
+    """Record these worlds, mine them, and tell every call as a lesson."""
+    return taught(list(met(mined(worlds, calibrated=False))))
+
+
+def mined(worlds: Sequence[int], *, calibrated: bool = True) -> Knowledge:
+    """What is mined of these worlds, recorded."""
+    rows = [row for episode in recorded(worlds) for row in episode]
+    return learn(recordings(rows), calibrated=calibrated)
+
+
+def _teach(out: Path, known: Taught, plan: Plan, say: Tell) -> int:
+    from dreamgym_kit.recipes.nano.experience.teach import teach
+    from dreamgym_kit.recipes.nano.experience.words import build_word_tokenizer
+    from dreamgym_kit.recipes.nano.start import new_model, save_model
+
+    tokenizer = build_word_tokenizer(known.vocabulary.words())
+    model = new_model(tokenizer, seed=plan.seed, shape=plan.shape)
+
+    def hear(progress: Progress) -> None:
+        if progress.step % 100 == 0:
+            say(f"step {progress.step}: loss {progress.loss:.3f}, {progress.accuracy:.1%} foretold")
+
+    teach(model, tokenizer, known.lessons, course=plan.course, seed=plan.seed, tell=hear)
+    save_model(model, tokenizer, out)
+    return int(model.num_parameters())
+
+
+def _tried(
+    out: Path, known: Taught, drawn: Sequence[int], plan: Plan, say: Tell
+) -> tuple[Learned, dict[str, Any]]:
+    """Calibrate on train worlds that no lesson came from, then measure on held-out ones.
+
+    Rules are mined of as many worlds as a buffer may hold, not of all that lessons came from.
+    """
+    from dreamgym_kit.adapters.models.local import open_local
+
+    learned, worlds = Learned(known.vocabulary), drawn[plan.worlds :]
+    knowledge = mined(drawn[: plan.buffer])
+    chosen = random.Random(f"held out {plan.seed}").sample(HELD_OUT_SEEDS, plan.held_out)  # noqa: S311
+    with closing(open_local(out)) as endpoint:
+        model = LearnedExperience(endpoint, learned, following=Following(lambda _: ()))
+        tries = [
+            one for unseen in (False, True) for one in ask_held_out(model, knowledge, worlds, unseen=unseen)
+        ]
+        learned = replace(learned, calibration=calibrated(tries))
+        model = LearnedExperience(endpoint, learned, following=Following(lambda _: ()))
+        arms = Arms(model.support)
+        facts: dict[str, Any] = {"held_out": plan.held_out, "threshold": THRESHOLD}
+        every: list[Tried] = []
+        for name, unseen in (("crawled", False), ("unseen", True)):
+            found = ask_held_out(model, knowledge, chosen, unseen=unseen)
+            facts[name] = figures_of(found, arms)
+            every += found
+            say(f"{name}: {facts[name]['nano']['writes'][1]:.1%} of writes exact in held-out worlds")
+        facts["ece"] = round(expected_error(every, model.support), 4)
+        facts["tokens"] = round(model.tokens / model.asked, 1)
+        facts["asked"] = [model.asked, model.questions]
+    return learned, facts
