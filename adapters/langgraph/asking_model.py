@@ -52,13 +52,19 @@ def with_model(
     settings: Settings,
     store: TransitionStore | None,
     support: ReasonedSupport | None = None,
+    *,
+    before: ExperienceModel | None = None,
 ) -> ExperienceModel | None:
-    """`first`, and behind it the model where there is one; `support`: what its confidence is worth."""
+    """`first`, and behind it the model where there is one; `support`: what its confidence is worth.
+
+    `before`: what is asked before the model instead, `first` and more.
+    """
     if chat is None:
-        return first
+        return before or first
 
     following = first.following if isinstance(first, ChainedExperience) else None
-    return AskedLast(first, reasoned_over(store, chat, settings, following=following, support=support))
+    reasoned = reasoned_over(store, chat, settings, following=following, support=support)
+    return AskedLast(before or first, reasoned)
 
 
 def reasoned_over(

@@ -16,6 +16,7 @@ from langgraph.pregel import Pregel
 from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint, with_model
 from dreamgym_kit.adapters.langgraph.calibrating import held_out_trials
 from dreamgym_kit.adapters.langgraph.capture import ModelPolicy
+from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
 from dreamgym_kit.adapters.langgraph.driving import only_sync
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.experiences import chained_experience
@@ -133,7 +134,8 @@ async def answering(
     if not dreams:
         return Answering(None, None, chat, support, spend)
     recorded = request.experience or chained_experience(request.store, settings)
-    model = with_model(recorded, chat, settings, request.store, support)
+    decides = stack.enter_context(with_decisions(recorded, settings))
+    model = with_model(recorded, chat, settings, request.store, support, before=decides)
     return Answering(model, recorded, chat, support, spend)
 
 

@@ -103,6 +103,16 @@ class EndpointSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedSettings:
+    """A model that learned to decide what becomes of a call; asked where recordings and rules do not tell."""
+
+    model: str | None = None  # its directory: words, weights, and what its word is worth
+    urls: tuple[str, ...] = ()  # "https://host/v1" of a vLLM server of it; empty: it runs in this process
+    served: str | None = None  # as the server names it; None: like the directory
+    key_env: str | None = None  # the environment variable that holds the server's key; never the key itself
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaySettings:
     """How the buffer is searched, and how much it may hold; what has no room leaves, dreamt rows first."""
 
@@ -231,6 +241,7 @@ class Settings:
     budget: BudgetSettings = BudgetSettings()
     guard: GuardSettings = GuardSettings()
     model: ModelSettings = ModelSettings()
+    learned: LearnedSettings = LearnedSettings()
     endpoint: EndpointSettings = EndpointSettings()
     findings: FindingsSettings = FindingsSettings()
     gate: GateSettings = GateSettings()

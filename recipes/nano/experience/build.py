@@ -1,6 +1,6 @@
 """Builds a nano experience model of the desk from nothing: records, mines, teaches, calibrates, measures.
 
-One seed decides everything. Beside the weights stands `experience.json`: the words, the calibration on train
+One seed decides everything. Beside the weights stands `learned.json`: the words, the calibration on train
 worlds that no lesson came from, and the figures on held-out worlds. It is written last.
 """
 

@@ -32,10 +32,10 @@ refund. {tokens:.0f} tokens a question; equal questions are asked once. Expected
 
 ## Use
 
-    [experience]
+    [learned]
     model = "this directory"
 
-`experience.json` holds its words, its calibration and these figures. The same directory is served by vLLM.
+`learned.json` holds its words, its calibration and these figures. The same directory is served by vLLM.
 
 ## How it was made
 

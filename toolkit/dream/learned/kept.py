@@ -10,7 +10,7 @@ from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 
-LEARNED_FILE = "experience.json"
+LEARNED_FILE = "learned.json"
 FORM = 1
 _MOST_BYTES = 4_000_000
 

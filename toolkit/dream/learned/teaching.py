@@ -32,7 +32,7 @@ from dreamgym_kit.plain import JsonValue
 
 _FEW = 8  # values of a fact that has words
 _RECURS = 2  # worlds in which a value has to be met
-_MOST_CUTS, _MOST_CANDIDATES = 3, 12
+_MOST_CUTS, _MOST_CANDIDATES = 3, 32
 _MOST_FACTS = 14  # of one tool
 _TELLS = 0.01  # bits about the outcome, from which on a fact is told
 _MOST_REFUSALS = 12

@@ -1,0 +1,28 @@
+"""A double of a model that decides: it says what it is told to, and counts what it was asked."""
+
+from collections.abc import Callable, Iterable
+from math import log
+
+from dreamgym_kit.dream.learned.teaching import Lesson
+from dreamgym_kit.ports import ChatReply, ChatRequest, SampledTokens
+
+
+class DecidingDouble:
+    """Implements `ports.ChatEndpoint`."""
+
+    def __init__(self, says: Callable[[str], str], probability: float = 0.9) -> None:
+        self._says, self._probability = says, probability
+        self.asked: list[str] = []
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        text = request.messages[0].content
+        self.asked.append(text)
+        assert request.exact
+        tokens = SampledTokens((1, 2, 3), (4,), (log(self._probability),), "double")
+        return ChatReply(self._says(text), prompt_tokens=3, completion_tokens=1, tokens=tokens)
+
+
+def by_heart(lessons: Iterable[Lesson]) -> Callable[[str], str]:
+    """Says what the lesson with this very record says, and nothing of others."""
+    known = {" ".join(one.record): " ".join(one.said.words()) for one in lessons}
+    return lambda text: known.get(text, "")

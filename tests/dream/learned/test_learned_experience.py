@@ -1,0 +1,230 @@
+"""The learned model in the dream: asked once, held against what was mined, and part of the state after it."""
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from deciding_double import DecidingDouble, by_heart
+from strict_shop_double import EFFECTS, probed, recordings_of
+
+from dreamgym_kit.dream.asked_last import AskedLast
+from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.learned.experience import LearnedExperience
+from dreamgym_kit.dream.learned.kept import LEARNED_FILE, Learned, learned_to_json, read_learned
+from dreamgym_kit.dream.learned.meetings import met
+from dreamgym_kit.dream.learned.teaching import Taught, taught
+from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.dream.state.support import Calibration, Trial, calibrate
+from dreamgym_kit.errors import EndpointError, UserError
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Provenance,
+    ToolSpec,
+    Transition,
+    World,
+    history_digest,
+)
+
+SEED = 900
+WORLD = World("shop", SEED)
+READS = [row for row in probed(SEED, 0) if row.step <= 5 and row.effect is Effect.READ]
+EPISODES = itertools.count()
+
+
+@cache
+def mined_chain() -> ChainedExperience:
+    """Mined once: what one episode is told is nothing to another."""
+    rows = [*recordings_of(range(14)), *READS]
+    recorded = RecordedExperience(lambda world, _: [row for row in rows if row.world == world])
+    return ChainedExperience(recorded, lambda _: rows, threshold=2.0)  # code is never sure enough
+
+
+@cache
+def shop_lessons() -> Taught:
+    return taught(list(met(mined_chain().following.knowledge("default"))))
+
+
+class Dreamed:
+    """An episode in a world of which only the reads of one probe are known."""
+
+    def __init__(
+        self, says: Callable[[str], str], *, threshold: float = 0.5, probability: float = 0.9
+    ) -> None:
+        self.episode = f"e{next(EPISODES)}"
+        self.endpoint = DecidingDouble(says, probability)
+        self.following = mined_chain().following
+        self.learned = LearnedExperience(
+            self.endpoint,
+            Learned(shop_lessons().vocabulary),
+            following=self.following,
+            threshold=threshold,
+        )
+        self.model = AskedLast(mined_chain(), self.learned)
+        self.history: list[Transition] = []
+        self.orders = {
+            row.answer.content["order_id"]: row.answer.content
+            for row in READS
+            if row.call.tool == "get_order"
+        }
+
+    def situation(self, tool: str) -> Situation:
+        done = history_digest([row.call.key for row in self.history if row.effect.changes_world])
+        spec = ToolSpec(tool, EFFECTS[tool])
+        return Situation(WORLD, "t", self.episode, tuple(self.history), done, spec)
+
+    async def call(self, tool: str, **args: object) -> Answer:
+        call, situation = Call(tool, args), self.situation(tool)
+        answer = await self.model.answer(call, situation)
+        place = len(self.history) + 1
+        self.history.append(
+            Transition(call, answer, EFFECTS[tool], self.episode, place, WORLD, after=situation.after)
+        )
+        return answer
+
+
+def fixed(words: str) -> Callable[[str], str]:
+    return lambda _: words
+
+
+async def test_a_decision_becomes_an_answer_in_the_tools_own_words_and_cites_its_reason() -> None:
+    dream = Dreamed(by_heart(shop_lessons().lessons))
+    order = next(name for name, one in dream.orders.items() if one["status"] == "done")
+    answer = await dream.call("reship", order_id=order)
+    assert answer.provenance is Provenance.REASONED
+    assert (answer.error, answer.error_type) == (f"{order} is not under way", "ToolException")
+    assert answer.why == "learned: refused_1, because order.status is done"
+    assert answer.changes == ()
+
+
+async def test_equal_questions_are_asked_once_whatever_the_ids() -> None:
+    dream = Dreamed(fixed("=> refused_1"))
+    for order in dream.orders:
+        await dream.call("hurry", order_id=order)
+        await dream.call("hurry", order_id=order)
+    assert len(dream.endpoint.asked) == len(set(dream.endpoint.asked))
+    assert dream.learned.questions > dream.learned.asked
+
+
+async def test_what_it_says_is_changed_becomes_part_of_the_state() -> None:
+    dream = Dreamed(fixed("=> ok set order.owed minus:amount"))
+    order, before = next(iter(dream.orders.items()))
+    paid = await dream.call("pay", order_id=order, amount=5)
+    assert paid.content == {"order_id": order, "paid": 5}
+    followed = dream.following.follow(dream.situation("get_order"))
+    view = followed.state.get("get_order", json.dumps({"order_id": order}, separators=(",", ":")))
+    assert view is not None
+    assert view.observation["owed"] == before["owed"] - 5
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("order.status done => wonderful", "'wonderful' is no outcome of pay"),
+        ("I would say that it works", "no decision: a decision has '=>' once"),
+        ("=> refused_1 set order.owed minus:amount", "a call that was refused changes nothing"),
+    ],
+)
+async def test_what_cannot_be_used_is_told_and_nobody_answers(words: str, why: str) -> None:
+    dream = Dreamed(fixed(words))
+    answer = await dream.call("pay", order_id=next(iter(dream.orders)), amount=5)
+    assert answer.abstained
+    assert why in answer.why
+
+
+async def test_a_read_changes_nothing() -> None:
+    dream = Dreamed(fixed("=> refused_1 set order.owed minus:amount"))
+    answer = await dream.call("get_order", order_id="O1")
+    assert answer.abstained
+    assert "get_order only reads; it changes nothing" in answer.why
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "set order.days 1",  # a field that pay was never seen to change
+        "set order.owed arg:amount",  # mined rules take it away
+        "set order.owed ~",  # fine by itself: the rule tells it
+    ],
+)
+async def test_a_change_against_mined_effects_is_not_believed(claim: str) -> None:
+    """The mined tree expects the same outcome, so the answer stands, with the mined effects alone."""
+    dream = Dreamed(fixed(f"=> ok {claim}"))
+    answer = await dream.call("pay", order_id=next(iter(dream.orders)), amount=5)
+    assert answer.provenance is Provenance.REASONED
+    assert answer.changes == ()
+
+
+async def test_a_wrong_change_where_the_tree_expects_otherwise_is_nobodys_answer() -> None:
+    dream = Dreamed(fixed("=> ok set order.days 1"))
+    order, known = next(iter(dream.orders.items()))
+    answer = await dream.call("pay", order_id=order, amount=known["owed"] + 500)
+    assert answer.abstained
+
+
+async def test_below_the_threshold_it_abstains_and_says_how_sure_it_is() -> None:
+    dream = Dreamed(fixed("=> ok"), probability=0.4)
+    answer = await dream.call("hurry", order_id=next(iter(dream.orders)))
+    assert answer.abstained
+    assert answer.why == "the learned model is not sure enough (support 0.40 of 0.50)"
+
+
+async def test_its_support_is_what_it_was_worth_on_held_out_calls() -> None:
+    dream = Dreamed(fixed("=> ok"), probability=0.9, threshold=0.0)
+    trials = [Trial("hurry", "learned ok", 0.9, number % 2 == 0) for number in range(40)]
+    dream.learned._learned = replace(dream.learned._learned, calibration=calibrate(trials))
+    answer = await dream.call("hurry", order_id=next(iter(dream.orders)))
+    assert 0.4 < answer.support < 0.65
+
+
+async def test_a_server_that_is_down_is_an_abstention_and_is_asked_again() -> None:
+    def down(_: str) -> str:
+        raise EndpointError("connection", "nobody answers")
+
+    dream = Dreamed(down)
+    order = next(iter(dream.orders))
+    first = await dream.call("hurry", order_id=order)
+    assert first.abstained
+    assert "nobody answers" in first.why
+    dream.history.clear()
+    dream.endpoint._says = fixed("=> ok")
+    assert not (await dream.call("hurry", order_id=order)).abstained
+
+
+async def test_a_tool_that_it_never_learned_is_left_to_others() -> None:
+    dream = Dreamed(fixed("=> ok"))
+    situation = Situation(World("shop", 1), "t", "e", (), "", ToolSpec("burn", Effect.DESTRUCTIVE))
+    answer = await dream.learned.answer(Call("burn", {}), situation)
+    assert (answer.abstained, answer.why) == (True, "the learned model knows nothing of burn")
+    assert dream.endpoint.asked == []
+
+
+def test_what_lies_beside_the_weights_is_read_back(tmp_path: Path) -> None:
+    calibration = Calibration({("pay", "learned ok"): (3.0, 4.0)}, (0.2, 0.8), (0.1, 0.9))
+    learned = Learned(shop_lessons().vocabulary, calibration, {"seed": 3})
+    (tmp_path / LEARNED_FILE).write_text(json.dumps(learned_to_json(learned)))
+    assert read_learned(tmp_path) == learned
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (None, r"learned.json: cannot be read \(No such file"),
+        ("{", r"learned.json: is no JSON"),
+        ("[]", r"form None is not 1, which this version reads"),
+        ('{"form": 2}', r"form 2 is not 1"),
+        ('{"form": 1, "vocabulary": {"a": 3}, "calibration": {}}', r"is not as the kit writes it"),
+        ('{"form": 1, "vocabulary": {}, "calibration": {"tools": [1]}}', r"teach it anew"),
+    ],
+)
+def test_a_file_that_is_none_is_named(tmp_path: Path, text: str | None, wrong: str) -> None:
+    if text is not None:
+        (tmp_path / LEARNED_FILE).write_text(text)
+    with pytest.raises(UserError, match=wrong):
+        read_learned(tmp_path)

@@ -1,0 +1,36 @@
+"""A decision in words: what is said is read back, and what is no decision is refused with the reason."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamgym_kit.dream.learned.saying import Said, Unreadable, read_said
+
+names = st.text("abc._~", min_size=1, max_size=5).filter(lambda text: text not in ("=>", "set"))
+pairs = st.tuples(names, names)
+
+
+@given(st.lists(pairs, max_size=3), names, st.lists(pairs, max_size=2))
+def test_what_is_said_is_read_back(
+    why: list[tuple[str, str]], outcome: str, changes: list[tuple[str, str]]
+) -> None:
+    said = Said(tuple(why), outcome, tuple(changes))
+    assert read_said(" ".join(said.words())) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "a decision has '=>' once, not 0 times"),
+        ("=> ok => ok", "not 2 times"),
+        ("order.status => ok", "at most 3 pairs, not 1 words"),
+        ("a b c d e f g h => ok", "at most 3 pairs, not 8 words"),
+        ("a b =>", "stand an outcome"),
+        ("=> ok set a", "stand an outcome"),
+        ("=> ok put a b", "'put' stands where 'set' should"),
+        ("=> ok set a b set c d set e f", "a call changes at most 2 facts, not 3"),
+    ],
+)
+def test_what_is_no_decision_is_named(text: str, wrong: str) -> None:
+    with pytest.raises(Unreadable, match=wrong.replace("(", r"\(")):
+        read_said(text)
