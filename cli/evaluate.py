@@ -167,14 +167,15 @@ def _carry_out(
 ) -> NoReturn:
     """Run one side after the other, show the last one held against the one before, and end."""
     from dreamgym_kit.adapters.langgraph.evaluating import evaluation_of, scores_against
-    from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
+    from dreamgym_kit.adapters.models.policies import opened_policy, weights_of, with_policy
     from dreamgym_kit.cli.running import carry_out, end, near
 
     before, codes = scores_against(against, asked.tasks), []
     for policy in policies:
         side = replace(asked, settings=with_policy(policy, asked.settings))
         with opened_policy(policy, side.settings) as server:
-            result = carry_out(_request(side, resume, server), plain=asked.plain)
+            weights = weights_of(policy, side.settings)
+            result = carry_out(_request(side, resume, server, weights), plain=asked.plain)
         found = evaluation_of(result, asked.tasks, against=before, run=near(result.directory))
         codes.append(_code(found, result, must_be))
         if result.stopped_by is not None:
@@ -198,7 +199,7 @@ def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None
     agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=episodes, yes=yes, command="evaluate")
 
 
-def _request(asked: _Asked, resume: Path | None, policy: "ChatEndpoint | None") -> "RunRequest":
+def _request(asked: _Asked, resume: Path | None, policy: "ChatEndpoint | None", weights: str) -> "RunRequest":
     from dreamgym_kit.adapters.langgraph.evaluating import evaluation_request
     from dreamgym_kit.cli.running import open_recordings
 
@@ -212,6 +213,7 @@ def _request(asked: _Asked, resume: Path | None, policy: "ChatEndpoint | None") 
         resume=resume is not None,
         policy=policy,
         real_faults=asked.faults,
+        weights=weights,
     )
 
 

@@ -16,7 +16,19 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from dreamgym_kit.cli import buffer, compare, demo, doctor, evaluate, init, record, report, simulate, train
+from dreamgym_kit.cli import (
+    buffer,
+    compare,
+    demo,
+    deploy,
+    doctor,
+    evaluate,
+    init,
+    record,
+    report,
+    simulate,
+    train,
+)
 from dreamgym_kit.cli.output import coloured, finish, tell
 from dreamgym_kit.errors import UserError
 
@@ -45,6 +57,7 @@ app.command("simulate", epilog=_examples(simulate.EXAMPLES, simulate.CODES))(sim
 app.command("train", epilog=_examples(train.EXAMPLES, train.CODES))(train.command)
 app.command("report", epilog=_examples(report.EXAMPLES))(report.command)
 app.command("evaluate", epilog=_examples(evaluate.EXAMPLES, evaluate.CODES))(evaluate.command)
+app.command("deploy", epilog=_examples(deploy.EXAMPLES, deploy.CODES))(deploy.command)
 app.command("compare", epilog=_examples(compare.EXAMPLES))(compare.command)
 app.add_typer(buffer.app, name="buffer")
 

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.api import record as record
     from dreamgym_kit.adapters.langgraph.api import recording as recording
     from dreamgym_kit.adapters.langgraph.api import simulate as simulate
+    from dreamgym_kit.adapters.langgraph.deploying import deploy as deploy
     from dreamgym_kit.adapters.langgraph.evaluating import aevaluate as aevaluate
     from dreamgym_kit.adapters.langgraph.evaluating import evaluate as evaluate
+    from dreamgym_kit.adapters.langgraph.in_use import deployed as deployed
     from dreamgym_kit.adapters.langgraph.training_api import train as train
     from dreamgym_kit.gate.effects import effect as effect
     from dreamgym_kit.gate.registry import wake as wake
@@ -32,6 +34,8 @@ _PUBLIC = {
     "aevaluate": "dreamgym_kit.adapters.langgraph.evaluating",
     "arecord": "dreamgym_kit.adapters.langgraph.api",
     "asimulate": "dreamgym_kit.adapters.langgraph.api",
+    "deploy": "dreamgym_kit.adapters.langgraph.deploying",
+    "deployed": "dreamgym_kit.adapters.langgraph.in_use",
     "dreaming": "dreamgym_kit.adapters.langgraph.api",
     "effect": "dreamgym_kit.gate.effects",
     "evaluate": "dreamgym_kit.adapters.langgraph.evaluating",

@@ -17,7 +17,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store, settings_of, waited
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
-from dreamgym_kit.adapters.models.policies import Named, opened_policy, with_policy
+from dreamgym_kit.adapters.models.policies import Named, opened_policy, weights_of, with_policy
 from dreamgym_kit.dream.faults import rules_at
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
@@ -89,6 +89,7 @@ async def aevaluate(
             experience=experience,
             policy=answers,
             real_faults=faults is not None,
+            weights=weights_of(policy, known),
         )
         result = await run(request, events=events or NoEvents())
     return evaluation_of(result, chosen, against=before)
@@ -111,6 +112,7 @@ def evaluation_request(
     experience: ExperienceModel | None = None,
     policy: ChatEndpoint | None = None,
     real_faults: bool = False,
+    weights: str = "",
 ) -> RunRequest:
     """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams."""
     return RunRequest(
@@ -125,6 +127,7 @@ def evaluation_request(
         must_reset=real,
         policy=policy,
         real_faults=real and real_faults,
+        weights=weights,
     )
 
 
@@ -146,6 +149,17 @@ def evaluation_of(
 ) -> Evaluation:
     """Score a run that has ended; `run` is how its directory is told, its path when left out."""
     return evaluated(_scores(result.directory, tasks, run or str(result.directory)), against)
+
+
+def evaluation_between(evaluated_run: Path, against: Path | None, tasks: Sequence[Task]) -> Evaluation:
+    """The evaluation that two runs are that were made before; `against` is A.
+
+    Raises:
+        UserError: one is no run, or has episodes of none of the tasks.
+    """
+    b, a = scores_against(evaluated_run, tasks), scores_against(against, tasks)
+    assert b is not None  # a directory was named
+    return evaluated(b, a)
 
 
 def scores_against(against: "Evaluation | str | Path | None", tasks: Sequence[Task]) -> Scores | None:

@@ -96,6 +96,8 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
     if request.policy is not None:
         said = settings.policy
         matters["policy"] = {**asdict(said), "urls": list(said.urls), "only_nodes": list(said.only_nodes)}
+    if request.weights:
+        matters["weights"] = request.weights
     masked: dict[str, Any] = process_masker().plain(matters)
     return masked
 

@@ -25,6 +25,7 @@ class RunRequest:
         must_reset: refuse to run where tools change a world that nobody puts back for each episode.
         real_faults: the faults of the settings befall real tools' calls too; nothing of it may be kept.
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
+        weights: digest of the policy's model directory, where that answers unchanged over the whole run.
     """
 
     graph: object
@@ -39,6 +40,7 @@ class RunRequest:
     must_reset: bool = False
     policy: ChatEndpoint | None = None
     real_faults: bool = False
+    weights: str = ""
 
 
 def name_of(graph: object) -> str:

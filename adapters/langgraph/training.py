@@ -36,6 +36,7 @@ from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.attestation import KNOWN_TEXT
+from dreamgym_kit.training.learned_from import write_learned_from
 from dreamgym_kit.training.loop import TrainingLoop
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.training.staleness import version_of
@@ -152,6 +153,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
             events=heard,
             stop=switch,
         )
+        write_learned_from(directory.path, (task.id for task in learn))
         with collector.aside():  # the trainer writes while episodes are guarded
             trained = loop.run()
         _write_report(directory, trained, planned=wanted.steps)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import ChatEndpoint
 from dreamgym_kit.settings.model import Settings
@@ -18,6 +19,17 @@ def with_policy(policy: Named, settings: Settings) -> Settings:
         return settings
     name = str(policy) if settings.policy.urls else str(Path(policy).absolute())
     return settings.with_overrides({"policy.model": name})
+
+
+def weights_of(policy: Named, settings: Settings) -> str:
+    """The digest of the model directory that is named; "" where another one answers, or a server does.
+
+    `settings`: those that `with_policy` gave.
+    """
+    said = settings.policy
+    if not isinstance(policy, (str, Path)) or said.urls or said.model is None:
+        return ""
+    return model_digest(Path(said.model))
 
 
 @contextmanager

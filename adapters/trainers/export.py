@@ -1,12 +1,12 @@
 """A trained policy for others: merged weights, the LoRA adapter where there is one, and a card on both."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
+from dreamgym_kit.report.markdown import quiet
 
 MERGED, ADAPTER, CARD = "merged", "adapter", "README.md"
 
@@ -46,25 +46,19 @@ def rendered(card: Card, *, steps: int, merged: bool) -> str:
     what = "weights" if merged else "a LoRA adapter"
     lines = [
         *("---", f"library_name: {library}", "tags: [dreamgym-kit, grpo, tool-use]", "---", ""),
-        *(f"# {_plain(card.name)}", ""),
+        *(f"# {quiet(card.name)}", ""),
         f"These are {what}, trained with dreamgym-kit {kit} on rollouts of a LangGraph agent.",
         "",
-        f"- Base: {_plain(card.base)}",
-        f"- Data: {_plain(card.data)}",
+        f"- Base: {quiet(card.base)}",
+        f"- Data: {quiet(card.data)}",
         f"- Seed: {card.seed}",
         f"- Steps: {steps}",
         "",
     ]
     if card.scores:
         lines += ["| measured | result |", "| --- | --- |"]
-        lines += [f"| {_plain(name)} | {_plain(score)} |" for name, score in card.scores.items()]
+        lines += [f"| {quiet(name)} | {quiet(score)} |" for name, score in card.scores.items()]
         lines.append("")
     if card.notes:
-        lines += [_plain(card.notes), ""]
+        lines += [quiet(card.notes), ""]
     return "\n".join(lines)
-
-
-def _plain(text: str) -> str:
-    """One line whose characters mean themselves in Markdown."""
-    line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
-    return re.sub(r"([\\`*_{}\[\]<>#|!&])", r"\\\1", line)

@@ -3,15 +3,16 @@
 Read: `safetensors` only, no remote code, no network. Written: beside the place, then renamed into it.
 """
 
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.rollout.folders import settle as settle
+from dreamgym_kit.rollout.folders import sync_folder as sync_folder
+from dreamgym_kit.rollout.folders import write_folder as write_folder
 
 CONFIG = "config.json"
 
@@ -97,50 +98,6 @@ def write_adapter(folder: Path, model: Any, tokenizer: Any, *, base: str, texts:
             (beside / name).write_text(text, "utf-8")
 
     write_folder(folder, write)
-
-
-def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder, and put it in the place of `folder` in one step."""
-    beside = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    write(beside)
-    settle(beside)
-    if folder.exists():
-        gone = folder.with_name(f".{folder.name}.old")
-        shutil.rmtree(gone, ignore_errors=True)
-        folder.rename(gone)
-        beside.rename(folder)
-        shutil.rmtree(gone)
-    else:
-        beside.rename(folder)
-    sync_folder(folder.parent)
-
-
-def settle(folder: Path) -> None:
-    """Make all files below `folder` readable as other files are, and wait until the disk has them."""
-    mask = os.umask(0)
-    os.umask(mask)
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file():
-            continue
-        path.chmod(0o666 & ~mask)  # safetensors writes its files for their owner alone
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    for path in [folder, *(inner for inner in folder.rglob("*") if inner.is_dir())]:
-        sync_folder(path)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in `folder`."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _line(error: Exception) -> str:

@@ -57,6 +57,7 @@ BENCHES: Mapping[str, str] = {
     "capture": "is each token that the policy sampled in one sample? five graph shapes, streaming on and off",
     "learns": "real held-out success of the desk's nano model: at the start, after dreams, after real work",
     "algorithms": "real held-out success after GRPO, PPO, DPO and SFT on as many dreamt episodes",
+    "promotion": "is a model promoted by chance, or one that got worse? real work on the desk, compared",
     "update_exact": "weights after two updates of the kit against plain PyTorch, row by row",
     "step_cost": "a training step beside the least it could cost: its rollouts and its update",
     "page": "the report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in every field",
@@ -134,6 +135,9 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("learns", "gain_ratio"): Goal(">=", 0.9),
     ("learns", "real_calls_in_dream"): Goal("=", 0),
     ("learns", "shuffled_gain"): Goal("<=", 2),  # five times 360 episodes waver by about that
+    ("promotion", "null_promoted"): Goal("<=", 5),
+    ("promotion", "null_promoted_8"): Goal("<=", 5),
+    ("promotion", "regressions_promoted"): Goal("=", 0),
     ("update_exact", "max_abs_diff"): Goal("<=", 1e-7),
     ("step_cost", "update_ratio"): Goal("<=", 1.1),
     ("step_cost", "langgraph_ratio"): Goal("<=", 1.3),

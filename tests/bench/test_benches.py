@@ -41,7 +41,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("help", "orchestration", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "findings"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
-        *("learns", "algorithms", "update_exact", "step_cost", "page", "first_minutes"),
+        *("learns", "algorithms", "promotion", "update_exact", "step_cost", "page", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
@@ -278,3 +278,46 @@ def test_what_was_measured_of_a_seed_is_not_measured_again(
     assert 0 < figures["gain_low"] < 40
     assert (figures["gain_ratio"], figures["real_calls_in_dream"], figures["shuffled_gain"]) == (1, 0, 0)
     assert "| 4 | 0.400 | 0.800 | 0.800 | 0.400 | +40.0 (" in bench.table()
+
+
+@pytest.mark.parametrize("bench", ["promotion"], indirect=True)
+def test_a_rule_that_promotes_by_a_bare_difference_is_caught(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import random
+
+    from dreamgym_kit.trust.promotion import Promotion, promotion
+
+    draw = random.Random(3)
+    worlds = range(997, 997 + 27)
+    even = {world: [draw.random() < 0.5 for _ in range(12)] for world in worlds}
+    monkeypatch.setattr(bench, "family_of", lambda world: "one")
+    monkeypatch.setattr(
+        bench, "pool", lambda noise, seed, size: even if not noise else dict.fromkeys(even, [False] * 12)
+    )
+    size = replace(bench.SMALL, comparisons=30, retried=3)
+    figures = {name: value for name, value, _ in bench.figures(0, size)}
+    assert figures["null_promoted"] <= 5
+    assert figures["regressions_promoted"] == 0
+    assert figures["improvements_promoted"] == 100
+
+    class Bare(Promotion):
+        allowed = property(lambda self: self.whole.change > 0)
+
+    def bare(*sides: object, look: int = 1) -> Promotion:
+        found = promotion(*sides, look=look)
+        return Bare(found.whole, found.strict, found.families, look)
+
+    monkeypatch.setattr(bench, "promotion", bare)
+    assert {name: value for name, value, _ in bench.figures(0, size)}["null_promoted"] > 20
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["promotion"], indirect=True)
+def test_real_work_in_small_promotes_nothing_by_chance(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["null_promoted"] <= 5  # of 20: not even one
+    assert figures["regressions_promoted"] <= 1  # of few tasks
+    assert figures["regression_30"] < figures["regression_15"] < 5

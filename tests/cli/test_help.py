@@ -8,12 +8,13 @@ import sys
 import pytest
 from typer.main import get_command
 
-from dreamgym_kit.cli import compare, demo, doctor, evaluate, init, record, report, simulate, train
+from dreamgym_kit.cli import compare, demo, deploy, doctor, evaluate, init, record, report, simulate, train
 from dreamgym_kit.cli.main import app
 
 COMMANDS = {
     "compare": compare,
     "demo": demo,
+    "deploy": deploy,
     "doctor": doctor,
     "evaluate": evaluate,
     "init": init,

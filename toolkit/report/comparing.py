@@ -14,7 +14,7 @@ from dreamgym_kit.trust.paired import mean_change, share_change
 from dreamgym_kit.vocabulary import Verdict
 
 COMPARE_SCHEMA = 1
-_EXPECTED = frozenset({"agent", "graph"})  # a comparison is there to compare agents
+_EXPECTED = frozenset({"agent", "graph", "weights"})  # a comparison is there to compare agents
 
 
 @dataclass(frozen=True, slots=True)

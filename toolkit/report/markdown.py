@@ -39,6 +39,11 @@ def plain(text: str) -> str:
     return escaped.replace("@", "@<!-- -->").replace("\\#", "\\#<!-- -->")
 
 
+def quiet(text: str) -> str:
+    """One line whose characters mean themselves, still readable as plain text; links may light up."""
+    return re.sub(r"([\\`*_{}\[\]<>#|!&])", r"\\\1", one_line(text))
+
+
 def code(text: str, *, width: int = 200) -> str:
     """Text in a code span that fits in a table."""
     inner = shown(text, width).replace("`", "'").replace("|", "\\|")

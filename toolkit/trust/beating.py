@@ -7,9 +7,12 @@ episodes would turn it round.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 
 from dreamgym_kit.trust.outcomes import TaskOutcome
-from dreamgym_kit.trust.paired import bootstrapped_change
+from dreamgym_kit.trust.paired import ALPHA, RESAMPLES, bootstrapped_change
+
+_BEYOND = 40  # resamples beyond the two bounds of an interval, or more
 
 
 class Word(StrEnum):
@@ -64,13 +67,21 @@ class Beating:
         return _sentence(self, a, b)
 
 
-def beaten(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, seed: int = 0) -> Beating:
-    """Hold B against A over the tasks that both tried; `seed` is that of the bootstrap."""
+def beaten(
+    a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, seed: int = 0, alpha: float = ALPHA
+) -> Beating:
+    """Hold B against A over the tasks that both tried; `seed` is that of the bootstrap.
+
+    With another `alpha` than 0.05 `low` and `high` are no 95 % interval, and the sentence is not to be told.
+    """
     of_a = {one.task: one for one in a if one.episodes}
     pairs = [(of_a[one.task], one) for one in b if one.task in of_a and one.episodes]
     shares = [(old.share, new.share) for old, new in pairs if old.share is not None and new.share is not None]
     before, after = [old for old, _ in shares], [new for _, new in shares]
-    change = bootstrapped_change(before, after, seed=seed) if shares else (0.0, -1.0, 1.0)
+    change = (0.0, -1.0, 1.0)
+    if shares:
+        resamples = max(RESAMPLES, ceil(_BEYOND / alpha))
+        change = bootstrapped_change(before, after, seed=seed, resamples=resamples, alpha=alpha)
     return Beating(
         len(shares),
         _mean(before),

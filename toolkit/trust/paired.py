@@ -9,7 +9,8 @@ from math import sqrt
 
 from dreamgym_kit.trust.interval import Z_95, wilson_of_share
 
-_RESAMPLES = 2_000
+ALPHA = 0.05  # of a 95 % interval
+RESAMPLES = 2_000
 _SEED = 0
 _AT_ONCE = 100  # resamples held in memory
 
@@ -62,13 +63,18 @@ def mean_change(before: Sequence[float], after: Sequence[float]) -> tuple[float,
     if not before or len(before) != len(after):
         raise ValueError("a change needs the same tasks, one or more, on both sides")
     differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
-    drawn = np.random.default_rng(_SEED).integers(0, len(differences), (_RESAMPLES, len(differences)))
+    drawn = np.random.default_rng(_SEED).integers(0, len(differences), (RESAMPLES, len(differences)))
     low, high = np.quantile(differences[drawn].mean(axis=1), [0.025, 0.975])
     return float(differences.mean()), float(low), float(high)
 
 
 def bootstrapped_change(
-    before: Sequence[float], after: Sequence[float], *, seed: int = _SEED, resamples: int = _RESAMPLES
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    seed: int = _SEED,
+    resamples: int = RESAMPLES,
+    alpha: float = ALPHA,
 ) -> tuple[float, float, float]:
     """Give the change of a mean share, with its 95 % interval by a paired bootstrap over tasks.
 
@@ -83,6 +89,7 @@ def bootstrapped_change(
         after: the same tasks in the same order.
         seed: of the draws.
         resamples: how many.
+        alpha: the chance (0..1) that the truth lies outside, half of it on either side.
 
     Returns:
         Change (after - before), its lower and its upper bound.
@@ -104,7 +111,7 @@ def bootstrapped_change(
     for at in range(0, resamples, _AT_ONCE):  # not all at once: ten thousand tasks would take gigabytes
         size = min(_AT_ONCE, resamples - at)
         means[at : at + size] = draw.choice(pool, (size, count + 2), p=odds).mean(axis=1)
-    low, high = (float(bound) for bound in np.quantile(means, [0.025, 0.975]))
+    low, high = (float(bound) for bound in np.quantile(means, [alpha / 2, 1 - alpha / 2]))
     return change, min(low, change), max(high, change)
 
 

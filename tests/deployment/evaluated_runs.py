@@ -1,0 +1,82 @@
+"""Runs of an evaluation as `evaluate` leaves them, made without a model: outcomes are said, not tried."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.tasks import tasks_digest
+from dreamgym_kit.settings.model import PolicySettings
+from dreamgym_kit.vocabulary import Episode, Split, Task, Verdict, World
+
+FAMILIES = ("refund", "address", "parcel")
+
+
+def held_out_tasks(count: int = 30, *, split: Split = Split.HELD_OUT) -> list[Task]:
+    return [
+        Task(
+            f"t{number:02d}",
+            {"messages": []},
+            world=World("desk", number),
+            split=split,
+            meta={"family": FAMILIES[number % len(FAMILIES)]},
+        )
+        for number in range(count)
+    ]
+
+
+def model_double(folder: Path, content: str) -> Path:
+    """A directory that looks like a model and is none; `content` tells it from others."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "double"}')
+    (folder / "model.safetensors").write_text(content)
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def evaluated_run(
+    folder: Path,
+    tasks: Sequence[Task],
+    solved: Mapping[str, int],
+    *,
+    n: int = 4,
+    weights: str = "",
+    mode: str = "record",
+    more: Mapping[str, object] | None = None,
+) -> Path:
+    """A run in which task `t` succeeded `solved[t]` times of `n`."""
+    said = asdict(PolicySettings(model="double"))
+    matters = {
+        "mode": mode,
+        "graph": "agent:graph",
+        "tasks": tasks_digest(tasks),
+        "n": n,
+        "seed": 0,
+        "effects": {"look_up": "read", "refund_payment": "destructive"},
+        "policy": {**said, "urls": [], "only_nodes": []},
+        **({"weights": weights} if weights else {}),
+        **(more or {}),
+    }
+    manifest = Manifest(run=folder.name, created_at=1.0, matters=matters, about={"tasks": len(tasks)})
+    with RunDirectory.create(folder.parent, folder.name, manifest) as directory:
+        journal = directory.journal()
+        for task in tasks:
+            for sibling in range(n):
+                verdict = Verdict.SUCCESS if sibling < solved[task.id] else Verdict.FAILURE
+                journal.append(episode(task, sibling, verdict))
+        journal.close()
+    return folder
+
+
+def episode(task: Task, sibling: int, verdict: Verdict) -> Episode:
+    return Episode(
+        id=f"{task.id}.{sibling + 1}",
+        task=task.id,
+        sibling=sibling + 1,
+        world=task.world,
+        verdict=verdict,
+        reason="said",
+        started_at=1.0,
+        elapsed_s=1.0,
+    )

@@ -1,0 +1,184 @@
+"""Deploying: only a fit comparison promotes, force is written down, and the card says what was not tested."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deployment.evaluated_runs import evaluated_run, held_out_tasks, model_double
+
+from dreamgym_kit.adapters.langgraph.deploying import Deployed, deploy, roll_back
+from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.records import Deed
+from dreamgym_kit.deployment.shelf import Shelf
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Split
+
+TASKS = held_out_tasks()
+POOR, GOOD = dict.fromkeys((task.id for task in TASKS), 1), dict.fromkeys((task.id for task in TASKS), 3)
+
+
+class Place:
+    """Two models, the runs that tried them, and a shelf."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shelf = folder / "deployed"
+        self.old, self.new = model_double(folder / "old", "old"), model_double(folder / "new", "new")
+        self.runs = folder / "runs"
+        self.runs.mkdir()
+        self.before = self.run("before", POOR, self.old)
+        self.after = self.run("after", GOOD, self.new)
+
+    def run(self, name: str, solved: dict[str, int], model: Path | None, **more: object) -> Path:
+        weights = model_digest(model) if model is not None else ""
+        return evaluated_run(self.runs / name, TASKS, solved, weights=weights, **more)
+
+    def deploy(self, weights: Path, **more: object) -> Deployed:
+        told = {"tasks": TASKS, "into": self.shelf, "settings": Settings(graph="agent.py:graph"), **more}
+        return deploy(weights, **told)
+
+    def begin(self) -> None:
+        self.deploy(self.old, force="the first one")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_what_is_better_on_the_real_tools_is_promoted_with_a_card(place: Place) -> None:
+    place.begin()
+    done = place.deploy(place.new, evaluated=place.after, against=place.before)
+    assert done.done
+    assert done.sentence.startswith(
+        "Promoted: v002 is in use, in place of v001. It solves 50 points more than"
+    )
+    current = place.shelf / "current" / "merged"
+    assert (current / "model.safetensors").read_text() == "new"
+    card = (current / "README.md").read_text()
+    assert "Promoted on " in card
+    assert f"| weights | {model_digest(place.new)} |" in card
+    assert "| in place of | v001 |" in card
+    assert "| address | 10 | 25 % | 75 % | +50 (" in card
+    assert "- Tools that no episode of the evaluation called: 'look\\_up', 'refund\\_payment'." in card
+    assert "- Tools that fail, are slow or answer nonsense: none was made to." in card
+    assert "What it learned from is not known to dreamgym-kit" in card
+    assert f"    vllm serve {place.shelf}/current/merged --served-model-name agent " in card
+    assert '    init_chat_model("openai:agent", base_url=' in card
+
+
+def test_what_is_not_better_is_not_promoted_and_the_history_says_so(place: Place) -> None:
+    place.begin()
+    same = place.run("same", POOR, place.new)
+    done = place.deploy(place.new, evaluated=same, against=place.before)
+    assert not done.done
+    assert done.sentence.startswith(
+        "Not promoted: v001 stays in use. No difference can be seen: the candidate"
+    )
+    assert (place.shelf / "current" / "merged" / "model.safetensors").read_text() == "old"
+    with Shelf(place.shelf) as shelf:
+        assert [event.deed for event in shelf.events] == [Deed.FORCED, Deed.REFUSED]
+        assert shelf.looks == (("same", "before"),)
+
+
+def test_force_is_written_into_the_card_with_what_spoke_against_it(place: Place) -> None:
+    place.begin()
+    worse = place.run("worse", dict.fromkeys(GOOD, 0), place.new)
+    done = place.deploy(place.new, evaluated=worse, against=place.before, force="the <b>board</b> wants it")
+    assert done.event.deed is Deed.FORCED
+    card = (place.shelf / "current" / "merged" / "README.md").read_text()
+    assert "by a person, who said: the \\<b\\>board\\</b\\> wants it\n" in card
+    assert "- The candidate solves 25 points less than what is deployed on the same 30 tasks" in card
+    with pytest.raises(UserError, match="say why"):
+        place.deploy(place.old, force=" ")
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ({"mode": "dream"}, "was dreamed; only what the real tools say can promote"),
+        ({"more": {"seed": 9}}, "The two runs were not made alike: "),
+        ({"n": 4, "more": {"n": 9}}, "of its episodes were not run; resume it"),
+    ],
+)
+def test_a_comparison_that_is_not_fit_promotes_nothing(place: Place, what: dict, told: str) -> None:
+    place.begin()
+    odd = place.run("odd", GOOD, place.new, **what)
+    with pytest.raises(UserError, match="nothing was changed: no comparison says") as refused:
+        place.deploy(place.new, evaluated=odd, against=place.before)
+    assert told in str(refused.value)
+    with Shelf(place.shelf) as shelf:
+        assert len(shelf.events) == 1
+
+
+def test_a_run_of_other_weights_promotes_nothing(place: Place, tmp_path: Path) -> None:
+    place.begin()
+    third = model_double(tmp_path / "third", "third")
+    with pytest.raises(UserError, match="tried other weights than these; evaluate these with --policy DIR"):
+        place.deploy(third, evaluated=place.after, against=place.before)
+    unnamed = place.run("unnamed", POOR, None)
+    with pytest.raises(UserError, match="tried weights that it does not name; evaluate what is in use"):
+        place.deploy(place.new, evaluated=place.after, against=unnamed)
+    other = place.run("other", POOR, third)
+    with pytest.raises(UserError, match="tried other weights than those in use"):
+        place.deploy(place.new, evaluated=place.after, against=other)
+
+
+def test_the_first_one_may_be_held_against_the_agent_as_it_is(place: Place) -> None:
+    plain = place.run("plain", POOR, None)
+    done = place.deploy(place.new, evaluated=place.after, against=plain)
+    assert done.event.deed is Deed.PROMOTED
+    assert done.event.before == ""
+
+
+def test_tasks_that_were_learned_from_or_are_not_held_out_prove_nothing(place: Place) -> None:
+    place.begin()
+    some = [replace(task, split=Split.TRAIN) if task.id < "t03" else task for task in TASKS]
+    with pytest.raises(
+        UserError, match=r"3 of the tasks it was tried on is not marked as held out \(t00, t01"
+    ):
+        place.deploy(place.new, evaluated=place.after, against=place.before, tasks=some)
+
+
+def test_the_same_comparison_again_is_no_new_look_and_another_is(place: Place) -> None:
+    place.begin()
+    for name in ("one", "two"):
+        run = place.run(name, POOR, place.new)
+        for _ in range(2):
+            done = place.deploy(place.new, evaluated=run, against=place.before)
+            assert done.promotion is not None
+            assert done.promotion.look == ("one", "two").index(name) + 1
+
+
+def test_weights_that_are_in_use_are_not_deployed_again(place: Place) -> None:
+    place.begin()
+    done = place.deploy(place.old)
+    assert done.already
+    assert "Nothing was changed" in done.sentence
+    with Shelf(place.shelf) as shelf:
+        assert shelf.known() == ["v001"]
+
+
+def test_back_to_the_version_before_and_only_to_what_it_was(place: Place) -> None:
+    place.begin()
+    place.deploy(place.new, evaluated=place.after, against=place.before)
+    done = roll_back(place.shelf)
+    assert done.sentence == "Rolled back: v001 is in use again, in place of v002."
+    assert (place.shelf / "current" / "merged" / "model.safetensors").read_text() == "old"
+    with pytest.raises(UserError, match="there is no version before to go back to"):
+        roll_back(place.shelf)
+    (place.shelf / "versions" / "v002" / "merged" / "model.safetensors").write_text("evil")
+    with pytest.raises(UserError, match="not what was deployed as v002"):
+        roll_back(place.shelf, to="v002")
+    with pytest.raises(UserError, match="has no version 'v009'; known: v001, v002"):
+        roll_back(place.shelf, to="v009")
+
+
+def test_without_any_comparison_nothing_is_deployed(place: Place) -> None:
+    with pytest.raises(UserError, match="There is no evaluation of these weights"):
+        place.deploy(place.new)
+    assert not (place.shelf / "current").exists()
+    with pytest.raises(UserError, match="is neither the run directory of a training nor a model directory"):
+        place.deploy(place.runs)
+    with pytest.raises(UserError, match="is a run of episodes, no training"):
+        place.deploy(place.after)

@@ -1,0 +1,66 @@
+"""Promotion: better on the whole, worse nowhere, and surer with each look."""
+
+import pytest
+
+from dreamgym_kit.trust.outcomes import TaskOutcome
+from dreamgym_kit.trust.promotion import MOST_LOOKS, level_of_look, promotion
+
+
+def outcomes(solved: list[int], *, n: int = 4, families: int = 1, undetermined: int = 0) -> list[TaskOutcome]:
+    return [
+        TaskOutcome(f"t{at}", count, n - count, undetermined, f"kind {at % families}")
+        for at, count in enumerate(solved)
+    ]
+
+
+def test_what_is_clearly_better_may_take_its_place() -> None:
+    found = promotion(outcomes([1] * 30), outcomes([3] * 30))
+    assert found.allowed
+    assert found.reasons == ()
+
+
+def test_what_is_not_clearly_better_may_not_and_says_why() -> None:
+    found = promotion(outcomes([2] * 30), outcomes([2] * 29 + [3]))
+    assert not found.allowed
+    assert found.reasons[0].startswith("No difference can be seen: the candidate solves")
+    worse = promotion(outcomes([3] * 30), outcomes([1] * 30))
+    assert worse.reasons[0].startswith(
+        "The candidate solves 50 points less than what is deployed on the same"
+    )
+
+
+def test_a_gain_that_hides_a_regression_in_one_family_is_refused() -> None:
+    before = [2] * 60
+    after = [0 if at % 3 == 0 else 4 for at in range(60)]
+    found = promotion(outcomes(before, families=3), outcomes(after, families=3))
+    assert found.whole.change > 0.1
+    assert [name for name, _ in found.worse_families] == ["kind 0"]
+    assert found.reasons == ("At 'kind 0' the candidate is clearly worse: -50 points on 20 tasks.",)
+
+
+def test_a_later_look_has_to_be_surer() -> None:
+    a, b = outcomes([2] * 40), outcomes([2] * 26 + [3] * 14)
+    assert promotion(a, b).allowed
+    late = promotion(a, b, look=6)
+    assert not late.allowed
+    assert late.reasons[0].startswith("This is look 6 at the same baseline, and has to hold at 99.84 %: ")
+    assert late.strict.low < late.whole.low
+
+
+def test_over_all_looks_chance_has_five_percent() -> None:
+    assert level_of_look(1) == 0.05
+    assert sum(level_of_look(look) / 2 for look in range(1, MOST_LOOKS + 1)) < 0.05
+    with pytest.raises(ValueError, match="no look 0"):
+        level_of_look(0)
+
+
+def test_after_the_last_look_nothing_is_promoted() -> None:
+    found = promotion(outcomes([0] * 30), outcomes([4] * 30), look=MOST_LOOKS + 1)
+    assert not found.allowed
+    assert "looked at 8 times" in found.reasons[0]
+
+
+def test_undetermined_episodes_that_could_turn_it_round_promote_nothing() -> None:
+    found = promotion(outcomes([1] * 30), outcomes([3] * 30, undetermined=40))
+    assert not found.allowed
+    assert found.reasons[0].startswith("It cannot be said:")

@@ -1,0 +1,85 @@
+"""Is this comparison one of these weights against what is in use, on the real tools, on unseen tasks?
+
+`gaps` names what is missing, each with what to do; a comparison with a gap says nothing about a promotion,
+whatever came out of it. What it says is for `trust.promotion`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dreamgym_kit.report.evaluation import Evaluation, Scores
+
+_SHOWN = 3  # names in a sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A comparison, and what it has to be about."""
+
+    evaluation: Evaluation | None
+    candidate: str  # digest of the weights that are to be deployed
+    current: str = ""  # of those that are in use; "": none are
+    held_out: frozenset[str] = frozenset()  # tasks that are marked as such
+    learned_from: frozenset[str] | None = None  # tasks that training used; None: nobody knows
+
+
+def gaps(evidence: Evidence) -> tuple[str, ...]:
+    """Why it is no comparison to promote by, sentence by sentence; empty where it is one."""
+    found = evidence.evaluation
+    if found is None:
+        return ("There is no evaluation of these weights: name the run of one (--evaluated RUN).",)
+    if found.a is None:
+        return (
+            "The evaluation is held against nothing: name the run of what it is to replace (--against RUN).",
+        )
+    return (*_of_weights(evidence, found.b, found.a), *_of_runs(found, found.a), *_of_tasks(evidence, found))
+
+
+def _of_weights(evidence: Evidence, b: Scores, a: Scores) -> Iterator[str]:
+    tried, replaced = weights_tried(b), weights_tried(a)
+    if tried != evidence.candidate:
+        what = "other weights than these" if tried else "weights that it does not name"
+        yield f"{b.run}: tried {what}; evaluate these with --policy DIR."
+    if evidence.current and replaced != evidence.current:
+        what = "other weights than those in use" if replaced else "weights that it does not name"
+        yield f"{a.run}: tried {what}; evaluate what is in use, with --policy of its directory."
+    if tried and tried == replaced:
+        yield f"{a.run}: tried the same weights as {b.run}; there is nothing to compare."
+
+
+def _of_runs(found: Evaluation, a: Scores) -> Iterator[str]:
+    for side in (found.b, a):
+        if not side.real:
+            yield f"{side.run}: was dreamed; only what the real tools say can promote (evaluate --real)."
+        if side.summary.not_run:
+            yield f"{side.run}: {side.summary.not_run} of its episodes were not run; resume it."
+    for difference in found.differs:
+        yield f"The two runs were not made alike: {difference}."
+
+
+def _of_tasks(evidence: Evidence, found: Evaluation) -> Iterator[str]:
+    tried = {one.task for one in found.b.outcomes}
+    seen = sorted(tried & (evidence.learned_from or frozenset()))
+    if seen:
+        yield f"{_count(seen)} it was tried on was learned from ({_named(seen)}); evaluate on unseen tasks."
+    open_ones = sorted(tried - evidence.held_out - set(seen))
+    if open_ones:
+        yield (
+            f"{_count(open_ones)} it was tried on is not marked as held out ({_named(open_ones)}); "
+            "evaluate with --split held_out."
+        )
+
+
+def weights_tried(scores: Scores) -> str:
+    """The digest of the weights that a run tried; "" where it does not say."""
+    told = scores.summary.fact("weights")
+    return told if isinstance(told, str) else ""
+
+
+def _count(tasks: list[str]) -> str:
+    return f"{len(tasks)} of the tasks" if len(tasks) > 1 else "One of the tasks"
+
+
+def _named(tasks: list[str]) -> str:
+    more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
+    return ", ".join(tasks[:_SHOWN]) + more

@@ -1,0 +1,225 @@
+"""The versions of one agent's weights, which of them is in use, and how it came to be: one folder.
+
+    deployed/
+      current -> versions/v002     what a server is pointed at: deployed/current/merged
+      versions/v002/               merged/, adapter/ where there is one, version.json
+      history.jsonl                one line for each thing that was done; append-only
+
+The history is the truth: a version is made whole beside its place, then the line is written, then the link is
+moved. Whoever is killed in between leaves what the next one that opens the shelf finishes: a version that no
+line names never was, and a link that lies behind the last line is moved.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.records import (
+    Event,
+    Version,
+    event_line,
+    event_of,
+    version_line,
+    version_of,
+)
+from dreamgym_kit.deployment.use import CURRENT
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_whole
+from dreamgym_kit.rollout.folders import sync_folder, write_folder
+from dreamgym_kit.rollout.lock import RunLock
+
+VERSIONS, HISTORY, LOCK = "versions", "history.jsonl", ".lock"
+MERGED, ADAPTER, RECORD = "merged", "adapter", "version.json"
+_NAME = re.compile(r"v(\d{3,9})")
+
+
+class Shelf:
+    """One deployment folder, held by this process until `close`.
+
+    Raises:
+        UserError: it is something else, is in use, or a line of its history is damaged.
+    """
+
+    def __init__(self, folder: Path, *, make: bool = False) -> None:
+        self.folder = folder.absolute()
+        self._prepare(make=make)
+        self._lock = RunLock(self.folder / LOCK)
+        try:
+            self._events, self._whole_bytes = _history(self.folder / HISTORY)
+            self._follow()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that was done here, in order."""
+        return tuple(self._events)
+
+    @property
+    def current(self) -> Version | None:
+        """What is in use; None where nothing is."""
+        name = self._in_use()
+        return self.version(name) if name else None
+
+    @property
+    def looks(self) -> tuple[tuple[str, str], ...]:
+        """The comparisons with what is in use, since it came, each once: (evaluated, against)."""
+        since: list[tuple[str, str]] = []
+        for event in self._events:
+            if event.deed.changes:
+                since.clear()
+            elif event.look:
+                since.append((event.evaluated, event.against))
+        return tuple(dict.fromkeys(since))
+
+    @property
+    def before(self) -> str:
+        """The version that was in use before this one, to roll back to; "" where there is none."""
+        gone: list[str] = []
+        for event in self._events:
+            if not event.deed.changes:
+                continue
+            if event.version in gone:  # rolled back: what came after it is no way back any more
+                del gone[gone.index(event.version) :]
+            elif event.before:
+                gone.append(event.before)
+        return gone[-1] if gone else ""
+
+    def known(self) -> list[str]:
+        """The names of all versions that ever were in use, oldest first."""
+        return list(dict.fromkeys(event.version for event in self._events if event.version))
+
+    def version(self, name: str) -> Version:
+        """One version.
+
+        Raises:
+            UserError: it is not on the shelf, or its record is damaged.
+        """
+        if name not in self.known():
+            listed = ", ".join(self.known()) or "none"
+            raise UserError(f"{self.folder}: has no version {name!r:.40}; known: {listed}.")
+        path = self.place(name) / RECORD
+        try:
+            return version_of(read_whole(path))
+        except FileNotFoundError:
+            raise UserError(f"{path}: is missing; this version can be used no more.") from None
+        except NotJson as error:
+            raise UserError(f"{path}: is damaged ({error}); this version can be used no more.") from error
+
+    def place(self, name: str) -> Path:
+        """The folder of a version."""
+        return self.folder / VERSIONS / name
+
+    @property
+    def merged(self) -> Path:
+        """What a server is pointed at; stays the same whichever version is in use."""
+        return self.folder / CURRENT / MERGED
+
+    def whole(self, version: Version) -> Path:
+        """The model directory of a version, held against the digest that it was put there with.
+
+        Raises:
+            UserError: its files are not what they were.
+        """
+        folder = self.place(version.name) / MERGED
+        if model_digest(folder) != version.weights:
+            raise UserError(f"{folder}: its files are not what was deployed as {version.name}; not used.")
+        return folder
+
+    def next_name(self) -> str:
+        """What the next version is called."""
+        numbers = [int(found[1]) for name in self.known() if (found := _NAME.fullmatch(name))]
+        return f"v{max(numbers, default=0) + 1:03d}"
+
+    def put(self, version: Version, fill: Callable[[Path], None]) -> None:
+        """Make a version's folder: `fill` writes the weights into it. It is in use only after `note`."""
+
+        def write(beside: Path) -> None:
+            fill(beside)
+            (beside / RECORD).write_bytes(version_line(version))
+
+        write_folder(self.place(version.name), write)
+
+    def note(self, event: Event) -> None:
+        """Write down what was done; a version that is in use from now on is pointed at."""
+        path = self.folder / HISTORY
+        line = event_line(event)
+        descriptor = open_plain(path, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.ftruncate(descriptor, self._whole_bytes)  # what a killed process left of a line
+            os.lseek(descriptor, self._whole_bytes, os.SEEK_SET)
+            write_whole(descriptor, line)
+            os.fsync(descriptor)
+        except OSError as error:
+            raise refused(path, "cannot be written", error) from error
+        finally:
+            os.close(descriptor)
+        self._whole_bytes += len(line)
+        self._events.append(event)
+        self._follow()
+
+    def close(self) -> None:
+        """Let others at it."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _in_use(self) -> str:
+        return next((one.version for one in reversed(self._events) if one.deed.changes), "")
+
+    def _follow(self) -> None:
+        """Point `current` at what the history says, in one step."""
+        name = self._in_use()
+        link = self.folder / CURRENT
+        target = f"{VERSIONS}/{name}"
+        if not name or (link.is_symlink() and str(link.readlink()) == target):
+            return
+        if link.exists() and not link.is_symlink():
+            raise UserError(f"{link}: is no link of ours; move it away.")
+        beside = self.folder / f".{CURRENT}.new"
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(target)
+        beside.replace(link)
+        sync_folder(self.folder)
+
+    def _prepare(self, *, make: bool) -> None:
+        history = self.folder / HISTORY
+        if history.exists():
+            return
+        if not self.folder.exists():
+            if not make:
+                raise UserError(f"{self.folder}: nothing is deployed there.")
+            (self.folder / VERSIONS).mkdir(parents=True)
+            return
+        ours = {VERSIONS, LOCK}
+        if not self.folder.is_dir() or any(path.name not in ours for path in self.folder.iterdir()):
+            raise UserError(
+                f"{self.folder}: holds something else than deployed versions; name another folder."
+            )
+        if not make:
+            raise UserError(f"{self.folder}: nothing is deployed there.")
+        (self.folder / VERSIONS).mkdir(exist_ok=True)
+
+
+def _history(path: Path) -> tuple[list[Event], int]:
+    """The events, and the bytes of their whole lines; a torn last line is none."""
+    try:
+        data = read_whole(path)
+    except FileNotFoundError:
+        return [], 0
+    *lines, _torn = data.split(b"\n")
+    events = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            events.append(event_of(line))
+        except NotJson as error:
+            raise UserError(f"{path}:{number}: this line is damaged ({error}).") from error
+    return events, sum(len(line) + 1 for line in lines)

@@ -1,0 +1,91 @@
+"""May B take A's place? Only where the comparison says so, however often it is asked.
+
+B has to be better on the whole, and clearly worse at no family of tasks. A comparison that is made again and
+again ends well by chance, so each further look at the same A has to be twice as sure as the one before: the
+first at 95 %, the second at 97.5 %, and so on. Over all looks together a model that is no better takes A's
+place with a chance of 5 % at most (2.5 % + 1.25 % + ..., the upper side of each).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dreamgym_kit.trust.beating import Beating, Word, beaten
+from dreamgym_kit.trust.outcomes import TaskOutcome
+from dreamgym_kit.trust.paired import ALPHA
+
+MOST_LOOKS = 8  # at one baseline; a ninth would need an interval of 99.98 %
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """B held against A, for the question whether it may take its place."""
+
+    whole: Beating  # over all tasks, at 95 %
+    strict: Beating  # the same at the level of this look
+    families: tuple[tuple[str, Beating], ...]  # each at its share of 5 %; none where there is but one
+    look: int  # at this A, from 1
+
+    @property
+    def allowed(self) -> bool:
+        """Whether B may take A's place."""
+        return not self.reasons
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it may not, in plain sentences; none where it may."""
+        told = []
+        if self.look > MOST_LOOKS:
+            told.append(
+                f"This baseline was looked at {self.look - 1} times; a further look would pick what chance "
+                "made look good. Evaluate on other tasks."
+            )
+        if self.whole.word is not Word.BETTER:
+            told.append(self.whole.told("what is deployed", "the candidate"))
+        elif self.strict.word is not Word.BETTER:
+            told.append(
+                f"This is look {self.look} at the same baseline, and has to hold at "
+                f"{100 * (1 - level_of_look(self.look)):.4g} %: there the interval is "
+                f"{100 * self.strict.low:+.1f} to {100 * self.strict.high:+.1f} points."
+            )
+        told += [
+            f"At '{name}' the candidate is clearly worse: {100 * found.change:+.0f} points on "
+            f"{found.tasks} tasks."
+            for name, found in self.worse_families
+        ]
+        return tuple(told)
+
+    @property
+    def worse_families(self) -> tuple[tuple[str, Beating], ...]:
+        """Families whose interval lies below zero, whatever the undetermined episodes would say."""
+        return tuple((name, found) for name, found in self.families if found.word is Word.WORSE)
+
+
+def promotion(
+    a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, look: int = 1, seed: int = 0
+) -> Promotion:
+    """Hold B against A, over the tasks that both tried.
+
+    Args:
+        a: what is in place, by task.
+        b: what is to take its place.
+        look: how often this A was looked at, this time included.
+        seed: of the bootstrap.
+
+    Raises:
+        ValueError: `look` is below 1.
+    """
+    whole = beaten(a, b, seed=seed)
+    strict = whole if look == 1 else beaten(a, b, seed=seed, alpha=level_of_look(look))
+    names = sorted({one.family for one in b if one.family})
+    families = []
+    for name in names if len(names) > 1 else ():
+        sides = [[one for one in side if one.family == name] for side in (a, b)]
+        families.append((name, beaten(*sides, seed=seed, alpha=ALPHA / len(names))))
+    return Promotion(whole, strict, tuple(families), look)
+
+
+def level_of_look(look: int) -> float:
+    """The alpha (0..1, two-sided) that a look at one baseline has to hold at; the first is 1."""
+    if look < 1:
+        raise ValueError(f"no look {look}")
+    return float(ALPHA / 2 ** (min(look, MOST_LOOKS) - 1))
