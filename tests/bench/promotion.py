@@ -21,7 +21,7 @@ from dreamgym_kit.trust.outcomes import TaskOutcome
 from dreamgym_kit.trust.promotion import MOST_LOOKS, promotion
 
 COMPARISONS, TASKS, TRIES = 200, 54, 4
-DAMAGES = (0.15, 0.3)  # noise beside a weight's own spread
+DAMAGES = (0.15, 0.22)  # noise beside a weight's own spread
 LEFT_ALONE = 0.5  # share of the failures at other tasks that a hidden regression is made better by
 
 Pool = Mapping[int, Sequence[bool]]  # world -> solved, try by try
