@@ -8,8 +8,10 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.turns import Batch, Turn, UpdateFacts
 from dreamgym_kit.vocabulary import (
     Answer,
+    Approval,
     Call,
     Episode,
+    HeldCall,
     Provenance,
     Task,
     ToolSpec,
@@ -392,9 +394,10 @@ class EventSink(Protocol):
         ...
 
 
+@runtime_checkable
 class Approver(Protocol):
     """A person or a rule that lets one exact real call pass."""
 
-    async def approve(self, call: Call, situation: Situation) -> bool:
-        """True only for exactly this call; any doubt is a no."""
+    async def approve(self, held: HeldCall) -> Approval | None:
+        """An approval that names exactly this call; None, an error or silence is a no."""
         ...

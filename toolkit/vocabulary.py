@@ -213,6 +213,28 @@ class Transition:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class HeldCall:
+    """A real call that waits for a yes. Secrets in its arguments are masked; nothing else is left out."""
+
+    digest: str  # of the tool, its arguments, the session and a number drawn for this very call
+    call: Call
+    effect: Effect
+    episode: str
+    task: str
+    world: World
+    expected: Answer  # what the dream would answer; abstained where it cannot tell
+    doubts: tuple[str, ...] = ()  # what speaks against it, in sentences
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A yes to one held call, once."""
+
+    digest: str  # of the call that was shown; any other call is not meant
+    by: str  # who said so, for the audit log
+
+
 def history_digest(writes: Sequence[str]) -> str:
     """Name the sequence of world-changing calls (each by its `Call.key`) so far; "" when there were none."""
     return digest(list(writes)) if writes else ""
@@ -278,7 +300,7 @@ class Episode:
     transitions: tuple[Transition, ...] = ()
     messages: tuple[Mapping[str, JsonValue], ...] = ()  # transcript: role, content, tool_calls
     reward: float | None = None  # 0..1; None where nothing was judged
-    stop: str = "finished"  # finished, interrupted, abstained, violation, limit, budget, error, cancelled
+    stop: str = "finished"  # interrupted, abstained, violation, limit, budget, refused, error, cancelled
     violations: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     model_calls: int = 0  # of the agent

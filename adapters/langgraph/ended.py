@@ -8,6 +8,7 @@ from dreamgym_kit.adapters.langgraph.answers import is_of_tool
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.dream.user import UserFailed
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.s2r.stops import RealCallRefused
 from dreamgym_kit.vocabulary import Transition
 
 _ENDPOINT_LIBRARIES = frozenset(
@@ -66,6 +67,8 @@ def say_stop(course: Course, stop: EpisodeStop) -> None:
     course.reason, course.ran_on = str(stop), False
     if isinstance(stop, GateRefused):
         course.stop = "violation"
+    elif isinstance(stop, RealCallRefused):
+        course.stop = "refused"
     elif isinstance(stop, DreamAbstained):
         course.stop = "abstained"
     elif isinstance(stop, BudgetSpent) and stop.what == "tool calls of one episode":

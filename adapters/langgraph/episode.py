@@ -34,6 +34,7 @@ from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.values import leaves
+from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.reconcile import reconcile
 from dreamgym_kit.gate.registry import CONFIG_KEY, current, entered
@@ -51,6 +52,7 @@ from dreamgym_kit.ports import (
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.masked import masked_episode
+from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
@@ -69,6 +71,7 @@ class LangGraphRunner:
         chat: plays the users that tasks describe as personas.
         masker: takes secrets out of what is kept of an episode.
         in_thread: run the graph synchronously (see `driving`).
+        overseer: lets real calls through where the policy's mode is `S2R`.
         model_policy: answers in place of the graph's chat models.
         on_turns: is given what it said, with the episode's id, before the episode is judged.
         detectors: look at each ended episode; what they find stands in it.
@@ -92,6 +95,7 @@ class LangGraphRunner:
     in_thread: bool = False
     detectors: Detectors = DEFAULT
     lore: dict[object, Any] = field(default_factory=dict)
+    overseer: Overseer | None = None
     model_policy: ModelPolicy | None = None
     on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None
     real_faults: bool = False
@@ -105,7 +109,7 @@ class LangGraphRunner:
         world = self.worlds.get(task.world.name)
         place = self.prefix + episode
         configurable = dict(world.configurable(task.world, place)) if world is not None else {}
-        real = self.policy.mode is Mode.RECORD
+        real = self.policy.mode is not Mode.DREAM
         try:
             if real and world is not None:
                 await world.reset(task.world, place)
@@ -194,7 +198,8 @@ class LangGraphRunner:
                 provenance=entry.answer.provenance.value,
             )
 
-        return Session(
+        kind = OverseenSession if self.policy.mode is Mode.S2R else Session
+        return kind(
             self.policy,
             experience=self.experience,
             episode=self.prefix + episode,
@@ -213,6 +218,7 @@ class LangGraphRunner:
                 prefix=self.prefix,
             ),
             masker=self.masker,
+            overseer=self.overseer,
         )
 
     async def _driven(
@@ -281,7 +287,7 @@ class LangGraphRunner:
             session.count("bad_arguments", found.bad_arguments)
         if course.stop == "finished" and found.errors:
             session.violations.extend(found.errors)
-        if self.policy.mode is Mode.DREAM:
+        if not self.policy.mode.bare:
             session.violations.extend(why for why in found.violations if why not in session.violations)
         if session.violations:
             course.stop, course.reason = "violation", session.violations[0]
@@ -301,7 +307,7 @@ class LangGraphRunner:
             transitions=session.ledger.transitions(),
             messages=course.transcript.records,
             final=final_state(course.values),
-            real=self.policy.mode is Mode.RECORD,
+            real=self.policy.writes_are_real,
             configurable=configurable,
         )
         checker = self.checkers.get(task.checker) if task.checker else None

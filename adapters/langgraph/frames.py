@@ -108,13 +108,16 @@ def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 def plain_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Validated arguments as JSON data, without what the framework injected, keys and passwords."""
+    return masked_arguments(bare_arguments(tool, args, kwargs))
+
+
+def bare_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with secrets in it: never to be kept or shown."""
     passed = {name: value for name, value in kwargs.items() if name not in _PLUMBING}
     if args:
         passed = {**positional_names(tool, args), **passed}
     kept = _kept_names(tool, passed)
-    return masked_arguments(
-        {name: to_plain(value) for name, value in passed.items() if name in kept and not _is_config(value)}
-    )
+    return {name: to_plain(value) for name, value in passed.items() if name in kept and not _is_config(value)}
 
 
 def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:

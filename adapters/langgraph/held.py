@@ -25,7 +25,6 @@ from dreamgym_kit.adapters.langgraph.patches import (
     subclasses,
 )
 from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, current
 from dreamgym_kit.gate.session import Session
 
@@ -90,7 +89,7 @@ def _standing_for(memory: Any) -> Any:
     if isinstance(memory, _OWN) or (not PROCESS.armed and current.get() is None):
         return memory
     session = _session()
-    return memory if session is None or session.mode is not Mode.DREAM else own_memory(session, memory)
+    return memory if session is None or session.mode.bare else own_memory(session, memory)
 
 
 def _session() -> Session | None:

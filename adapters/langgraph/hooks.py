@@ -13,13 +13,14 @@ import os
 import sysconfig
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.tools import BaseTool
 
 from dreamgym_kit.adapters.langgraph.answers import deliver
 from dreamgym_kit.adapters.langgraph.frames import (
+    bare_arguments,
     config_here,
     function_arguments,
     metadata_here,
@@ -29,11 +30,20 @@ from dreamgym_kit.adapters.langgraph.frames import (
 )
 from dreamgym_kit.adapters.langgraph.injected import without_injected
 from dreamgym_kit.adapters.langgraph.leaf import run_real, run_real_async
+from dreamgym_kit.adapters.langgraph.overseen import (
+    Admitted,
+    copied,
+    exact_digest,
+    run_overseen,
+    run_overseen_async,
+)
+from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.replay.masking import masked_arguments
-from dreamgym_kit.vocabulary import Call
+from dreamgym_kit.s2r.session import effect_of
+from dreamgym_kit.vocabulary import Call, Effect
 
 _HOOKS: dict[int, "Hook"] = {}
 _OF: dict[int, "Hook"] = {}  # by id of the hooked function, which its hook keeps
@@ -233,6 +243,10 @@ def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     route, place = session.admit(call)
     if route is Route.DREAM:
         return deliver(tool, session.ask(call, place), None)
+    if route is Route.OVERSEEN:
+        args, kwargs = copied(args, kwargs, kwargs)
+        admitted = _admitted(one, session, call, place, tool, args, kwargs)
+        return run_overseen(admitted, lambda: one.real(*args, **kwargs))
     return run_real(session, call, place, tool, lambda: one.real(*args, **kwargs), owner=one)
 
 
@@ -248,6 +262,10 @@ async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     route, place = session.admit(call)
     if route is Route.DREAM:
         return deliver(tool, await session.ask_async(call, place), None)
+    if route is Route.OVERSEEN:
+        args, kwargs = copied(args, kwargs, kwargs)
+        admitted = _admitted(one, session, call, place, tool, args, kwargs)
+        return await run_overseen_async(admitted, lambda: one.real(*args, **kwargs))
     return await run_real_async(session, call, place, tool, lambda: one.real(*args, **kwargs), owner=one)
 
 
@@ -263,6 +281,10 @@ def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     route, place = session.admit(call)
     if route is Route.DREAM:
         items = deliver(tool, session.ask(call, place), None)
+    elif route is Route.OVERSEEN:
+        args, kwargs = copied(args, kwargs, kwargs)
+        admitted = _admitted(one, session, call, place, None, args, kwargs)
+        items = run_overseen(admitted, lambda: list(one.real(*args, **kwargs)))
     else:
         items = run_real(session, call, place, None, lambda: list(one.real(*args, **kwargs)), owner=one)
     yield from items if isinstance(items, list) else [items]
@@ -299,14 +321,52 @@ def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
 def _call(
     one: Hook, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Call, BaseTool | None]:
-    """The call, and the tool whose body this is. Of several tools over one body the one that is dreamt."""
+    """The call, and the tool whose body this is.
+
+    Of several tools over one body the one that is dreamt, or, where none is, the one that can do most.
+    """
     node = metadata_here().get("langgraph_node")
     if one.leaf and args and isinstance(args[0], BaseTool):
         return Call(args[0].name, plain_arguments(args[0], args[1:], kwargs), None, node), args[0]
     known = [(one.name, one.tool), *one.also]
     dreamt = (pair for pair in known if session.policy.route(pair[0]) is Route.DREAM)
-    name, tool = next(dreamt, known[0])
+    name, tool = next(dreamt, max(known, key=lambda pair: _POWER[effect_of(session, pair[0])]))
+    return Call(name, masked_arguments(_arguments(one, tool, args, kwargs)), None, node), tool
+
+
+_POWER = {effect: power for power, effect in enumerate(Effect)}  # from harmless to irreversible
+
+
+def _arguments(
+    one: Hook, tool: BaseTool | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """A function's arguments by name, with secrets in them."""
     arguments = function_arguments(one.signature, args, kwargs)
-    if tool is not None:
-        arguments = dict(without_injected(tool, arguments))
-    return Call(name, masked_arguments(arguments), None, node), tool
+    return arguments if tool is None else dict(without_injected(tool, arguments))
+
+
+def _admitted(
+    one: Hook,
+    session: Session,
+    call: Call,
+    place: Place,
+    tool: BaseTool | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Admitted:
+    """A call to be overseen, told by the very arguments that its body will get."""
+
+    def arguments() -> dict[str, Any]:
+        if one.leaf and args and isinstance(args[0], BaseTool):
+            return bare_arguments(args[0], args[1:], kwargs)
+        return _arguments(one, tool, args, kwargs)
+
+    return Admitted(
+        session=session,
+        call=replace(call, args=masked_arguments(arguments())),
+        place=place,
+        tool=tool,
+        identity=None,
+        exact=lambda: exact_digest(arguments),
+        owner=one,
+    )

@@ -25,7 +25,6 @@ from langgraph.store.memory import InMemoryStore
 from dreamgym_kit.adapters.langgraph.capture import graph_entered
 from dreamgym_kit.adapters.langgraph.frames import config_here, session_key
 from dreamgym_kit.adapters.langgraph.patches import PatchSet, plain_wrapper
-from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
 
@@ -134,7 +133,7 @@ def isolated(graph: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, 
         if key is None and name in _READING:
             return graph
         session = find(key, f"{name} of a graph with a checkpointer, store or cache")
-    if session is None or session.mode is not Mode.DREAM:
+    if session is None or session.mode.bare:
         return graph
     return own_graph(session, graph)
 

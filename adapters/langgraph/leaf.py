@@ -9,6 +9,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import jsonschema
@@ -18,18 +19,27 @@ from referencing import Registry
 
 from dreamgym_kit.adapters.langgraph.answers import as_of_tool, deliver, encode_answer, encode_failure
 from dreamgym_kit.adapters.langgraph.frames import (
+    bare_arguments,
     call_of,
     config_here,
     identity_of,
     letting_through,
+    plain_arguments,
     running,
     session_key,
+)
+from dreamgym_kit.adapters.langgraph.overseen import (
+    Admitted,
+    copied,
+    exact_digest,
+    run_overseen,
+    run_overseen_async,
 )
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.dream.faults import Fault, FaultKind, failing, spoiled
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.errors import EpisodeStop
-from dreamgym_kit.gate.policy import Mode, Route
+from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.vocabulary import Answer, Call
@@ -54,6 +64,10 @@ def sync_leaf(real: Body) -> Body:
         if route is Route.DREAM:
             answer = session.ask(call, place, identity_of(call, session))
             return deliver(self, answer, call.call_id)
+        if route is Route.OVERSEEN:
+            args, kwargs = copied(args, kwargs, call.args)
+            one = _admitted(self, session, call, place, args, kwargs)
+            return run_overseen(one, lambda: real(self, *args, **kwargs))
         return run_real(session, call, place, self, lambda: real(self, *args, **kwargs))
 
     return _finished(wrapper, real)
@@ -76,6 +90,10 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
         if route is Route.DREAM:
             answer = await session.ask_async(call, place, identity_of(call, session))
             return deliver(self, answer, call.call_id)
+        if route is Route.OVERSEEN:
+            args, kwargs = copied(args, kwargs, call.args)
+            one = _admitted(self, session, call, place, args, kwargs)
+            return await run_overseen_async(one, lambda: real(self, *args, **kwargs))
         return await run_real_async(session, call, place, self, lambda: real(self, *args, **kwargs))
 
     return _finished(wrapper, real)
@@ -179,7 +197,7 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
     Raises:
         ToolException: what is wrong, for the agent; the dream is not asked.
     """
-    if session.mode is not Mode.DREAM or not isinstance(tool.args_schema, dict):
+    if session.mode.bare or not isinstance(tool.args_schema, dict):
         return
     try:
         problem = next(_validator(tool).iter_errors(dict(call.args)), None)
@@ -217,6 +235,22 @@ def _session_for(tool: BaseTool) -> Session | None:
 
 def _keep(session: Session, call: Call, answer: Answer, place: Place, after: str, started: float) -> None:
     session.keep(call, answer, place, after=after, started=started)
+
+
+def _admitted(
+    tool: BaseTool, session: Session, call: Call, place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Admitted:
+    """A call to be overseen, told by the very arguments that its body will get."""
+    call = replace(call, args=plain_arguments(tool, args, kwargs))
+    return Admitted(
+        session=session,
+        call=call,
+        place=place,
+        tool=tool,
+        identity=identity_of(call, session),
+        exact=lambda: exact_digest(lambda: bare_arguments(tool, args, kwargs)),
+        owner=tool,
+    )
 
 
 def _finished(wrapper: Any, real: Body) -> Body:

@@ -10,7 +10,6 @@ from typing import Any
 
 from dreamgym_kit.adapters.langgraph.frames import config_here, running, session_key
 from dreamgym_kit.adapters.langgraph.patches import PatchSet, is_ours, plain_wrapper
-from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, current, find
 
 _MODULE = "mcp.shared.session"  # looked up, never imported: few projects use it
@@ -44,7 +43,7 @@ def _check(name: str) -> None:
     if (not PROCESS.armed and current.get() is None) or running() is not None:
         return
     session = find(session_key(config_here()), f"MCP tool '{name}'")
-    if session is not None and session.mode is Mode.DREAM:
+    if session is not None and not session.mode.bare:
         session.refuse(
             f"the MCP tool '{name}' was called on its client session; it did not run. Call it through the "
             "tools of langchain-mcp-adapters, or name the function that calls it in dreamgym.toml: "

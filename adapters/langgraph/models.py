@@ -26,7 +26,6 @@ from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
 from dreamgym_kit.adapters.langgraph.tapes import turn_of
 from dreamgym_kit.canonical import canonical
-from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.plain import to_plain
@@ -158,7 +157,7 @@ def stopping_async(real: Any) -> Any:
 
 def _without_cache(model: BaseChatModel) -> BaseChatModel:
     session = current.get()
-    if session is None or session.mode is not Mode.DREAM or model.cache is False:
+    if session is None or session.mode.bare or model.cache is False:
         return model
     if model.cache is None or model.cache is True:
         from langchain_core.globals import get_llm_cache
@@ -275,7 +274,7 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     name. And a model that nobody was seen to tell anything has its names from elsewhere: none of them is
     taken on trust.
     """
-    if session.mode is not Mode.DREAM or name in session.policy.structured or registered(name):
+    if session.mode.bare or name in session.policy.structured or registered(name):
         return
     known = HOLDINGS.told(model)
     in_node = tool_of_node(session, name)

@@ -39,13 +39,14 @@ from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
 from dreamgym_kit.errors import ShapeRefused
 from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.registry import arm
 from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.vocabulary import Spend, Task, Transition
+from dreamgym_kit.vocabulary import Provenance, Spend, Task, Transition
 
 
 def tasks_of(request: RunRequest) -> list[Task]:
@@ -57,9 +58,11 @@ def tasks_of(request: RunRequest) -> list[Task]:
 
 @contextmanager
 def gated_process(request: RunRequest, folder: Path) -> Iterator[list[str]]:
-    """Gate in; while dreaming also armed and guarded. `folder` may be written, and nothing outside of it."""
+    """Gate in; armed but while recording. While dreaming also guarded: only `folder` may be written."""
     if request.mode is not Mode.DREAM:
         install()
+        if not request.mode.bare:
+            arm()
         yield []
         return
     with dreaming_process(request.settings, folder / "scratch", writable=[folder]) as warnings:
@@ -102,7 +105,7 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
     register_functions(request.settings)
     register_nodes(graph, request.settings)
     facts = inspect_compiled(graph, request.settings)
-    if facts.problems and request.mode is Mode.DREAM:
+    if facts.problems and not request.mode.bare:
         raise ShapeRefused(facts.problems)
     hook_tool_functions(look=False)
     return facts
@@ -127,7 +130,7 @@ async def answering(
     budget: RunBudget,
 ) -> Answering:
     """Open the endpoint, try it on held-out recordings, and put the chain together."""
-    settings, dreams = request.settings, request.mode is Mode.DREAM
+    settings, dreams = request.settings, not request.mode.bare
     chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
     trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
     support = learn_support(trials)
@@ -153,10 +156,13 @@ def runner_of(
 ) -> LangGraphRunner:
     """What runs the episodes. `label`: put before recorded episodes' ids; `seed`: of planned faults."""
     settings, chat = request.settings, who.chat
-    recording = request.mode is Mode.RECORD
+    recording = request.mode is not Mode.DREAM
     return LangGraphRunner(
         graph=ready.graph,
-        policy=GatePolicy(request.mode, ready.facts.specs(), frozenset(settings.structured_outputs)),
+        policy=GatePolicy(
+            request.mode, ready.facts.specs(), frozenset(settings.structured_outputs), request.stage
+        ),
+        overseer=request.overseer,
         settings=replace(settings, simulate=replace(settings.simulate, seed=seed)),
         budget=budget,
         events=events,
@@ -182,6 +188,7 @@ def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None
         return None
 
     def keep(entry: Transition) -> None:
-        store.put([entry])
+        if entry.answer.provenance is Provenance.REAL:  # on the way to the real tools some are dreamt
+            store.put([entry])
 
     return keep

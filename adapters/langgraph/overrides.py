@@ -64,6 +64,11 @@ def _body(real: Any, tool: BaseTool, name: str, args: tuple[Any, ...], kwargs: d
     if session.policy.route(tool.name) is Route.REAL:
         session.check_open(tool.name)
         return real
+    if session.policy.route(tool.name) is Route.OVERSEEN:
+        session.refuse(
+            f"{type(tool).__name__} overrides {name}, which would run past the overseer of real calls; tool "
+            f"'{tool.name}' did not run. Put what it does into _run or _arun"
+        )
     own = getattr(BaseTool, name, None)
     if own is None:
         session.refuse(

@@ -55,7 +55,7 @@ async def open_rollouts(
     """Open what a request names, to collect from: `request.tasks` are all that will ever be asked for.
 
     `request.policy` answers; without one the graph's own models do, and there are no turns. In
-    `Mode.RECORD` the tools are the real ones.
+    `Mode.RECORD` the tools are the real ones, in `Mode.S2R` those that are overseen.
 
     Raises:
         UserError: the graph, tasks, settings, buffer or directory cannot be used; nothing was run.
@@ -163,7 +163,7 @@ class Rollouts:
             closing(directory.journal()) as journal,
             closing(directory.events()) as log,
             gated_process(request, self._directory.path),
-            nullcontext() if dreams else awake(),
+            awake() if request.mode.bare else nullcontext(),
         ):
             policy = self._policy_for(label, drawn, came)
             events = MaskedEvents(FanOut([log, self._events]), self._ready.masker)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.gate.overseeing import Overseer
+from dreamgym_kit.gate.policy import Mode, Stage
 from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, TransitionStore
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
@@ -24,6 +25,7 @@ class RunRequest:
             come out the same each time.
         must_reset: refuse to run where tools change a world that nobody puts back for each episode.
         real_faults: the faults of the settings befall real tools' calls too; nothing of it may be kept.
+        overseer: lets the real calls of `Mode.S2R` through, as far as `stage` goes.
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
         weights: digest of the policy's model directory, where that answers unchanged over the whole run.
     """
@@ -41,6 +43,8 @@ class RunRequest:
     policy: ChatEndpoint | None = None
     real_faults: bool = False
     weights: str = ""
+    overseer: Overseer | None = None
+    stage: Stage = Stage.SHADOW
 
 
 def name_of(graph: object) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from dreamgym_kit.adapters.langgraph.patches import PatchSet, plain_wrapper
 from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import current
 from dreamgym_kit.gate.session import Session
 
@@ -30,7 +29,7 @@ def guard_threads(patches: PatchSet) -> None:
     @functools.wraps(starting)
     def start(self: threading.Thread) -> None:
         session = current.get()
-        egress.begins(self, session if session is not None and session.mode is Mode.DREAM else None)
+        egress.begins(self, session if session is not None and not session.mode.bare else None)
         starting(self)
 
     patches.replace(ThreadPoolExecutor, "submit", plain_wrapper(submit, submitting))

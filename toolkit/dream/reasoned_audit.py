@@ -90,7 +90,7 @@ async def audit_reasoned(
             decided = await model.decide(row.call, situation)
         if decided is None or decided.answer.abstained:
             return None
-        exact = _seen(decided.answer, row.call.tool, fresh) == _seen(row.answer, row.call.tool, fresh)
+        exact = as_seen(decided.answer, row.call.tool, fresh) == as_seen(row.answer, row.call.tool, fresh)
         return ReasonedTrial(decided.form, decided.confidence, exact)
 
     found = await asyncio.gather(*(tried(*one) for one in _drawn(left, most, seed)))
@@ -140,7 +140,7 @@ def _drawn(
     return found
 
 
-def _seen(answer: Answer, tool: str, models: ToolModels) -> str:
+def as_seen(answer: Answer, tool: str, models: ToolModels) -> str:
     """What the agent sees, with a sign in place of ids that the tool makes up."""
     seen = copy_json(observation(answer))
     made_up = models.fresh.get(tool, {})

@@ -1,4 +1,4 @@
-"""Who answers a call: the dream, the real tool, or nobody."""
+"""Who answers a call: the dream, the real tool, the real tool under oversight, or nobody."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +12,20 @@ class Mode(StrEnum):
 
     DREAM = "dream"
     RECORD = "record"
+    S2R = "s2r"  # from the dream to the real tools: some run, none without its overseer
+
+    @property
+    def bare(self) -> bool:
+        """Whether every tool simply runs; else the gate holds what no tool holds, and memory is a copy."""
+        return self is Mode.RECORD
+
+
+class Stage(StrEnum):
+    """How far a session on the way to the real tools may go."""
+
+    SHADOW = "shadow"  # reads are real, writes are dreamed
+    STAGED = "staged"  # reads are real, each write waits for its approval
+    LIVE = "live"  # writes are real; one that cannot be undone waits, unless a person named it
 
 
 class Route(StrEnum):
@@ -19,6 +33,7 @@ class Route(StrEnum):
 
     DREAM = "dream"
     REAL = "real"
+    OVERSEEN = "overseen"  # the real tool, once its overseer lets the call pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +41,19 @@ class GatePolicy:
     """The gate's rules for one session.
 
     There is no entry that sends a reading, writing or destructive tool through to the real one
-    while dreaming; a tool that nobody described counts as destructive.
+    while dreaming; a tool that nobody described counts as destructive. On the way to the real tools
+    (`Mode.S2R`) the same tools are dreamed or overseen, as the stage says, and never just run.
     """
 
     mode: Mode
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
     structured: frozenset[str] = frozenset()  # names that only shape an answer; nothing runs for them
+    stage: Stage = Stage.SHADOW  # of `Mode.S2R`
+
+    @property
+    def writes_are_real(self) -> bool:
+        """Whether what an episode writes is there afterwards, for a checker to look at."""
+        return self.mode is Mode.RECORD or (self.mode is Mode.S2R and self.stage is not Stage.SHADOW)
 
     def spec(self, tool: str) -> ToolSpec:
         """The tool as known; a destructive stranger where it is not."""
@@ -40,6 +62,15 @@ class GatePolicy:
 
     def route(self, tool: str) -> Route:
         """Who answers calls of this tool in this session."""
-        if self.mode is Mode.RECORD or self.spec(tool).effect.runs_in_dream:
+        spec = self.spec(tool)
+        if self.mode is Mode.RECORD or spec.effect.runs_in_dream:
             return Route.REAL
+        if self.mode is Mode.S2R and self._may_be_real(spec):
+            return Route.OVERSEEN
         return Route.DREAM
+
+    def _may_be_real(self, spec: ToolSpec) -> bool:
+        """In shadow only what somebody said to read: a guess may be a write by another name."""
+        if self.stage is Stage.SHADOW:
+            return spec.effect is Effect.READ and spec.source != "guessed"
+        return True

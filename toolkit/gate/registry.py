@@ -20,6 +20,8 @@ from dreamgym_kit.gate.session import Session
 CONFIG_KEY = "__dreamgym_session"
 """In `config["configurable"]`. Keys that begin with `__` stay out of checkpoints and traces."""
 
+_REALITY = {Mode.DREAM: 0, Mode.S2R: 1, Mode.RECORD: 2}  # how much of what runs is real
+
 current: ContextVar[Session | None] = ContextVar("dreamgym_session", default=None)
 
 
@@ -51,7 +53,7 @@ def wake() -> None:
         GateRefused: a session is still open.
     """
     with PROCESS.lock:
-        dreaming = [session for session in PROCESS.sessions.values() if session.mode is Mode.DREAM]
+        dreaming = [session for session in PROCESS.sessions.values() if not session.mode.bare]
         if dreaming:
             raise GateRefused(f"{len(dreaming)} dream(s) are still running; close them before waking")
         PROCESS.armed = False
@@ -69,7 +71,7 @@ def awake() -> Iterator[None]:
         GateRefused: a dream is still running.
     """
     with PROCESS.lock:
-        dreaming = [session for session in PROCESS.sessions.values() if session.mode is Mode.DREAM]
+        dreaming = [session for session in PROCESS.sessions.values() if not session.mode.bare]
         if dreaming:
             raise GateRefused(f"{len(dreaming)} dream(s) are still running; no real tool may run beside them")
         armed, PROCESS.armed = PROCESS.armed, False
@@ -84,14 +86,18 @@ def entered(session: Session) -> Iterator[Session]:
     """Make `session` the one of this context. Never hold it across a `yield` to foreign code.
 
     Raises:
-        GateRefused: a recording was to begin inside a dream; that would run real tools.
+        GateRefused: more was to be real inside than around it, as a recording inside a dream.
     """
     around = current.get()
-    if around is not None and around.mode is Mode.DREAM and session.mode is not Mode.DREAM:
-        around.refuse("a recording was begun inside a dream; no real tool may run there")
+    if around is not None and _REALITY[session.mode] > _REALITY[around.mode]:
+        begun = "a recording" if session.mode is Mode.RECORD else "a session with real calls"
+        inside = "a dream; no real tool may run there"
+        if around.mode is Mode.S2R:
+            inside = "a session whose real calls are overseen; none may run past it"
+        around.refuse(f"{begun} was begun inside {inside}")
     with PROCESS.lock:
         PROCESS.sessions[session.id] = session
-        if session.mode is Mode.DREAM:
+        if not session.mode.bare:
             PROCESS.armed = True
     token = current.set(session)
     try:

@@ -28,6 +28,7 @@ from dreamgym_kit.dream.faults import (
 )
 from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
 from dreamgym_kit.ports import ChatReply, ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
@@ -54,6 +55,7 @@ class Session:
         faults: which dreamt calls fail, and how; real calls never do by it.
         masker: takes secrets out of calls and answers before they are kept or dreamt about; a real tool
             gets its arguments as they are.
+        overseer: lets real calls through in `Mode.S2R`; without one none runs there.
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class Session:
         abstain: str = "stop",
         faults: FaultPlan | None = None,
         masker: Masker | None = None,
+        overseer: Overseer | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.policy = policy
+        self.overseer = overseer
         self.episode = episode or self.id
         self.world = world or World()
         self.task = task
@@ -212,14 +216,14 @@ class Session:
         """Have a call answered by the dream; yields the question that an experience model answers."""
         if identity is not None and (before := self.ledger.remembered(identity)) is not None:
             return before
-        call = self._masked(call)
+        call = self.masked(call)
         started = time.time()
         after = self.ledger.after(place)
         fault = self._fault(call, after)
         if fault is not None and not fault.kind.answers:
             answer = failing(fault, call)
         else:
-            situation = self._situation(call, place, after)
+            situation = self.situation(call, place, after)
             if fault is not None and fault.kind is FaultKind.STALE_READ:
                 situation = replace(situation, history=(), after="", seen=0)
             late = fault.wait_s if fault is not None and fault.kind is FaultKind.SLOW else 0.0
@@ -239,7 +243,7 @@ class Session:
         try:
             question = next(flow)
             while True:
-                question = flow.send(self._answer_now(question))
+                question = flow.send(self.dreamt_now(question))
         except StopIteration as done:
             answer: Answer = done.value
             return answer
@@ -254,7 +258,7 @@ class Session:
             while True:
                 if question[2]:
                     await asyncio.sleep(question[2])
-                question = flow.send(await self._answer(question))
+                question = flow.send(await self.dreamt(question))
         except StopIteration as done:
             answer: Answer = done.value
             return answer
@@ -272,7 +276,7 @@ class Session:
         """Commit a call and its answer, dreamt or real."""
         entry = self.ledger.commit(
             place,
-            self._masked(call),
+            self.masked(call),
             masked_answer(answer, self._masker),
             self.policy.spec(call.tool).effect,
             after=after,
@@ -300,11 +304,13 @@ class Session:
         """Whether anything was refused in this session."""
         return bool(self.violations)
 
-    def _masked(self, call: Call) -> Call:
+    def masked(self, call: Call) -> Call:
+        """The call as it is kept and dreamt about."""
         args = self._masker.plain(call.args)
         return call if args is call.args else replace(call, args=args)
 
-    def _situation(self, call: Call, place: Place, after: str) -> Situation:
+    def situation(self, call: Call, place: Place, after: str) -> Situation:
+        """Where a call stands, as an experience model is told it."""
         return Situation(
             world=self.world,
             task=self.task,
@@ -349,7 +355,8 @@ class Session:
         self.stopped = self.stopped or stop
         raise stop
 
-    async def _answer(self, question: Question) -> Answer:
+    async def dreamt(self, question: Question) -> Answer:
+        """What the dream answers, on the event loop; its failures are abstentions."""
         call, situation, _ = question
         if self._experience is None:
             return Answer(
@@ -364,10 +371,11 @@ class Session:
             why = f"the experience model failed: {type(error).__name__}: {error}"
             return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
 
-    def _answer_now(self, question: Question) -> Answer:
+    def dreamt_now(self, question: Question) -> Answer:
+        """What the dream answers, from a thread."""
         if question[2]:
             time.sleep(question[2])
-        answering = self._answer(question)
+        answering = self.dreamt(question)
         if self._experience is None or not self._experience.waits:
             return _finish(answering)
         return _in_own_loop(answering)

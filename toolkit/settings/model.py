@@ -207,6 +207,25 @@ class AlarmSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class S2rSettings:
+    """How a policy goes on from the dream to the real tools, and what no call may pass."""
+
+    stage: str = "shadow"  # "shadow": writes are dreamed; "staged": each waits for a yes; "live"
+    calls: int | None = None  # most real calls in all; nothing begins without it
+    most: Mapping[str, int] = field(default_factory=dict)  # most real calls, by tool pattern
+    per_second: float = 5.0  # real calls, all tools together; 0: no limit
+    rates: Mapping[str, float] = field(default_factory=dict)  # real calls a second, by tool pattern
+    approver: str | None = None  # "module:function" that is asked about held calls; None: the terminal
+    approval_s: float = 120.0  # seconds that there are for a yes
+    unheld: tuple[str, ...] = ()  # destructive tools that `live` runs without a yes, by their exact names
+    success_low: float = 0.5  # gate: least lower bound of the dream success' 95 % interval, 0..1
+    coverage: float = 0.9  # gate: least share of the dream's calls that it could answer, 0..1
+    gate_n: int = 4  # gate: episodes of each held-out task in the dream
+    canaries: int = 8  # gate: tasks tried in shadow on the real tools before anything else; 0: none
+    canary_low: float = 0.5  # gate: least share of these that go as well as in the dream, 0..1
+
+
+@dataclass(frozen=True, slots=True)
 class PolicySettings:
     """The policy: a model of one's own that answers in place of the agent's chat models, to be trained."""
 
@@ -248,6 +267,7 @@ class Settings:
     replay: ReplaySettings = ReplaySettings()
     train: TrainSettings = TrainSettings()
     alarms: AlarmSettings = AlarmSettings()
+    s2r: S2rSettings = S2rSettings()
     policy: PolicySettings = PolicySettings()
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)  # by the tool's name
     functions: Mapping[str, FunctionSettings] = field(default_factory=dict)  # by "pkg.mod:function"

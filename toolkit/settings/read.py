@@ -76,6 +76,16 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("alarms", "dead_draws"): 1,
     ("alarms", "judges_disagree"): 0,
     ("alarms", "reward_gap"): 0,
+    ("s2r", "calls"): 0,
+    ("s2r", "most"): 0,
+    ("s2r", "per_second"): 0,
+    ("s2r", "rates"): 0,
+    ("s2r", "approval_s"): 0.001,
+    ("s2r", "success_low"): 0,
+    ("s2r", "coverage"): 0,
+    ("s2r", "gate_n"): 1,
+    ("s2r", "canaries"): 0,
+    ("s2r", "canary_low"): 0,
     ("policy", "temperature"): 0,
     ("policy", "max_output"): 1,
     ("gate", "success"): 0,
@@ -94,6 +104,9 @@ _AT_MOST: Mapping[tuple[str, ...], float] = {
     ("train", "faults"): 1,
     ("train", "gae"): 1,
     ("train", "staleness"): 8,
+    ("s2r", "success_low"): 1,
+    ("s2r", "coverage"): 1,
+    ("s2r", "canary_low"): 1,
     ("alarms", "entropy_low"): 1,
     ("alarms", "judges_disagree"): 1,
     ("alarms", "reward_gap"): 1,
@@ -102,6 +115,9 @@ _FAULT_AT_LEAST = {"rate": 0, "wait_s": 0, "outage_calls": 1}
 _FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}
 _TOO_LARGE = 2**63
 _REFERENCES = frozenset({"checkers", "worlds"})
+_ALSO_REFERENCES = frozenset({("findings", "detectors"), ("s2r", "approver")})
+STAGES = ("shadow", "staged", "live")
+_TOOL_TABLES = frozenset({("gate", "max"), ("s2r", "most"), ("s2r", "rates")})  # their keys are tools
 
 
 def keys_of(record: type) -> tuple[str, ...]:
@@ -139,7 +155,7 @@ def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
 def refuse_secrets(data: Mapping[str, Any], where: Where) -> None:
     """Refuse a credential anywhere in `data`, without repeating it."""
     for key, value in _leaves(data, ()):
-        ours = (len(key) == 1 or key[0] in sections()) and key[:2] != ("gate", "max")  # whose keys are tools
+        ours = (len(key) == 1 or key[0] in sections()) and key[:2] not in _TOOL_TABLES
         if ours and names_secret(key[-1]):
             raise UserError(
                 f"{where(*key)}: key '{key[-1]}' would hold a secret, and settings keep none; "
@@ -249,7 +265,7 @@ class _Reader:
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is empty; give it a value or leave it out.")
         if "\0" in text:  # no path, host or name can hold one, and the system says so in a traceback
             raise UserError(f"{self.where(*key)}: {_dotted(key)} holds a NUL character; take it out.")
-        if key[0] in _REFERENCES or key == ("findings", "detectors"):
+        if key[0] in _REFERENCES or key in _ALSO_REFERENCES:
             self._reference(text, key)
         if key == ("simulate", "abstain") and text not in ABSTAIN:
             raise UnknownName(
@@ -259,6 +275,8 @@ class _Reader:
                 source=self.where(*key),
                 where="the choices for simulate.abstain",
             )
+        if key == ("s2r", "stage") and text not in STAGES:
+            raise UnknownName("stage", text, known=STAGES, source=self.where(*key), where="the stages")
         if key == ("train", "loss") and text not in LOSSES:
             raise UnknownName(
                 "loss", text, known=LOSSES, source=self.where(*key), where="the losses for train.loss"

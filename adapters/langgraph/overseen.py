@@ -1,0 +1,270 @@
+"""Carries out what an overseer asks for before a real call, in a tool's thread or on the loop.
+
+The real body runs here and nowhere else in a session on the way to the real tools. While a tool that reads
+runs, it is noted that it does: what its body calls may not change the world.
+"""
+
+import asyncio
+import copy
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from contextvars import copy_context
+from typing import Any, NamedTuple
+
+from langchain_core.tools import BaseTool
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import interrupt
+
+from dreamgym_kit.adapters.langgraph.answers import as_of_tool, deliver, encode_answer, encode_failure
+from dreamgym_kit.adapters.langgraph.frames import letting_through
+from dreamgym_kit.apart import apart
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.ledger import Place
+from dreamgym_kit.errors import EpisodeStop, NotJson
+from dreamgym_kit.gate.overseeing import Foresee, Go, Hold, Passage, Pause, Postponed, Step
+from dreamgym_kit.gate.session import Identity, Session
+from dreamgym_kit.plain import is_exact, to_plain
+from dreamgym_kit.ports import Approver
+from dreamgym_kit.s2r.session import effect_of, reading
+from dreamgym_kit.vocabulary import Answer, Approval, Call, Effect, HeldCall
+
+
+class Admitted(NamedTuple):
+    """A call that its overseer is asked about."""
+
+    session: Session
+    call: Call
+    place: Place
+    tool: BaseTool | None
+    identity: Identity | None
+    exact: Callable[[], str | None]  # digest of the arguments as they are now
+    owner: object  # whose body runs
+
+
+class InterruptApprover:
+    """Asks whoever runs the graph, by an interrupt of LangGraph; not for runs of the kit.
+
+    The graph stops with `{"dreamgym_kit": "approval", "digest": ..., "tool": ..., ...}`, and goes on with
+    `Command(resume={"approve": True, "digest": ...})`. Any other answer is a no.
+    """
+
+    async def approve(self, held: HeldCall) -> Approval | None:
+        """See `Approver.approve`; only inside of a graph."""
+        return self.ask(held)
+
+    def ask(self, held: HeldCall) -> Approval | None:
+        """Stop the graph, or give the answer that it is gone on with."""
+        said = interrupt(shown(held))
+        if not isinstance(said, Mapping) or said.get("approve") is not True:
+            return None
+        return Approval(str(said.get("digest")), "interrupt")
+
+
+def shown(held: HeldCall) -> dict[str, Any]:
+    """A held call as it is shown to whoever runs the graph."""
+    return {
+        "dreamgym_kit": "approval",
+        "digest": held.digest,
+        "tool": held.call.tool,
+        "args": dict(held.call.args),
+        "effect": held.effect.value,
+        "expected": held.expected.content if not held.expected.abstained else None,
+        "doubts": list(held.doubts),
+    }
+
+
+def run_overseen(one: Admitted, body: Callable[[], Any]) -> Any:
+    """A real call from a tool's thread; gives what the tool gives, in the framework's own form."""
+    ran = _Ran()
+
+    def carry_out(step: Step) -> Answer | Approval | None:
+        match step:
+            case Foresee(call, situation):
+                return one.session.dreamt_now((call, situation, 0.0))
+            case Hold():
+                return _held_now(step)
+            case Pause(seconds):
+                time.sleep(seconds)
+                return None
+            case Go():
+                with _running(one):
+                    return ran.keep(one, body)
+
+    return ran.result(one, _driven(one, carry_out))
+
+
+async def run_overseen_async(one: Admitted, body: Callable[[], Awaitable[Any]]) -> Any:
+    """`run_overseen` for coroutines."""
+    ran = _Ran()
+
+    async def carry_out(step: Step) -> Answer | Approval | None:
+        match step:
+            case Foresee(call, situation):
+                return await one.session.dreamt((call, situation, 0.0))
+            case Hold():
+                return await _held(step)
+            case Pause(seconds):
+                await asyncio.sleep(seconds)
+                return None
+            case Go():
+                with _running(one):
+                    return await ran.keep_async(one, body)
+
+    return ran.result(one, await _driven_async(one, carry_out))
+
+
+def copied(args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Arguments that nobody else holds: the call's own lists and objects are copied, the rest handed on."""
+    return tuple(_own(value) for value in args), {
+        name: _own(value) if name in names else value for name, value in kwargs.items()
+    }
+
+
+def exact_digest(arguments: Callable[[], Mapping[str, Any]]) -> str | None:
+    """Names arguments as they are, secrets and all; None where some cannot be told apart."""
+    try:
+        plain = to_plain(dict(arguments()))
+        return digest(plain) if is_exact(plain) else None
+    except NotJson:
+        return None
+
+
+class _Ran:
+    """What a real body gave."""
+
+    def __init__(self) -> None:
+        self._ran = False
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def keep(self, one: Admitted, body: Callable[[], Any]) -> Answer:
+        self._ran = True
+        try:
+            self._value = body()
+        except (EpisodeStop, GraphBubbleUp):
+            raise
+        except Exception as error:  # noqa: BLE001  the tool's own failure: it is an answer
+            return self._failed(error)
+        return encode_answer(one.tool, self._value)
+
+    async def keep_async(self, one: Admitted, body: Callable[[], Awaitable[Any]]) -> Answer:
+        self._ran = True
+        try:
+            self._value = await body()
+        except (EpisodeStop, GraphBubbleUp):
+            raise
+        except Exception as error:  # noqa: BLE001  the tool's own failure: it is an answer
+            return self._failed(error)
+        return encode_answer(one.tool, self._value)
+
+    def _failed(self, error: Exception) -> Answer:
+        self._error = error
+        return encode_failure(error)
+
+    def result(self, one: Admitted, answer: Answer) -> Any:
+        """What the caller gets: what the body gave, or what it gave to the same request before."""
+        if self._error is not None:
+            as_of_tool(self._error)
+            raise self._error
+        return self._value if self._ran else deliver(one.tool, answer, one.call.call_id)
+
+
+@contextmanager
+def _running(one: Admitted) -> Iterator[None]:
+    """The real body runs in the block."""
+    reads = effect_of(one.session, one.call.tool) is Effect.READ
+    token = reading.set(one.call.tool if reads else "")
+    try:
+        with letting_through(one.owner):
+            yield
+    finally:
+        reading.reset(token)
+
+
+def _passage(one: Admitted) -> Passage:
+    overseer = one.session.overseer
+    if overseer is None:
+        one.session.refuse(f"{one.call.tool}: nobody oversees this session's real calls; it did not run")
+    return overseer.passage(one.session, one.call, one.place, one.identity, one.exact)
+
+
+def _driven(one: Admitted, carry_out: Callable[[Step], Answer | Approval | None]) -> Answer:
+    """Take a passage to its end; what `carry_out` raises reaches it, and then whoever asked."""
+    with closing(_passage(one)) as passage:
+        try:
+            step = next(passage)
+            while True:
+                try:
+                    reply = carry_out(step)
+                except BaseException as error:  # noqa: BLE001  the passage decides what it means
+                    step = _thrown(passage, error)
+                else:
+                    step = passage.send(reply)
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+
+
+async def _driven_async(
+    one: Admitted, carry_out: Callable[[Step], Awaitable[Answer | Approval | None]]
+) -> Answer:
+    """`_driven` for coroutines."""
+    with closing(_passage(one)) as passage:
+        try:
+            step = next(passage)
+            while True:
+                try:
+                    reply = await carry_out(step)
+                except BaseException as error:  # noqa: BLE001  the passage decides what it means
+                    step = _thrown(passage, error)
+                else:
+                    step = passage.send(reply)
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+
+
+def _thrown(passage: Passage, error: BaseException) -> Step:
+    """Tell the passage; an interrupt of the graph goes through it as itself."""
+    if not isinstance(error, GraphBubbleUp):
+        return passage.throw(error)
+    try:
+        return passage.throw(Postponed())
+    except Postponed:
+        raise error from None
+
+
+def _held_now(step: Hold) -> Approval | None:
+    """Ask from a thread."""
+    approver = step.approver
+    if approver is None:
+        return None
+    if isinstance(approver, InterruptApprover):
+        return approver.ask(step.held)
+    context = copy_context()
+    return apart(lambda: context.run(asyncio.run, _asked(step, approver)), name="dreamgym-approval")
+
+
+async def _held(step: Hold) -> Approval | None:
+    """Ask on the loop."""
+    approver = step.approver
+    if approver is None:
+        return None
+    if isinstance(approver, InterruptApprover):
+        return approver.ask(step.held)
+    return await _asked(step, approver)
+
+
+async def _asked(step: Hold, approver: Approver) -> Approval | None:
+    async with asyncio.timeout(step.seconds):
+        return await approver.approve(step.held)
+
+
+def _own(value: Any) -> Any:
+    if type(value) not in (dict, list, set):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001  something in it cannot be copied: that it did not change is looked at
+        return value

@@ -1,0 +1,173 @@
+"""What oversees the real calls of a run, put together: limits, audit log, approver, and the dream beside it.
+
+The dream that real answers are held against never sees what the same run has recorded: a tool that changed
+would soon agree with itself.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from dreamgym_kit.adapters.langgraph.loading import load_named
+from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.reasoned_audit import as_seen
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.gate import egress
+from dreamgym_kit.ports import Approver, ExperienceModel, Hit, HybridQuery, Room, TransitionStore
+from dreamgym_kit.s2r.approvals import RuleApprover
+from dreamgym_kit.s2r.audit import AuditLog, entries_of
+from dreamgym_kit.s2r.divergence import Divergence, Form, form_of
+from dreamgym_kit.s2r.limits import ALL, Bounds, RealLimits
+from dreamgym_kit.s2r.overseer import RealOverseer
+from dreamgym_kit.s2r.stops import Stopped
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Answer, Provenance, ToolSpec, Transition, World
+
+_FORM_ROWS = 500  # newest recordings that a tool's form is read from
+
+
+class EarlierRecordings:
+    """Implements `ports.TransitionStore` over another one: this run's own rows are not seen.
+
+    Args:
+        store: the buffer.
+        own: what the episodes of this run begin with.
+    """
+
+    def __init__(self, store: TransitionStore, own: str) -> None:
+        self._store, self._own = store, own
+
+    def put(self, transitions: Sequence[Transition]) -> int:
+        """See `TransitionStore.put`."""
+        return self._store.put(transitions)
+
+    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+        """See `TransitionStore.exact`."""
+        return list(self._earlier(self._store.exact(tool, key, world, tenant=tenant)))
+
+    def scan(
+        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+    ) -> Iterator[Transition]:
+        """See `TransitionStore.scan`."""
+        return self._earlier(self._store.scan(tenant=tenant, tool=tool, world=world))
+
+    def search(self, query: HybridQuery) -> list[Hit]:
+        """See `TransitionStore.search`."""
+        return [hit for hit in self._store.search(query) if not self._is_own(hit.transition)]
+
+    def evict(self, room: Room, *, now: float | None = None) -> int:
+        """See `TransitionStore.evict`."""
+        return self._store.evict(room, now=now)
+
+    def count(self) -> int:
+        """See `TransitionStore.count`."""
+        return self._store.count()
+
+    def close(self) -> None:
+        """See `TransitionStore.close`."""
+        self._store.close()
+
+    def _earlier(self, rows: Iterable[Transition]) -> Iterator[Transition]:
+        return (row for row in rows if not self._is_own(row))
+
+    def _is_own(self, row: Transition) -> bool:
+        return row.episode.startswith(self._own)
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """What a person allowed.
+
+    Raises:
+        UserError: nobody said how many real calls there may be.
+    """
+    said = settings.s2r
+    if said.calls is None:
+        raise UserError(
+            f"{settings.where('s2r', 'calls')}: say how many real calls there may be at most (--calls N, or "
+            "calls = N under [s2r]). Nothing was run."
+        )
+    return Bounds(said.calls, dict(said.most), {**said.rates, ALL: said.per_second})
+
+
+def approver_of(settings: Settings) -> Approver | None:
+    """The function that settings name as the approver; None where they name none.
+
+    Raises:
+        UserError: it cannot be loaded, or is no function.
+    """
+    reference = settings.s2r.approver
+    if reference is None:
+        return None
+    where = settings.where("s2r", "approver")
+    rule = load_named(reference, kind="approver", where=where, folder=settings.folder)
+    if not callable(rule):
+        raise UserError(f"{where}: approver '{reference}' is of type {type(rule).__name__}, not a function.")
+    return RuleApprover(rule, reference)
+
+
+def check_unheld(settings: Settings, known: Iterable[str]) -> None:
+    """Refuse a name under `unheld` that no tool has: it would look as if something were allowed.
+
+    Raises:
+        UnknownName: which.
+    """
+    names = sorted(known)
+    for name in settings.s2r.unheld:
+        if name not in names:
+            where = settings.where("s2r", "unheld")
+            raise UnknownName("tool", name, known=names, source=where, where="the graph")
+
+
+def divergence_over(
+    experience: ExperienceModel | None, store: TransitionStore | None, settings: Settings
+) -> Divergence:
+    """What holds real answers against the dream."""
+
+    def models() -> ToolModels:
+        if not isinstance(experience, ChainedExperience):
+            return ToolModels()
+        with experience.following.lock:
+            return experience.following.knowledge(settings.tenant).models
+
+    def seen(answer: Answer, tool: str) -> str:
+        return as_seen(answer, tool, models())
+
+    def form(spec: ToolSpec) -> Form:
+        if store is None:
+            return Form(None, 1.0)
+        with egress.exempt():  # the buffer is the kit's own file
+            rows = list(store.scan(tenant=settings.tenant, tool=spec.name))[-_FORM_ROWS:]
+        return form_of(spec, [row.answer for row in rows if row.answer.provenance is Provenance.REAL])
+
+    return Divergence(seen, form)
+
+
+def overseer_over(
+    audit: AuditLog,
+    settings: Settings,
+    *,
+    experience: ExperienceModel | None,
+    store: TransitionStore | None,
+    approver: Approver | None,
+    on_stop: Callable[[Stopped], None] | None = None,
+) -> RealOverseer:
+    """An overseer as settings have it; what an earlier leg did stands in the log and counts."""
+    limits = RealLimits(bounds_of(settings))
+    for entry in entries_of(audit.path):
+        if entry.kind == "call":
+            limits.count_earlier(str(entry.facts.get("tool")))
+    return RealOverseer(
+        limits,
+        audit,
+        divergence=divergence_over(experience, store, settings),
+        approver=approver,
+        approval_s=settings.s2r.approval_s,
+        unheld=frozenset(settings.s2r.unheld),
+        on_stop=on_stop,
+    )
+
+
+def open_audit(path: Path) -> AuditLog:
+    """The audit log of a run, made or gone on with; the guard leaves the kit's own file alone."""
+    with egress.exempt():
+        return AuditLog(path)

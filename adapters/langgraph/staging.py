@@ -1,0 +1,104 @@
+"""Real calls of one's own code, overseen: `with staging(...)` around a graph that runs where it always runs.
+
+    from dreamgym_kit import staging
+    with staging(calls=20, audit="audit.jsonl") as session:
+        graph.invoke(..., config)                       # stops at the first write, with an interrupt
+        graph.invoke(Command(resume={"approve": True, "digest": ...}), config)
+
+The block is armed: a tool called outside of it in the meantime is refused. No egress guard stands.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from dreamgym_kit.adapters.langgraph.api import LiveSpecs, opened_store, settings_of
+from dreamgym_kit.adapters.langgraph.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
+from dreamgym_kit.adapters.langgraph.opening import keeper
+from dreamgym_kit.adapters.langgraph.overseen import InterruptApprover
+from dreamgym_kit.adapters.langgraph.real_calls import EarlierRecordings, open_audit, overseer_over
+from dreamgym_kit.adapters.langgraph.registering import register_functions
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.gate.policy import GatePolicy, Mode, Stage
+from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.ports import Approver, ExperienceModel, TransitionStore
+from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.s2r.approvals import Rule, RuleApprover
+from dreamgym_kit.s2r.audit import CLOSED
+from dreamgym_kit.s2r.session import OverseenSession
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import World
+
+
+@contextmanager
+def staging(
+    *,
+    stage: Stage | str = Stage.STAGED,
+    calls: int | None = None,
+    audit: str | Path,
+    approve: Approver | Rule | None = None,
+    store: TransitionStore | str | Path | None = None,
+    experience: ExperienceModel | None = None,
+    world: World | None = None,
+    settings: Settings | None = None,
+) -> Iterator[Session]:
+    """Oversee the real calls of the block; gives the session.
+
+    Args:
+        stage: "shadow", "staged" or "live"; see the page on S2R.
+        calls: most real calls, those of earlier blocks over the same log included; default: `s2r.calls`.
+        audit: the file of the audit log; made where there is none, gone on with where there is one.
+        approve: who is asked about held calls: an `Approver`, or a function that gives True for a yes.
+            Default: the graph stops with an interrupt.
+        store: recordings that real answers are held against; default: the buffer of the settings.
+        experience: an experience model of one's own instead.
+        world: the world that the block works on.
+        settings: default: the nearest dreamgym.toml.
+
+    Raises:
+        UserError: no budget, or an audit log that is not whole or in use; nothing ran.
+    """
+    known = settings_of(settings, None).with_overrides({"s2r.calls": calls})
+    if stage not in set(Stage):
+        raise UserError(f"stage: there is no {stage!r:.40}; known: {', '.join(Stage)}. Nothing was run.")
+    path = Path(audit).absolute()
+    with (
+        opened_store(store, known, create=False) as opened,
+        RunLock(path.with_name(f"{path.name}.lock")),
+        closing(open_audit(path)) as log,
+    ):
+        install()
+        register_functions(known)
+        hook_tool_functions()
+        own = f"staging-{log.head[:12]}"
+        earlier = None if opened is None else EarlierRecordings(opened, own)
+        dream = experience or chained_experience(earlier, known)
+        overseer = overseer_over(log, known, experience=dream, store=earlier, approver=_approver(approve))
+        session = OverseenSession(
+            GatePolicy(Mode.S2R, LiveSpecs(known), frozenset(known.structured_outputs), Stage(stage)),
+            experience=dream,
+            world=world,
+            episode=own,
+            tenant=known.tenant,
+            on_transition=keeper(None),
+            overseer=overseer,
+        )
+        log.append("begun", stage=str(Stage(stage)), calls=overseer.limits.bounds.calls, session=session.id)
+        try:
+            with entered(session):
+                yield session
+        finally:
+            if overseer.stopped is None or overseer.stopped.why != "audit":
+                log.append(CLOSED, calls=overseer.limits.calls)
+
+
+def _approver(said: Approver | Rule | None) -> Approver:
+    if said is None:
+        return InterruptApprover()
+    if isinstance(said, Approver):
+        return said
+    if not callable(said):
+        raise UserError(f"approve: expected an approver or a function, got {type(said).__name__}.")
+    return RuleApprover(said, getattr(said, "__qualname__", type(said).__name__))

@@ -1,0 +1,197 @@
+"""What a block under `staging` lets through, stage by stage."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from s2r.conftest import Till, settings_with
+
+from dreamgym_kit.adapters.langgraph.staging import staging
+from dreamgym_kit.errors import GateRefused, UserError
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.s2r.audit import entries_of, verify
+from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped
+from dreamgym_kit.vocabulary import Answer, Call, HeldCall, Provenance
+
+
+class PriceDouble:
+    """An experience model that knows one price."""
+
+    waits = False
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        content = {"item": call.args.get("item"), "price": "19.90"}
+        return Answer(content=content, provenance=Provenance.COMPOSED, support=1.0)
+
+
+def overseen(tmp_path: Path, stage: str, **more: Any) -> Any:
+    options = {"calls": 10, "experience": PriceDouble(), "settings": settings_with(), **more}
+    return staging(stage=stage, audit=tmp_path / "audit.jsonl", **options)
+
+
+def kinds(tmp_path: Path) -> list[str]:
+    return [entry.kind for entry in entries_of(tmp_path / "audit.jsonl")]
+
+
+def test_in_shadow_reads_are_real_and_writes_are_dreamed(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    with overseen(tmp_path, "shadow") as session:
+        assert tools["get_price"].invoke({"item": "cup"}) == {"item": "cup", "price": "19.90"}
+        tools["set_price"].invoke({"item": "cup", "price": "5.00"})
+        tools["refund"].invoke({"payment": "P1", "parts": {}})
+    assert till.done == [("read", "cup")]
+    assert [step.answer.provenance for step in session.ledger.transitions()] == ["real", "composed", "composed"]
+    assert kinds(tmp_path) == ["begun", "call", "answered", "closed"]
+
+
+def test_in_shadow_a_read_after_a_would_be_write_is_dreamed(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    with overseen(tmp_path, "shadow"):
+        tools["set_price"].invoke({"item": "cup", "price": "5.00"})
+        tools["get_price"].invoke({"item": "cup"})
+    assert till.done == []
+
+
+def test_staged_holds_each_write_for_a_yes_to_this_very_call(tmp_path: Path, till: Till) -> None:
+    tools, asked = till.tools(), []
+
+    def rule(held: HeldCall) -> bool:
+        asked.append((held.call.tool, held.expected.content))
+        return held.call.args.get("price") == "5.00"
+
+    with overseen(tmp_path, "staged", approve=rule):
+        tools["get_price"].invoke({"item": "cup"})
+        tools["set_price"].invoke({"item": "cup", "price": "5.00"})
+        with pytest.raises(RunStopped, match="set_price did not run: it was not approved"):
+            tools["set_price"].invoke({"item": "cup", "price": "0.01"})
+        with pytest.raises(RunStopped):  # after a no nothing real runs, reads neither
+            tools["get_price"].invoke({"item": "cup"})
+    assert till.done == [("read", "cup"), ("set", ("cup", "5.00"))]
+    assert [tool for tool, _ in asked] == ["set_price", "set_price"]
+    assert kinds(tmp_path)[-3:] == ["refused", "stopped", "closed"]
+
+
+def test_live_runs_writes_and_holds_what_cannot_be_undone(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    with overseen(tmp_path, "live", approve=lambda held: False):
+        tools["set_price"].invoke({"item": "cup", "price": "19.90"})
+        with pytest.raises(RunStopped, match="refund did not run"):
+            tools["refund"].invoke({"payment": "P1", "parts": {}})
+    assert till.done == [("set", ("cup", "19.90"))]
+
+
+def test_live_runs_a_destructive_tool_that_is_named_exactly(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    with overseen(tmp_path, "live", approve=lambda held: False, settings=settings_with(unheld=("refund",))):
+        tools["refund"].invoke({"payment": "P1", "parts": {"a": 1}})
+    assert till.writes == [("P1", {"a": 1})]
+
+
+def test_the_budget_of_real_calls_is_never_passed_also_not_over_two_blocks(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    with overseen(tmp_path, "live", calls=3):
+        for _ in range(2):
+            tools["get_price"].invoke({"item": "cup"})
+    with overseen(tmp_path, "live", calls=3):
+        tools["get_price"].invoke({"item": "cup"})
+        with pytest.raises(RunStopped, match="the budget of 3 real calls is spent"):
+            tools["get_price"].invoke({"item": "cup"})
+    assert len(till.done) == 3
+    assert verify(tmp_path / "audit.jsonl").whole
+
+
+def test_a_tools_own_limit_stops_before_the_call(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    with overseen(tmp_path, "live", settings=settings_with(most={"set_*": 1})):
+        tools["set_price"].invoke({"item": "cup", "price": "19.90"})
+        with pytest.raises(RunStopped, match=r"set_price: set_\* may be called 1 times for real, and was"):
+            tools["set_price"].invoke({"item": "cup", "price": "19.90"})
+    assert len(till.done) == 1
+
+
+def test_without_a_budget_nothing_begins(tmp_path: Path, till: Till) -> None:
+    with pytest.raises(UserError, match="say how many real calls there may be"):
+        with overseen(tmp_path, "live", calls=None):
+            raise AssertionError
+    assert till.done == []
+
+
+def test_a_read_that_writes_is_refused_on_the_way(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    with overseen(tmp_path, "live") as session:
+        with pytest.raises(GateRefused, match=r"set_price \(write\) was about to run inside audit_price"):
+            tools["audit_price"].invoke({"item": "cup"})
+    assert till.writes == []
+    assert session.violations
+
+
+def test_a_tool_whose_effect_is_a_guess_does_not_run_in_shadow(tmp_path: Path, till: Till) -> None:
+    from langchain_core.tools import tool
+
+    @tool
+    def get_weather(city: str) -> str:
+        """Read the weather."""
+        till.done.append(("read", city))
+        return "rain"
+
+    with overseen(tmp_path, "shadow"):
+        get_weather.invoke({"city": "Bonn"})
+    with overseen(tmp_path, "live", approve=lambda held: False):
+        with pytest.raises(RunStopped, match="get_weather did not run"):
+            get_weather.invoke({"city": "Bonn"})
+    assert till.done == []
+
+
+def test_one_answer_that_differs_holds_back_the_writes_of_its_episode(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    till.price = "99.00"
+    with overseen(tmp_path, "live"):
+        tools["get_price"].invoke({"item": "cup"})
+        with pytest.raises(RealCallRefused, match="get_price answered otherwise than the dream"):
+            tools["set_price"].invoke({"item": "cup", "price": "19.90"})
+    assert till.writes == []
+
+
+def test_a_changed_tool_stops_everything(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    till.price = "99.00"
+    with overseen(tmp_path, "live", calls=50), pytest.raises(RunStopped, match="no longer answers as recorded"):
+        for _ in range(50):
+            tools["get_price"].invoke({"item": "cup"})
+    assert len(till.done) == 3
+    stopped = [entry for entry in entries_of(tmp_path / "audit.jsonl") if entry.kind == "stopped"]
+    assert [entry.facts["why"] for entry in stopped] == ["diverged"]
+
+
+async def test_an_async_tool_is_overseen_as_well(tmp_path: Path, till: Till) -> None:
+    from langchain_core.tools import tool
+
+    @tool
+    async def set_price(item: str, price: str) -> dict[str, str]:
+        """Change a price."""
+        till.done.append(("set", (item, price)))
+        return {"item": item, "price": price}
+
+    async def rule(held: HeldCall) -> bool:
+        return held.call.args["price"] == "19.90"
+
+    with overseen(tmp_path, "staged", approve=rule):
+        await set_price.ainvoke({"item": "cup", "price": "19.90"})
+        with pytest.raises(RunStopped):
+            await set_price.ainvoke({"item": "cup", "price": "0.01"})
+    assert till.done == [("set", ("cup", "19.90"))]
+
+
+def test_a_tools_own_failure_reaches_the_agent_as_itself_and_is_counted(tmp_path: Path, till: Till) -> None:
+    from langchain_core.tools import tool
+
+    @tool
+    def get_price(item: str) -> str:
+        """Read a price."""
+        raise ValueError("no such item")
+
+    with overseen(tmp_path, "live") as session:
+        with pytest.raises(ValueError, match="no such item"):
+            get_price.invoke({"item": "cup"})
+    assert [step.answer.error for step in session.ledger.transitions()] == ["no such item"]
+    assert kinds(tmp_path) == ["begun", "call", "answered", "closed"]

@@ -1,0 +1,42 @@
+"""Approvals: what they are bound to, and the rules that give them.
+
+An approval names the digest of one held call: its tool, its arguments, its session and a number drawn for
+this very call. So it fits no other call, no other session or process, and not the same call a second time.
+"""
+
+import inspect
+import secrets
+from collections.abc import Callable
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.plain import is_exact
+from dreamgym_kit.vocabulary import Approval, Call, HeldCall
+
+Rule = Callable[[HeldCall], object]
+"""A person's own function: True, and nothing else, is a yes."""
+
+
+def drawn_number() -> str:
+    """A number that nobody can guess, for one held call."""
+    return secrets.token_hex(16)
+
+
+def digest_of(call: Call, session: str, number: str) -> str | None:
+    """What an approval of this call has to name; None where its arguments do not tell it apart."""
+    if not all(is_exact(value) for value in call.args.values()):
+        return None
+    return digest([session, number, call.tool, dict(call.args)])
+
+
+class RuleApprover:
+    """Implements `ports.Approver` by a function of the user's own; `async def` is fine too."""
+
+    def __init__(self, rule: Rule, name: str) -> None:
+        self._rule, self._name = rule, name
+
+    async def approve(self, held: HeldCall) -> Approval | None:
+        """See `Approver.approve`."""
+        said = self._rule(held)
+        if inspect.isawaitable(said):
+            said = await said
+        return Approval(held.digest, self._name) if said is True else None

@@ -1,0 +1,209 @@
+"""The audit log: what was done for real, on whose word; each line holds the digest of the one before.
+
+    {"audit":1,"n":3,"prev":"<digest of line 2>","at":<Unix time>,"kind":"call",...,"hash":"<its own digest>"}
+
+Lines are only ever appended. What is about to be done is on the disk before it is done, so that a killed
+process has at most announced more than it did. `verify` finds every altered, missing, added or moved byte of
+a log. A log that was rewritten from some line to its end is in itself whole: its last digest, the `head`, has
+to be kept elsewhere to find that. No secrets: what is written was masked before.
+"""
+
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_whole
+
+AUDIT = "audit.jsonl"
+AUDIT_VERSION = 1
+CLOSED = "closed"  # the kind of the line that ends a run
+BEGINNING = "0" * 64  # what the first line names as the one before
+_MOST_BYTES = 2 * 2**30
+_LINE = re.compile(
+    rb'(\{"audit":(\d{1,9}),"n":(\d{1,18}),"prev":"([0-9a-f]{64})",.*),"hash":"([0-9a-f]{64})"\}'
+)
+_OURS = frozenset({"audit", "n", "prev", "at", "kind", "hash"})
+_spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line, as it was written."""
+
+    number: int
+    at: float
+    kind: str
+    facts: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a log is worth."""
+
+    entries: int  # whole lines that follow on one another from the first on
+    head: str  # digest of the last of them
+    closed: bool  # the last of them says that the run has ended
+    wrong: str = ""  # the first thing that is not as it was written; "" where nothing is
+
+    @property
+    def whole(self) -> bool:
+        """Whether every byte is as it was written."""
+        return not self.wrong
+
+
+class AuditLog:
+    """Appends to a log. Thread-safe; the run directory's lock makes it the only writer.
+
+    Args:
+        path: the file; made where there is none.
+
+    Raises:
+        UserError: what is there is not whole, but for a last line that a killed process left half-written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._failed: UserError | None = None
+        self.entries, self.head = 0, BEGINNING
+        self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            self._take_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, kind: str, /, **facts: JsonValue) -> int:
+        """Write one line, on the disk once this returns; gives its number.
+
+        Raises:
+            RunDirectoryError: the disk refuses; nothing is written after that.
+        """
+        with self._lock:
+            if self._failed is not None:
+                raise self._failed
+            number = self.entries + 1
+            line, digest = _line(number, self.head, time.time(), kind, facts)
+            try:
+                write_whole(self._descriptor, line)
+                os.fsync(self._descriptor)
+            except OSError as error:
+                self._failed = refused(self.path, "cannot be written", error)
+                raise self._failed from error
+            self.entries, self.head = number, digest
+            return number
+
+    def close(self) -> None:
+        """Close the file; calling it twice does no harm."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _take_up(self) -> None:
+        """Go on behind what is there; a half-written last line is cut off, and that is written down."""
+        content = read_whole(self.path, max_bytes=_MOST_BYTES)
+        end = content.rfind(b"\n") + 1
+        checked = _check(content[:end])
+        if not checked.whole:
+            raise UserError(f"{self.path}: {checked.wrong}. Nothing real runs on a log that is not whole.")
+        self.entries, self.head = checked.entries, checked.head
+        if content[end:]:
+            os.ftruncate(self._descriptor, end)
+            torn = hashlib.sha256(content[end:]).hexdigest()
+            self.append("torn", bytes=len(content) - end, digest=torn)
+
+
+def entries_of(path: Path) -> Iterator[Entry]:
+    """The whole lines of a log that was verified, in order.
+
+    Raises:
+        UserError: a line is not as it was written.
+    """
+    content = _content(path)
+    content = content[: content.rfind(b"\n") + 1]
+    checked = _check(content)
+    if not checked.whole:
+        raise UserError(f"{path}: {checked.wrong}.")
+    for line in content.splitlines():
+        record: dict[str, Any] = read_json(line)
+        number, at, kind = record.pop("n"), record.pop("at"), record.pop("kind")
+        facts = {name: value for name, value in record.items() if name not in ("audit", "prev", "hash")}
+        yield Entry(number, at, kind, facts)
+
+
+def verify(path: Path, *, head: str = "") -> Checked:
+    """Whether every byte of a log is as it was written.
+
+    Args:
+        path: the file.
+        head: the digest that its last line had, as it was kept elsewhere; "": nobody kept it.
+
+    Raises:
+        UserError: there is no such file, or it cannot be read.
+    """
+    content = _content(path)
+    checked = _check(content)
+    if checked.whole and head and checked.head != head:
+        wrong = f"the last line's digest is {checked.head}, and was {head}: lines were cut off or rewritten"
+        return Checked(checked.entries, checked.head, checked.closed, wrong)
+    return checked
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_whole(path, max_bytes=_MOST_BYTES)
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no audit log.") from None
+
+
+def _check(content: bytes) -> Checked:
+    """Follow the chain as far as it holds."""
+    before, number, closed = BEGINNING, 0, False
+    lines = content.split(b"\n")
+    for place, line in enumerate(lines[:-1], start=1):
+        wrong, digest, kind = _look(line, place, before)
+        if wrong:
+            return Checked(number, before, closed, f"line {place} {wrong}")
+        before, number, closed = digest, place, kind == CLOSED
+    if lines[-1]:
+        return Checked(number, before, closed, f"line {number + 1} is half-written")
+    return Checked(number, before, closed)
+
+
+def _look(line: bytes, place: int, before: str) -> tuple[str, str, str]:
+    """What is wrong with a line ("": nothing), its digest and its kind."""
+    parts = _LINE.fullmatch(line)
+    if parts is None:
+        return "is no line of an audit log", "", ""
+    if int(parts[2]) != AUDIT_VERSION:
+        return f"was written in version {int(parts[2])}; this one reads {AUDIT_VERSION}", "", ""
+    if hashlib.sha256(parts[1]).hexdigest().encode("ascii") != parts[5]:
+        return "was altered", "", ""
+    if parts[4].decode("ascii") != before or parts[3] != b"%d" % place:
+        return "does not follow on the one before: lines are missing, were added or moved", "", ""
+    try:
+        record = read_json(line)
+    except NotJson:
+        return "is no line of an audit log", "", ""
+    return "", parts[5].decode("ascii"), str(record["kind"])
+
+
+def _line(
+    number: int, before: str, at: float, kind: str, facts: Mapping[str, JsonValue]
+) -> tuple[bytes, str]:
+    if not _OURS.isdisjoint(facts):
+        raise ValueError(f"a line has its own {sorted(_OURS & set(facts))}")
+    record = {"audit": AUDIT_VERSION, "n": number, "prev": before, "at": at, "kind": kind, **facts}
+    body = _spell(record).encode("ascii")[:-1]
+    digest = hashlib.sha256(body).hexdigest()
+    return body + b',"hash":"' + digest.encode("ascii") + b'"}\n', digest

@@ -1,0 +1,292 @@
+"""Lets real calls through, one by one: foreseen, held, paced, counted, written down, run, compared.
+
+    latched? a limit reached?      nothing more is asked
+    what would the dream answer?   before anything real is done
+    held?                          an approval that names this very call; anything else is a no
+    its turn                       no tool is called faster than it may be
+    the last look, under a lock    latched meanwhile? approval used before? arguments changed? limits;
+                                   the audit log announces the call and has it on the disk
+    the real tool runs
+    the audit log, the ledger      where it cannot be kept, no call follows
+    dream and reality              parted: every later call is refused
+
+A stop latches for the whole run: after it no real call of any episode runs, whoever asks.
+"""
+
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from time import time
+from typing import NoReturn
+from weakref import WeakKeyDictionary
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.ledger import Place
+from dreamgym_kit.dream.state.observed import observation
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.gate.overseeing import Foresee, Go, Hold, Passage, Pause, Step
+from dreamgym_kit.gate.policy import Stage
+from dreamgym_kit.gate.session import Identity, Session
+from dreamgym_kit.ports import Approver
+from dreamgym_kit.s2r.approvals import digest_of, drawn_number
+from dreamgym_kit.s2r.audit import AuditLog
+from dreamgym_kit.s2r.divergence import Compared, Divergence
+from dreamgym_kit.s2r.limits import RealLimits
+from dreamgym_kit.s2r.session import effect_of
+from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped, Stopped, Why
+from dreamgym_kit.vocabulary import Answer, Approval, Call, Effect, HeldCall, Provenance
+
+_SURE = 0.9  # support from which one answer that differs casts doubt on what follows it in its episode
+
+Exact = Callable[[], str | None]
+
+
+@dataclass(slots=True)
+class _Episode:
+    """What the overseer remembers of one session."""
+
+    doubts: list[str] = field(default_factory=list)  # where dream and reality differed, in sentences
+    made: dict[str, int] = field(default_factory=dict)  # real calls that change the world, by key
+    held: dict[Identity, str] = field(default_factory=dict)  # numbers of held calls, for resumed nodes
+
+
+class RealOverseer:
+    """Implements `gate.overseeing.Overseer`; one for all sessions of a run.
+
+    Args:
+        limits: counts real calls.
+        audit: is told of everything before and after it is done.
+        divergence: holds real answers against the dream; None: nothing is foreseen, nothing compared.
+        approver: is asked about held calls; None: all of them are refused.
+        approval_s: how long it has for an answer.
+        unheld: destructive tools that run without an approval in `Stage.LIVE`, by their exact names.
+        on_stop: is told once why no more real calls run.
+    """
+
+    def __init__(
+        self,
+        limits: RealLimits,
+        audit: AuditLog,
+        *,
+        divergence: Divergence | None = None,
+        approver: Approver | None = None,
+        approval_s: float = 120.0,
+        unheld: frozenset[str] = frozenset(),
+        on_stop: Callable[[Stopped], None] | None = None,
+    ) -> None:
+        self.limits, self.audit, self.divergence = limits, audit, divergence
+        self.stopped: Stopped | None = None
+        self.withheld = 0  # calls of episodes in doubt that did not run
+        self._approver, self._approval_s = approver, approval_s
+        self._unheld, self._on_stop = unheld, on_stop
+        self._lock = threading.RLock()
+        self._used: set[str] = set()  # digests of approvals
+        self._episodes: WeakKeyDictionary[Session, _Episode] = WeakKeyDictionary()
+
+    def passage(
+        self, session: Session, call: Call, place: Place, identity: Identity | None, exact: Exact
+    ) -> Passage:
+        """See `Overseer.passage`."""
+        if identity is not None and (before := session.ledger.remembered(identity)) is not None:
+            return before
+        arguments, approved = exact(), ""
+        call, effect = session.masked(call), effect_of(session, call.tool)
+        if (stopped := self.stopped or self.limits.forbids(call.tool)) is not None:
+            self._stop_for(session, stopped)
+        after, started = session.ledger.after(place), time()
+        situation = session.situation(call, place, after)
+        expected = Answer(provenance=Provenance.ABSTAINED, support=0.0)
+        if self.divergence is not None:
+            reply = yield Foresee(call, situation)
+            expected = reply if isinstance(reply, Answer) else expected
+        if self._waits(session, effect, call.tool):
+            held = self._held(session, call, effect, identity, expected)
+            approved = yield from self._approved(session, held)
+        if (pause := self.limits.pause_s(call.tool)) > 0:
+            yield Pause(pause)
+        number = self._announce(session, call, effect, approved, unchanged=exact() == arguments)
+        answer = yield from self._run(number)
+        compared = self._compare(session, call, expected, answer)
+        self._write_down(session, number, call, answer, compared)
+        session.keep(call, answer, place, after=after, started=started)
+        if identity is not None:
+            session.ledger.remember(identity, answer)
+        if compared is not None and compared.parted:
+            self._stop_for(session, Stopped(Why.DIVERGED, compared.parted))
+        return answer
+
+    def stop(self, stopped: Stopped) -> None:
+        """From now on no real call runs. The first reason stays."""
+        with self._lock:
+            if self.stopped is not None:
+                return
+            self.stopped = stopped
+        try:
+            self.audit.append("stopped", why=stopped.why.value, text=stopped.text)
+        except UserError:  # the log cannot be written: that it stops stands in the report all the same
+            pass
+        finally:
+            if self._on_stop is not None:
+                self._on_stop(stopped)
+
+    # Held calls
+
+    def _waits(self, session: Session, effect: Effect, tool: str) -> bool:
+        """Whether a call needs an approval; an episode in doubt has none of its writes waved through."""
+        if not effect.changes_world:
+            return False
+        if session.policy.stage is Stage.LIVE:
+            if effect is Effect.DESTRUCTIVE and tool not in self._unheld:
+                return True
+            if doubts := self._episode(session).doubts:
+                self.withheld += 1
+                self._refuse(session, f"{tool} did not run: {doubts[0]}", tool=tool)
+            return False
+        return True
+
+    def _held(
+        self, session: Session, call: Call, effect: Effect, identity: Identity | None, expected: Answer
+    ) -> HeldCall:
+        """The call as it is shown to whoever may approve; a resumed node's is the one that was shown."""
+        episode = self._episode(session)
+        number = episode.held.get(identity) if identity is not None else None
+        if number is None:
+            number = drawn_number()
+            if identity is not None:
+                episode.held[identity] = number
+        named = digest_of(call, session.id, number)
+        if named is None:
+            text = f"{call.tool}: an argument has no form by which an approval could name it"
+            self._stop_for(session, Stopped(Why.REFUSED, text))
+        doubts = list(episode.doubts)
+        if times := episode.made.get(call.key, 0):
+            doubts.append(f"this very call was made {times} times before in this episode")
+        if expected.abstained:
+            doubts.append("the dream cannot tell what it would do")
+        elif expected.error is not None:
+            doubts.append(f"the dream expects it to fail: {expected.error}")
+        held = HeldCall(
+            named, call, effect, session.episode, session.task, session.world, expected, tuple(doubts)
+        )
+        self._log(
+            session, "held", digest=named, tool=call.tool, args=dict(call.args), episode=session.episode
+        )
+        return held
+
+    def _approved(self, session: Session, held: HeldCall) -> Generator[Step, Answer | Approval | None, str]:
+        """Ask for an approval; gives the digest that it named, used from now on."""
+        try:
+            reply = yield Hold(held, self._approver, self._approval_s)
+        except TimeoutError:
+            reply, why = None, f"nobody approved it within {self._approval_s:g} s"
+        except Exception as error:  # noqa: BLE001  an approver that fails has not said yes
+            reply, why = None, f"the approval failed: {type(error).__name__}"
+        else:
+            why = "it was not approved" if self._approver is not None else "there is nobody to approve it"
+        if not isinstance(reply, Approval):
+            self._refuse_held(session, held, why)
+        with self._lock:
+            fits, fresh = reply.digest == held.digest, reply.digest not in self._used
+            self._used.add(reply.digest)
+        if not fits:
+            self._refuse_held(session, held, "the approval names another call")
+        if not fresh:
+            self._refuse_held(session, held, "the approval was used before")
+        self._log(session, "approved", digest=held.digest, tool=held.call.tool, by=reply.by)
+        return held.digest
+
+    def _refuse_held(self, session: Session, held: HeldCall, why: str) -> NoReturn:
+        self._log(session, "refused", digest=held.digest, tool=held.call.tool, text=why)
+        self._stop_for(session, Stopped(Why.REFUSED, f"{held.call.tool} did not run: {why}"))
+
+    # The last look, and what comes after
+
+    def _announce(
+        self, session: Session, call: Call, effect: Effect, approved: str, *, unchanged: bool
+    ) -> int:
+        """Everything that may still forbid it, and the log's word that it runs now; gives the line."""
+        with self._lock:
+            session.check_open(call.tool)
+            if self.stopped is not None:
+                self._stop_for(session, self.stopped)
+            if not unchanged:
+                text = f"{call.tool} did not run: its arguments were changed on the way"
+                self._stop_for(session, Stopped(Why.REFUSED, text))
+            if (stopped := self.limits.take(call.tool)) is not None:
+                self._stop_for(session, stopped)
+            made = self._episode(session).made
+            if effect.changes_world:
+                made[call.key] = made.get(call.key, 0) + 1
+            return self._log(
+                session,
+                "call",
+                tool=call.tool,
+                effect=effect.value,
+                args=dict(call.args),
+                episode=session.episode,
+                world=str(session.world),
+                stage=session.policy.stage.value,
+                approved=approved,
+            )
+
+    def _run(self, number: int) -> Generator[Step, Answer | Approval | None, Answer]:
+        """The real tool. What becomes of a call whose end nobody saw stands in the log, too."""
+        answer: Answer | Approval | None = None
+        try:
+            answer = yield Go()
+        finally:
+            if not isinstance(answer, Answer):
+                self.audit.append("unknown", call=number, text="nobody saw its end; it may have taken effect")
+        if not isinstance(answer, Answer):
+            raise TypeError("a real call came back without an answer")
+        return answer
+
+    def _compare(self, session: Session, call: Call, expected: Answer, answer: Answer) -> Compared | None:
+        if self.divergence is None:
+            return None
+        compared = self.divergence.take(session.policy.spec(call.tool), expected, answer)
+        if compared.differs and compared.support >= _SURE:
+            doubt = f"{call.tool} answered otherwise than the dream, which was sure, expected"
+            self._episode(session).doubts.append(doubt)
+        if compared.parted:  # latched before anybody else gets to his last look
+            with self._lock:
+                self.stop(Stopped(Why.DIVERGED, compared.parted))
+        return compared
+
+    def _write_down(
+        self, session: Session, number: int, call: Call, answer: Answer, compared: Compared | None
+    ) -> None:
+        self._log(
+            session,
+            "answered",
+            call=number,
+            tool=call.tool,
+            failed=answer.error is not None,
+            digest=digest(observation(answer)),
+            likeness=None if compared is None else compared.likeness.value,
+        )
+
+    def _log(self, session: Session, kind: str, **facts: object) -> int:
+        """A line of the audit log; where it cannot be written, nothing runs any more."""
+        try:
+            return self.audit.append(kind, **facts)
+        except UserError as error:
+            self._stop_for(session, Stopped(Why.AUDIT, str(error)))
+
+    def _refuse(self, session: Session, text: str, *, tool: str) -> NoReturn:
+        """End this episode; others go on."""
+        self._log(session, "withheld", tool=tool, text=text, episode=session.episode)
+        refused = RealCallRefused(text)
+        session.stopped = session.stopped or refused
+        raise refused
+
+    def _stop_for(self, session: Session, stopped: Stopped) -> NoReturn:
+        """End the run's real calls, and this episode."""
+        self.stop(stopped)
+        ended = RunStopped(self.stopped or stopped)
+        session.stopped = session.stopped or ended
+        raise ended
+
+    def _episode(self, session: Session) -> _Episode:
+        with self._lock:
+            return self._episodes.setdefault(session, _Episode())
