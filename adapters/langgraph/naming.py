@@ -80,6 +80,27 @@ def check_inputs(tasks: Sequence[Task], graph: Pregel[Any]) -> None:
             )
 
 
+def check_said(facts: GraphFacts, settings: Settings) -> None:
+    """Refuse real calls of tools whose effect nobody has confirmed, and names that no tool has.
+
+    Raises:
+        UserError: an effect is a guess; or settings leave a tool unheld that the graph does not have.
+    """
+    known = sorted(facts.specs())
+    for name in settings.s2r.unheld:
+        if name not in known:
+            where = settings.where("s2r", "unheld")
+            raise UnknownName("tool", name, known=known, source=where, where="the graph")
+    guessed = sorted(
+        spec.name for spec in facts.tools if spec.source == "guessed" and not spec.effect.runs_in_dream
+    )
+    if guessed:
+        raise UserError(
+            f"{settings.where('tools')}: what {', '.join(guessed)} can do is a guess, and real calls are let "
+            'through by it. Confirm each in dreamgym.toml ([tools.NAME] effect = "read"). Nothing was run.'
+        )
+
+
 def check_resets(tasks: Sequence[Task], facts: GraphFacts, settings: Settings) -> None:
     """Refuse real episodes in worlds that nobody puts back: each would begin where another one ended.
 

@@ -27,6 +27,7 @@ from dreamgym_kit.adapters.langgraph.naming import (
     check_expectations,
     check_inputs,
     check_resets,
+    check_said,
     checkers_of,
     detectors_named,
     real_worlds,
@@ -89,6 +90,8 @@ async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[T
     check_nodes(graph, settings, asked=request.policy is not None)
     check_expectations(tasks, facts)
     check_inputs(tasks, graph)
+    if request.must_be_said:
+        check_said(facts, settings)
     if request.must_reset:
         check_resets(tasks, facts, settings)
     return Prepared(

@@ -5,14 +5,16 @@ would soon agree with itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.reasoned_audit import as_seen
 from dreamgym_kit.dream.state.models import ToolModels
-from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate import egress
+from dreamgym_kit.gate.policy import Stage
 from dreamgym_kit.ports import Approver, ExperienceModel, Hit, HybridQuery, Room, TransitionStore
 from dreamgym_kit.s2r.approvals import RuleApprover
 from dreamgym_kit.s2r.audit import AuditLog, entries_of
@@ -24,6 +26,21 @@ from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Answer, Provenance, ToolSpec, Transition, World
 
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from
+
+
+@dataclass(frozen=True, slots=True)
+class RealCalls:
+    """What a training on the way to the real tools is given.
+
+    Attributes:
+        overseer: lets real calls through.
+        stage: how far it goes.
+        label: what the ids of the recorded episodes begin with.
+    """
+
+    overseer: RealOverseer
+    stage: Stage
+    label: str
 
 
 class EarlierRecordings:
@@ -105,19 +122,6 @@ def approver_of(settings: Settings) -> Approver | None:
     return RuleApprover(rule, reference)
 
 
-def check_unheld(settings: Settings, known: Iterable[str]) -> None:
-    """Refuse a name under `unheld` that no tool has: it would look as if something were allowed.
-
-    Raises:
-        UnknownName: which.
-    """
-    names = sorted(known)
-    for name in settings.s2r.unheld:
-        if name not in names:
-            where = settings.where("s2r", "unheld")
-            raise UnknownName("tool", name, known=names, source=where, where="the graph")
-
-
 def divergence_over(
     experience: ExperienceModel | None, store: TransitionStore | None, settings: Settings
 ) -> Divergence:
@@ -152,12 +156,8 @@ def overseer_over(
     on_stop: Callable[[Stopped], None] | None = None,
 ) -> RealOverseer:
     """An overseer as settings have it; what an earlier leg did stands in the log and counts."""
-    limits = RealLimits(bounds_of(settings))
-    for entry in entries_of(audit.path):
-        if entry.kind == "call":
-            limits.count_earlier(str(entry.facts.get("tool")))
-    return RealOverseer(
-        limits,
+    overseer = RealOverseer(
+        RealLimits(bounds_of(settings)),
         audit,
         divergence=divergence_over(experience, store, settings),
         approver=approver,
@@ -165,6 +165,10 @@ def overseer_over(
         unheld=frozenset(settings.s2r.unheld),
         on_stop=on_stop,
     )
+    for entry in entries_of(audit.path):
+        if entry.kind == "call":
+            overseer.count_earlier(str(entry.facts.get("tool")), str(entry.facts.get("episode")))
+    return overseer
 
 
 def open_audit(path: Path) -> AuditLog:

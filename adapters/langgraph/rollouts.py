@@ -140,7 +140,8 @@ class Rollouts:
         label = f"step-{step:06}-{drawn:08x}"
         jobs, came = jobs_for(tasks, n), _Step()
         with self._directory_of(label, tasks, n, step, seed) as directory:
-            await self._run(jobs, directory, label, drawn, came)
+            if self._affords(len(jobs)):
+                await self._run(jobs, directory, label, drawn, came)
         if came.gone:
             raise came.gone[0]
         return [_group(task, n, came, self._stop.reason) for task in tasks]
@@ -213,6 +214,11 @@ class Rollouts:
         if self._policy is None:
             return None
         return replace(self._policy, seed=drawn, scope=label, announced={}, gone=came.gone.append)
+
+    def _affords(self, episodes: int) -> bool:
+        """Whether real calls are left for so many; a step that would break off half-way is not begun."""
+        overseer = self._request.overseer
+        return overseer is None or overseer.affords(episodes)
 
     def _check(self, tasks: Sequence[Task], n: int) -> None:
         if n < 1:

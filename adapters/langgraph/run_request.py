@@ -26,6 +26,7 @@ class RunRequest:
         must_reset: refuse to run where tools change a world that nobody puts back for each episode.
         real_faults: the faults of the settings befall real tools' calls too; nothing of it may be kept.
         overseer: lets the real calls of `Mode.S2R` through, as far as `stage` goes.
+        must_be_said: refuse tools whose effect is only guessed.
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
         weights: digest of the policy's model directory, where that answers unchanged over the whole run.
     """
@@ -45,6 +46,7 @@ class RunRequest:
     weights: str = ""
     overseer: Overseer | None = None
     stage: Stage = Stage.SHADOW
+    must_be_said: bool = False
 
 
 def name_of(graph: object) -> str:

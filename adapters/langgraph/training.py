@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.langgraph.evaluating import under_faults
+from dreamgym_kit.adapters.langgraph.real_calls import RealCalls
 from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
 from dreamgym_kit.adapters.langgraph.run_directories import label_of
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
 from dreamgym_kit.adapters.langgraph.training_options import options_of
 from dreamgym_kit.adapters.trainers.extra import require_extra
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.gate.policy import GatePolicy, Mode, Stage
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
@@ -72,6 +73,7 @@ class TrainRequest:
         store: dreams answer from it.
         experience: instead of the recordings, an experience model of one's own.
         directory: where the run directory is (to resume) or is to be made (else under `settings.runs`).
+        real: what lets real calls through in `Mode.S2R`.
     """
 
     graph: object
@@ -83,6 +85,7 @@ class TrainRequest:
     experience: ExperienceModel | None = None
     directory: Path | None = None
     resume: bool = False
+    real: RealCalls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
     require_extra("train")
     switch = stop or StopSwitch()
     learn, held_out = sides_of(request)
-    model = _model(request.settings)
+    model = model_of(request.settings)
     options = options_of(request.settings)
     options.check()
     with ExitStack() as stack:
@@ -128,10 +131,16 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
         parts = _Parts(stack, request, directory, heard, switch)
         policy, trainer = parts.policy(model), parts.trainer(model, options)
         collector = parts.collector(
-            ROLLOUTS, [*learn, *held_out], policy, request.mode, request.settings.train.faults
+            ROLLOUTS,
+            [*learn, *held_out],
+            policy,
+            request.mode,
+            request.settings.train.faults if request.mode is Mode.DREAM else None,
         )
         wanted = request.settings.train
         examiner = parts.examiner(held_out, policy) or collector
+        if request.mode is Mode.S2R:
+            examiner = None  # where an episode costs real calls, all are learned from
         loop = TrainingLoop(
             TrainPlan(
                 tasks=learn,
@@ -220,7 +229,7 @@ class _Parts:
 
         `faults`: share of the calls that fail; None: as settings have it.
         """
-        dreams = mode is Mode.DREAM
+        dreams, real = not mode.bare, self._request.real
         place = self._directory.path / name
         if half_made(place):
             shutil.rmtree(place)
@@ -234,7 +243,10 @@ class _Parts:
             directory=place,
             resume=(place / "manifest.json").exists(),
             policy=policy,
-            must_reset=not dreams,
+            must_reset=GatePolicy(mode, stage=real.stage if real else Stage.SHADOW).writes_are_real,
+            overseer=real.overseer if real else None,
+            stage=real.stage if real else Stage.SHADOW,
+            label=f"{real.label}:{name}" if real else None,
         )
         opening: AbstractAsyncContextManager[Rollouts] = open_rollouts(
             request, events=self._events, stop=self._stop
@@ -267,7 +279,12 @@ def sides_of(request: TrainRequest) -> tuple[list[Task], list[Task]]:
     return learn, held_out
 
 
-def _model(settings: Settings) -> Path:
+def model_of(settings: Settings) -> Path:
+    """The model directory that a training begins with.
+
+    Raises:
+        UserError: settings name none.
+    """
     said = settings.policy
     if said.urls:
         raise UserError(

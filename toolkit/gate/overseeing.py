@@ -57,6 +57,10 @@ Passage = Generator[Step, Answer | Approval | None, Answer]
 class Overseer(Protocol):
     """Lets real calls through, one by one. Thread-safe; one for all the sessions of a run."""
 
+    def affords(self, episodes: int) -> bool:
+        """Whether so many more episodes can be expected to fit; where not, real calls have ended."""
+        ...
+
     def passage(
         self,
         session: "Session",

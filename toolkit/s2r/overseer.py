@@ -80,6 +80,7 @@ class RealOverseer:
         self._approver, self._approval_s = approver, approval_s
         self._unheld, self._on_stop = unheld, on_stop
         self._lock = threading.RLock()
+        self._began: set[str] = set()  # episodes that asked for a real call
         self._used: set[str] = set()  # digests of approvals
         self._episodes: WeakKeyDictionary[Session, _Episode] = WeakKeyDictionary()
 
@@ -93,6 +94,7 @@ class RealOverseer:
         call, effect = session.masked(call), effect_of(session, call.tool)
         if (stopped := self.stopped or self.limits.forbids(call.tool)) is not None:
             self._stop_for(session, stopped)
+        self._episode(session)
         after, started = session.ledger.after(place), time()
         situation = session.situation(call, place, after)
         expected = Answer(provenance=Provenance.ABSTAINED, support=0.0)
@@ -114,6 +116,23 @@ class RealOverseer:
         if compared is not None and compared.parted:
             self._stop_for(session, Stopped(Why.DIVERGED, compared.parted))
         return answer
+
+    def affords(self, episodes: int) -> bool:
+        """See `Overseer.affords`; by the mean of the episodes so far, one call each while there are none."""
+        if self.stopped is not None:
+            return False
+        expected = episodes * (self.limits.calls / len(self._began) if self._began else 1.0)
+        if expected <= self.limits.left:
+            return True
+        left, most = self.limits.left, self.limits.bounds.calls
+        text = f"{left} of {most} real calls are left, and {episodes} episodes take about {expected:.0f}"
+        self.stop(Stopped(Why.BUDGET, text))
+        return False
+
+    def count_earlier(self, tool: str, episode: str) -> None:
+        """Count a real call of an earlier leg, limit or not."""
+        self.limits.count_earlier(tool)
+        self._began.add(episode)
 
     def stop(self, stopped: Stopped) -> None:
         """From now on no real call runs. The first reason stays."""
@@ -289,4 +308,7 @@ class RealOverseer:
 
     def _episode(self, session: Session) -> _Episode:
         with self._lock:
-            return self._episodes.setdefault(session, _Episode())
+            if session not in self._episodes:
+                self._episodes[session] = _Episode()
+                self._began.add(session.episode)
+            return self._episodes[session]

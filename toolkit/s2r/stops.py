@@ -13,7 +13,8 @@ class Why(StrEnum):
     LIMIT = "limit"  # one tool's own limit is
     REFUSED = "refused"  # somebody or some rule said no, or nobody said yes in time
     DIVERGED = "diverged"  # dream and reality have parted
-    CANARY = "canary"  # episodes that had to go well did not
+    CANARY = "canary"  # what had to be as it was, was not: first episodes, or the weights that are served
+    ALARM = "alarm"  # what was learned cannot be trusted
     AUDIT = "audit"  # what is done can no longer be written down
 
     @property

@@ -222,7 +222,7 @@ class S2rSettings:
     coverage: float = 0.9  # gate: least share of the dream's calls that it could answer, 0..1
     gate_n: int = 4  # gate: episodes of each held-out task in the dream
     canaries: int = 8  # gate: tasks tried in shadow on the real tools before anything else; 0: none
-    canary_low: float = 0.5  # gate: least share of these that go as well as in the dream, 0..1
+    canary_low: float = 0.5  # gate: least share of these that come to a verdict, 0..1
 
 
 @dataclass(frozen=True, slots=True)

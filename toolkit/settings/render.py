@@ -146,7 +146,7 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("s2r", "coverage"): "0..1: gate: least share of calls that the dream could answer",
     ("s2r", "gate_n"): "gate: episodes of each held-out task in the dream",
     ("s2r", "canaries"): "gate: tasks tried in shadow on the real tools before anything else",
-    ("s2r", "canary_low"): "0..1: gate: least share of these that go as well as in the dream",
+    ("s2r", "canary_low"): "0..1: gate: least share of these that come to a verdict",
     ("policy",): "A model of your own in place of the agent's: to be trained, and tried with --policy.",
     ("policy", "model"): "its directory; or, with urls, as the server names it",
     ("policy", "urls"): '["http://localhost:8000/v1"] of vLLM; empty: in this process',

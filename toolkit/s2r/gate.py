@@ -1,0 +1,153 @@
+"""The gate before the first real call: is the policy good enough in the dream, and the dream good enough?
+
+Judged are figures only: episodes of held-out tasks in the dream, and canaries, which are episodes in shadow
+on the real tools (reads real, writes dreamed). Where a bound is missed, nothing else is done.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import Group
+from dreamgym_kit.settings.model import S2rSettings
+from dreamgym_kit.trust.interval import share_interval, wilson
+from dreamgym_kit.vocabulary import Episode, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class DreamFigures:
+    """How the policy and its dream did on held-out tasks."""
+
+    tasks: int
+    episodes: int
+    decided: int
+    success: float  # 0..1, mean over tasks with a decided episode
+    low: float  # of its 95 % interval
+    high: float
+    calls: int  # that the dream was asked
+    answered: int  # of these
+    violations: int  # episodes in which something real was about to run
+
+    @property
+    def coverage(self) -> float:
+        """Share of the calls that the dream could answer, 0..1."""
+        return self.answered / self.calls if self.calls else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryFigures:
+    """How the first real episodes went, in shadow."""
+
+    episodes: int
+    decided: int
+    success: int
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What the gate says, and why not."""
+
+    passed: bool
+    reasons: tuple[str, ...] = ()  # bounds that were missed, in sentences
+
+    @property
+    def text(self) -> str:
+        """One sentence."""
+        return "the gate is open" if self.passed else f"the gate is shut: {'; '.join(self.reasons)}"
+
+
+def dream_figures(groups: Sequence[Group]) -> DreamFigures:
+    """Count the episodes of a dream."""
+    shares, decided = [], 0
+    for group in groups:
+        verdicts = [rollout.episode.verdict for rollout in group.rollouts]
+        good, bad = verdicts.count(Verdict.SUCCESS), verdicts.count(Verdict.FAILURE)
+        decided += good + bad
+        if good + bad:
+            shares.append(good / (good + bad))
+    episodes = _episodes(groups)
+    each = max(1, len(episodes) // max(1, len(groups)))
+    success, low, high = share_interval(shares, episodes=each) if shares else (0.0, 0.0, 1.0)
+    asked = [step for one in episodes for step in one.transitions if not step.effect.runs_in_dream]
+    return DreamFigures(
+        tasks=len(groups),
+        episodes=len(episodes),
+        decided=decided,
+        success=success,
+        low=low,
+        high=high,
+        calls=len(asked),
+        answered=sum(not step.answer.abstained for step in asked),
+        violations=sum(bool(one.violations) for one in episodes),
+    )
+
+
+def canary_figures(groups: Sequence[Group]) -> CanaryFigures:
+    """Count the canaries."""
+    verdicts = [one.verdict for one in _episodes(groups)]
+    return CanaryFigures(
+        episodes=len(verdicts),
+        decided=len(verdicts) - verdicts.count(Verdict.UNDETERMINED),
+        success=verdicts.count(Verdict.SUCCESS),
+        violations=sum(bool(one.violations) for one in _episodes(groups)),
+    )
+
+
+def dream_word(found: DreamFigures, bounds: S2rSettings) -> Word:
+    """Whether policy and dream are good enough to go on."""
+    reasons = []
+    if found.decided == 0:
+        reasons.append(f"none of {found.episodes} held-out episodes in the dream could be judged")
+    elif found.low < bounds.success_low:
+        reasons.append(
+            f"success in the dream is {found.success:.0%} ({found.low:.0%} to {found.high:.0%}), and its "
+            f"lower bound must be {bounds.success_low:.0%}"
+        )
+    if found.coverage < bounds.coverage:
+        reasons.append(
+            f"the dream could answer {found.coverage:.1%} of {found.calls} calls, and must answer "
+            f"{bounds.coverage:.0%}"
+        )
+    if found.violations:
+        reasons.append(f"in {found.violations} episodes something real was about to run in the dream")
+    return Word(not reasons, tuple(reasons))
+
+
+def canary_word(found: CanaryFigures, dream: DreamFigures, bounds: S2rSettings) -> Word:
+    """Whether the first real episodes went as the dream said."""
+    reasons = []
+    if found.violations:
+        reasons.append(f"{found.violations} of {found.episodes} canaries did what no tool call accounts for")
+    if found.decided < bounds.canary_low * found.episodes:
+        reasons.append(f"only {found.decided} of {found.episodes} canaries could be judged")
+    elif found.decided:
+        high = wilson(found.success, found.decided)[1]
+        if high < dream.low:
+            reasons.append(
+                f"{found.success} of {found.decided} canaries succeeded, in the dream {dream.success:.0%} did"
+            )
+    return Word(not reasons, tuple(reasons))
+
+
+def dream_facts(found: DreamFigures) -> dict[str, JsonValue]:
+    """The figures for log and report."""
+    return {
+        "tasks": found.tasks,
+        "episodes": found.episodes,
+        "decided": found.decided,
+        "success": round(found.success, 4),
+        "low": round(found.low, 4),
+        "high": round(found.high, 4),
+        "calls": found.calls,
+        "coverage": round(found.coverage, 4),
+    }
+
+
+def canary_facts(found: CanaryFigures) -> dict[str, JsonValue]:
+    """The figures for log and report."""
+    return {"episodes": found.episodes, "decided": found.decided, "success": found.success}
+
+
+def _episodes(groups: Sequence[Group]) -> list[Episode]:
+    return [rollout.episode for group in groups for rollout in group.rollouts]
