@@ -59,6 +59,7 @@ from dreamgym_kit.s2r.stops import Stopped, Why
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.choosing import step_seed
+from dreamgym_kit.training.signals import LOGPROBS, STALE_WEIGHTS, TOKENIZER
 from dreamgym_kit.training.staleness import version_of
 from dreamgym_kit.vocabulary import Task
 

@@ -20,13 +20,15 @@ from math import exp, log
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.passing import passes
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Answer, Effect, ToolSpec
+from dreamgym_kit.vocabulary import Answer, Effect, Provenance, ToolSpec
 
 READS_MOST = 1e5  # calls, on average, until a tool that reads as ever is taken for a changed one
 WRITES_MOST = 1e3  # the same of a tool that writes: one wrong write more costs more than a stop without cause
 LEAST_SUPPORT = 0.5  # below it what the dream says is a guess, and differing from it says little
 _DIFFER = (0.1, 0.5, 0.95)  # how often a changed tool's answers differ
-_LEAST_DOUBT = 0.01  # no answer is surer than that
+_LEAST_DOUBT = 0.01  # no answer is surer than that,
+_LEAST_RECORDED = 0.001  # but for one that repeats a recording of this very call in this very state
+_MOST_KNOWN = 100_000  # comparisons that are remembered, so that none counts twice
 _ALL = ""
 
 Seen = Callable[[Answer, str], str]
@@ -97,11 +99,20 @@ class Divergence:
         self._seen, self._form = seen, form
         self._lock = threading.Lock()
         self._forms: dict[str, Form] = {}
+        self._known: set[tuple[str, bool]] = set()
         self.tallies: dict[str, Tally] = {}
         self._all = Tally()
 
-    def take(self, spec: ToolSpec, expected: Answer, real: Answer) -> Compared:
-        """Hold one real answer against what the dream would have said."""
+    def take(self, spec: ToolSpec, expected: Answer, real: Answer, *, where: str) -> Compared:
+        """Hold one real answer against what the dream would have said.
+
+        Args:
+            spec: the tool.
+            expected: what the dream would have said.
+            real: what the tool said.
+            where: names the call and the state that it met. Siblings make the same calls in the same states,
+                and a dream that errs there errs each time: it counts once.
+        """
         with self._lock:
             tally = self.tallies.setdefault(spec.name, Tally())
             tally.calls += 1
@@ -109,6 +120,10 @@ class Divergence:
             if likeness is Likeness.UNKNOWN:
                 return Compared(likeness, support)
             differs = likeness is not Likeness.SAME
+            if (where, differs) in self._known:
+                return Compared(likeness, support)
+            if len(self._known) < _MOST_KNOWN:
+                self._known.add((where, differs))
             tally.compared += 1
             tally.different += differs
             most = WRITES_MOST if spec.effect.changes_world else READS_MOST
@@ -124,7 +139,8 @@ class Divergence:
             return Likeness.UNKNOWN, 1.0, expected.support
         if not expected.abstained and expected.support >= LEAST_SUPPORT:
             same = self._seen(expected, spec.name) == self._seen(real, spec.name)
-            doubt = 1 - expected.support
+            least = _LEAST_RECORDED if expected.provenance is Provenance.RECORDED else _LEAST_DOUBT
+            doubt = max(least, 1 - expected.support)
             return Likeness.SAME if same else Likeness.DIFFERENT, doubt, expected.support
         form = self._forms.get(spec.name)
         if form is None:
@@ -132,12 +148,12 @@ class Divergence:
         if form.schema is None or real.error is not None or real.update is not None:
             return Likeness.UNKNOWN, 1.0, 0.0
         broken = form.schema.breaks(real) is not None
-        return Likeness.FORM if broken else Likeness.SAME, form.broken, 0.0
+        return Likeness.FORM if broken else Likeness.SAME, max(_LEAST_DOUBT, form.broken), 0.0
 
 
 def _moved(tally: Tally, differs: bool, doubt: float) -> float:
     """Take one comparison into a tally's statistics; gives the largest."""
-    rare = min(0.9, max(_LEAST_DOUBT, doubt))
+    rare = min(0.9, doubt)
     for place, often in enumerate(_DIFFER):
         if often > rare:
             ratio = log(often / rare) if differs else log((1 - often) / (1 - rare))

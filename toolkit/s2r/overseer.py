@@ -20,13 +20,14 @@ from time import time
 from typing import NoReturn
 from weakref import WeakKeyDictionary
 
-from dreamgym_kit.canonical import digest
+from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.overseeing import Foresee, Go, Hold, Passage, Pause, Step
 from dreamgym_kit.gate.policy import Stage
 from dreamgym_kit.gate.session import Identity, Session
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Approver
 from dreamgym_kit.s2r.approvals import digest_of, drawn_number
 from dreamgym_kit.s2r.audit import AuditLog
@@ -36,6 +37,7 @@ from dreamgym_kit.s2r.session import effect_of
 from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped, Stopped, Why
 from dreamgym_kit.vocabulary import Answer, Approval, Call, Effect, HeldCall, Provenance
 
+_MOST_TOLD = 1000  # characters of an answer that differs, in the log
 _SURE = 0.9  # support from which one answer that differs casts doubt on what follows it in its episode
 
 Exact = Callable[[], str | None]
@@ -108,8 +110,8 @@ class RealOverseer:
             yield Pause(pause)
         number = self._announce(session, call, effect, approved, unchanged=exact() == arguments)
         answer = yield from self._run(number)
-        compared = self._compare(session, call, expected, answer)
-        self._write_down(session, number, call, answer, compared)
+        compared = self._compare(session, call, expected, answer, after)
+        self._write_down(session, number, call, answer, compared, expected)
         session.keep(call, answer, place, after=after, started=started)
         if identity is not None:
             session.ledger.remember(identity, answer)
@@ -260,10 +262,13 @@ class RealOverseer:
             raise TypeError("a real call came back without an answer")
         return answer
 
-    def _compare(self, session: Session, call: Call, expected: Answer, answer: Answer) -> Compared | None:
+    def _compare(
+        self, session: Session, call: Call, expected: Answer, answer: Answer, after: str
+    ) -> Compared | None:
         if self.divergence is None:
             return None
-        compared = self.divergence.take(session.policy.spec(call.tool), expected, answer)
+        where = digest([session.tenant, str(session.world), after, call.key])
+        compared = self.divergence.take(session.policy.spec(call.tool), expected, answer, where=where)
         if compared.differs and compared.support >= _SURE:
             doubt = f"{call.tool} answered otherwise than the dream, which was sure, expected"
             self._episode(session).doubts.append(doubt)
@@ -273,8 +278,22 @@ class RealOverseer:
         return compared
 
     def _write_down(
-        self, session: Session, number: int, call: Call, answer: Answer, compared: Compared | None
+        self,
+        session: Session,
+        number: int,
+        call: Call,
+        answer: Answer,
+        compared: Compared | None,
+        expected: Answer,
     ) -> None:
+        differs: dict[str, JsonValue] = {}
+        if compared is not None and compared.differs:
+            differs = {
+                "expected": _short(expected),
+                "told": _short(answer),
+                "by": expected.provenance.value,
+                "support": round(compared.support, 4),
+            }
         self._log(
             session,
             "answered",
@@ -283,6 +302,7 @@ class RealOverseer:
             failed=answer.error is not None,
             digest=digest(observation(answer)),
             likeness=None if compared is None else compared.likeness.value,
+            **differs,
         )
 
     def _log(self, session: Session, kind: str, **facts: object) -> int:
@@ -312,3 +332,8 @@ class RealOverseer:
                 self._episodes[session] = _Episode()
                 self._began.add(session.episode)
             return self._episodes[session]
+
+
+def _short(answer: Answer) -> str:
+    """What an answer told, for a person to look at."""
+    return canonical(observation(answer))[:_MOST_TOLD]
