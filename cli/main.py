@@ -26,6 +26,7 @@ from dreamgym_kit.cli import (
     init,
     record,
     report,
+    s2r,
     simulate,
     train,
 )
@@ -55,6 +56,7 @@ app.command("doctor", epilog=_examples(doctor.EXAMPLES, doctor.CODES))(doctor.co
 app.command("record", epilog=_examples(record.EXAMPLES, record.CODES))(record.command)
 app.command("simulate", epilog=_examples(simulate.EXAMPLES, simulate.CODES))(simulate.command)
 app.command("train", epilog=_examples(train.EXAMPLES, train.CODES))(train.command)
+app.command("s2r", epilog=_examples(s2r.EXAMPLES, s2r.CODES))(s2r.command)
 app.command("report", epilog=_examples(report.EXAMPLES))(report.command)
 app.command("evaluate", epilog=_examples(evaluate.EXAMPLES, evaluate.CODES))(evaluate.command)
 app.command("deploy", epilog=_examples(deploy.EXAMPLES, deploy.CODES))(deploy.command)

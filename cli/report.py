@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import gate_options, options, otel, training
+from dreamgym_kit.cli import gate_options, options, otel, s2r, training
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ def command(
 
     directory = _open(run, last, runs, settings_file)
     others = (episode, only, list_all or None, tools or None, junit, markdown, otel_target)
-    if training.shown(directory, to, html=html, plots=plots, open_it=open_it, as_json=as_json, others=others):
+    if s2r.shown(directory, as_json=as_json) or training.shown(
+        directory, to, html=html, plots=plots, open_it=open_it, as_json=as_json, others=others
+    ):
         return
     shown_alone = episode is not None or only is not None or list_all or tools
     if otel_headers is not None and otel_target is None:

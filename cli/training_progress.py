@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _STEPS_SHOWN = 6
 _BAR = 42
 _THEN = {  # what begins with an event
+    "gate_started": "gate",
+    "canaries_started": "canaries",
     "training_started": "rollouts",
     "step_collected": "update",
     "step_finished": "rollouts",
@@ -57,7 +59,7 @@ class Learning:
         line = line_of(kind, facts, self.steps)
         if kind in ("step_finished", "evaluated"):
             self.lines.append(line)
-        elif kind in ("violation", "alarm"):
+        elif kind in ("violation", "alarm", "real_calls_stopped"):
             self.troubles.append(line)
         return line
 
@@ -84,6 +86,10 @@ def line_of(kind: str, facts: Mapping[str, Any], steps: int) -> str:
             return step_line(facts, steps)
         case "evaluated":
             return evaluated_line(facts)
+        case "gate" | "canaries":
+            return f"{kind}: {facts['text']}"
+        case "real_calls_stopped":
+            return f"NO MORE REAL CALLS ({facts['why']})  {facts['text']}"
         case "alarm":
             return f"ALARM {facts['alarm']}  step {facts['step']}  {facts['text']}"
         case "run_stopping":

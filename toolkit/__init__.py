@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.evaluating import aevaluate as aevaluate
     from dreamgym_kit.adapters.langgraph.evaluating import evaluate as evaluate
     from dreamgym_kit.adapters.langgraph.in_use import deployed as deployed
+    from dreamgym_kit.adapters.langgraph.s2r_api import sim_to_real as sim_to_real
+    from dreamgym_kit.adapters.langgraph.staging import staging as staging
     from dreamgym_kit.adapters.langgraph.training_api import train as train
     from dreamgym_kit.gate.effects import effect as effect
     from dreamgym_kit.gate.registry import wake as wake
@@ -41,7 +43,9 @@ _PUBLIC = {
     "evaluate": "dreamgym_kit.adapters.langgraph.evaluating",
     "record": "dreamgym_kit.adapters.langgraph.api",
     "recording": "dreamgym_kit.adapters.langgraph.api",
+    "sim_to_real": "dreamgym_kit.adapters.langgraph.s2r_api",
     "simulate": "dreamgym_kit.adapters.langgraph.api",
+    "staging": "dreamgym_kit.adapters.langgraph.staging",
     "train": "dreamgym_kit.adapters.langgraph.training_api",
     "wake": "dreamgym_kit.gate.registry",
 }

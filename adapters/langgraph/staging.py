@@ -25,7 +25,7 @@ from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.ports import Approver, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.lock import RunLock
-from dreamgym_kit.s2r.approvals import Rule, RuleApprover
+from dreamgym_kit.s2r.approvals import Rule, approver_from
 from dreamgym_kit.s2r.audit import CLOSED
 from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.model import Settings
@@ -75,7 +75,13 @@ def staging(
         own = f"staging-{log.head[:12]}"
         earlier = None if opened is None else EarlierRecordings(opened, own)
         dream = experience or chained_experience(earlier, known)
-        overseer = overseer_over(log, known, experience=dream, store=earlier, approver=_approver(approve))
+        overseer = overseer_over(
+            log,
+            known,
+            experience=dream,
+            store=earlier,
+            approver=InterruptApprover() if approve is None else approver_from(approve),
+        )
         session = OverseenSession(
             GatePolicy(Mode.S2R, LiveSpecs(known), frozenset(known.structured_outputs), Stage(stage)),
             experience=dream,
@@ -92,13 +98,3 @@ def staging(
         finally:
             if overseer.stopped is None or overseer.stopped.why != "audit":
                 log.append(CLOSED, calls=overseer.limits.calls)
-
-
-def _approver(said: Approver | Rule | None) -> Approver:
-    if said is None:
-        return InterruptApprover()
-    if isinstance(said, Approver):
-        return said
-    if not callable(said):
-        raise UserError(f"approve: expected an approver or a function, got {type(said).__name__}.")
-    return RuleApprover(said, getattr(said, "__qualname__", type(said).__name__))

@@ -138,9 +138,8 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
             request.settings.train.faults if request.mode is Mode.DREAM else None,
         )
         wanted = request.settings.train
-        examiner = parts.examiner(held_out, policy) or collector
-        if request.mode is Mode.S2R:
-            examiner = None  # where an episode costs real calls, all are learned from
+        # where an episode costs real calls, all are learned from and none is spent on measuring
+        examiner = None if request.mode is Mode.S2R else parts.examiner(held_out, policy) or collector
         loop = TrainingLoop(
             TrainPlan(
                 tasks=learn,

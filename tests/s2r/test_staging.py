@@ -156,11 +156,20 @@ def test_a_changed_tool_stops_everything(tmp_path: Path, till: Till) -> None:
     tools = till.tools()
     till.price = "99.00"
     with overseen(tmp_path, "live", calls=50), pytest.raises(RunStopped, match="no longer answers as recorded"):
-        for _ in range(50):
-            tools["get_price"].invoke({"item": "cup"})
+        for number in range(50):
+            tools["get_price"].invoke({"item": f"cup {number}"})
     assert len(till.done) == 3
     stopped = [entry for entry in entries_of(tmp_path / "audit.jsonl") if entry.kind == "stopped"]
     assert [entry.facts["why"] for entry in stopped] == ["diverged"]
+
+
+def test_what_siblings_see_alike_counts_once(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+    till.price = "99.00"
+    with overseen(tmp_path, "live", calls=50):
+        for _ in range(50):
+            tools["get_price"].invoke({"item": "cup"})
+    assert len(till.done) == 50
 
 
 async def test_an_async_tool_is_overseen_as_well(tmp_path: Path, till: Till) -> None:

@@ -362,7 +362,14 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "judges_disagree": "0.5",
             "detectors": "a:b",
             "max": '{"reset_password": 1}',
+            "stage": "live",
+            "most": '{"reset_password": 1}',
+            "rates": '{"reset_password": 0.5}',
+            "approver": "a:b",
+            "coverage": "0.25",
+            "canary_low": "0.25",
         }
+        odd |= {"success_low": "0.25"} if key[0] == "s2r" else {}
         text = kinds.get(key[0], odd.get(key[-1], "0.5" if key[0] == "gate" else "17"))
         text = "17" if key[-1] == "contradictions" else text
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable

@@ -9,7 +9,9 @@ import secrets
 from collections.abc import Callable
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import is_exact
+from dreamgym_kit.ports import Approver
 from dreamgym_kit.vocabulary import Approval, Call, HeldCall
 
 Rule = Callable[[HeldCall], object]
@@ -40,3 +42,16 @@ class RuleApprover:
         if inspect.isawaitable(said):
             said = await said
         return Approval(held.digest, self._name) if said is True else None
+
+
+def approver_from(said: Approver | Rule) -> Approver:
+    """An approver as it is, or one made of a function.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if isinstance(said, Approver):
+        return said
+    if not callable(said):
+        raise UserError(f"approve: expected an approver or a function, got {type(said).__name__}.")
+    return RuleApprover(said, getattr(said, "__qualname__", type(said).__name__))

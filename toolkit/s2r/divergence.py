@@ -139,7 +139,8 @@ class Divergence:
             return Likeness.UNKNOWN, 1.0, expected.support
         if not expected.abstained and expected.support >= LEAST_SUPPORT:
             same = self._seen(expected, spec.name) == self._seen(real, spec.name)
-            least = _LEAST_RECORDED if expected.provenance is Provenance.RECORDED else _LEAST_DOUBT
+            repeats = expected.provenance is Provenance.RECORDED and expected.cites
+            least = _LEAST_RECORDED if repeats else _LEAST_DOUBT
             doubt = max(least, 1 - expected.support)
             return Likeness.SAME if same else Likeness.DIFFERENT, doubt, expected.support
         form = self._forms.get(spec.name)

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.dream.ledger import Place
+from dreamgym_kit.dream.passing import passes
 from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.overseeing import Foresee, Go, Hold, Passage, Pause, Step
@@ -48,6 +49,7 @@ class _Episode:
     """What the overseer remembers of one session."""
 
     doubts: list[str] = field(default_factory=list)  # where dream and reality differed, in sentences
+    unsure: bool = False  # a real write failed and may have taken effect: nobody knows the state
     made: dict[str, int] = field(default_factory=dict)  # real calls that change the world, by key
     held: dict[Identity, str] = field(default_factory=dict)  # numbers of held calls, for resumed nodes
 
@@ -99,7 +101,7 @@ class RealOverseer:
         self._episode(session)
         after, started = session.ledger.after(place), time()
         situation = session.situation(call, place, after)
-        expected = Answer(provenance=Provenance.ABSTAINED, support=0.0)
+        expected = _nothing()
         if self.divergence is not None:
             reply = yield Foresee(call, situation)
             expected = reply if isinstance(reply, Answer) else expected
@@ -268,10 +270,15 @@ class RealOverseer:
         if self.divergence is None:
             return None
         where = digest([session.tenant, str(session.world), after, call.key])
+        episode = self._episode(session)
+        if episode.unsure:
+            expected = _nothing()
+        if passes(answer) and session.policy.spec(call.tool).effect.changes_world:
+            episode.unsure = True
         compared = self.divergence.take(session.policy.spec(call.tool), expected, answer, where=where)
         if compared.differs and compared.support >= _SURE:
             doubt = f"{call.tool} answered otherwise than the dream, which was sure, expected"
-            self._episode(session).doubts.append(doubt)
+            episode.doubts.append(doubt)
         if compared.parted:  # latched before anybody else gets to his last look
             with self._lock:
                 self.stop(Stopped(Why.DIVERGED, compared.parted))
@@ -337,3 +344,8 @@ class RealOverseer:
 def _short(answer: Answer) -> str:
     """What an answer told, for a person to look at."""
     return canonical(observation(answer))[:_MOST_TOLD]
+
+
+def _nothing() -> Answer:
+    """What the dream says where it cannot tell."""
+    return Answer(provenance=Provenance.ABSTAINED, support=0.0)

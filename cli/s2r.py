@@ -1,0 +1,289 @@
+"""`dreamgym-kit s2r`: a policy goes on from the dream to the real tools, behind a gate and hard limits."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.record import Yes
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.s2r import S2rRequest, S2rResult
+    from dreamgym_kit.ports import Approver
+    from dreamgym_kit.rollout.rundir import RunDirectory
+    from dreamgym_kit.settings.model import Settings
+
+EXAMPLES = (
+    "dreamgym-kit s2r --policy runs/TRAIN/weights/step-000040 --calls 1000 --gate-only",
+    "dreamgym-kit s2r my_agent:graph --stage shadow --calls 1000",
+    "dreamgym-kit s2r --stage staged --calls 200 --approver my_agent.rules:may_run",
+    "dreamgym-kit s2r --stage live --calls 1000 --yes --json",
+    "dreamgym-kit s2r --resume runs/2026-11-21-s2r-desk-7f3a --calls 1500",
+    "dreamgym-kit s2r --verify runs/2026-11-21-s2r-desk-7f3a --head 5f1d02c4",
+)
+CODES = (
+    "Exit codes: 0 done, or its budget spent; 1 the gate is shut, a call was refused, dream and reality "
+    "parted, or the audit log is not whole; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be "
+    "resumed."
+)
+
+Policy = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="DIR", help="The model directory to begin with.", show_default=False),
+]
+StageName = Annotated[
+    str | None, typer.Option("--stage", help="shadow, staged or live (shadow).", show_default=False)
+]
+Calls = Annotated[
+    int | None,
+    typer.Option("--calls", min=0, help="Most real calls, all legs together.", show_default=False),
+]
+PerSecond = Annotated[
+    float | None,
+    typer.Option("--per-second", min=0, help="Real calls a second; 0: no limit.", show_default=False),
+]
+ApproverRef = Annotated[
+    str | None,
+    typer.Option("--approver", metavar="MODULE:FUNCTION", help="Asked about held calls.", show_default=False),
+]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.", show_default=False)]
+PerStep = Annotated[
+    int | None, typer.Option("--per-step", min=1, help="Tasks drawn for each step.", show_default=False)
+]
+Siblings = Annotated[
+    int | None, typer.Option("--n", "-n", min=2, help="Episodes of each task in a step.", show_default=False)
+]
+Rate = Annotated[float | None, typer.Option("--lr", min=0, help="Learning rate.", show_default=False)]
+GateOnly = Annotated[
+    bool, typer.Option("--gate-only", help="Only the gate; no real call is made.", show_default=False)
+]
+Verify = Annotated[
+    Path | None,
+    typer.Option("--verify", metavar="RUN", help="Check the audit log of a run.", show_default=False),
+]
+Head = Annotated[
+    str | None,
+    typer.Option("--head", metavar="DIGEST", help="With --verify: its last digest.", show_default=False),
+]
+
+
+def command(
+    graph: options.Graph = None,
+    tasks: options.Tasks = None,
+    policy: Policy = None,
+    stage: StageName = None,
+    calls: Calls = None,
+    per_second: PerSecond = None,
+    approver: ApproverRef = None,
+    gate_only: GateOnly = False,
+    steps: Steps = None,
+    per_step: PerStep = None,
+    n: Siblings = None,
+    seed: options.Seed = None,
+    lr: Rate = None,
+    concurrency: options.Concurrency = None,
+    seconds: options.Seconds = None,
+    buffer: options.Buffer = None,
+    runs: options.Runs = None,
+    tenant: options.Tenant = None,
+    settings_file: options.SettingsFile = None,
+    resume: options.Resume = None,
+    verify: Verify = None,
+    head: Head = None,
+    yes: Yes = False,
+    plain: options.Plain = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Let a policy that was trained in the dream go on learning on the REAL tools.
+
+    First a gate in the dream, then canaries in shadow. No real call passes the budget, a tool's own limit,
+    the stage or an approval; it stops by itself where dream and reality part. All is in the audit log.
+    """
+    if verify is not None:
+        _verify(verify, head or "", as_json=as_json)
+    overrides = {
+        "tasks": tasks,
+        "buffer": buffer,
+        "runs": runs,
+        "tenant": tenant,
+        "policy.model": policy,
+        "s2r.calls": calls,
+        "s2r.per_second": per_second,
+        "s2r.approver": approver,
+        "train.steps": steps,
+        "train.tasks": per_step,
+        "train.n": n,
+        "train.seed": seed,
+        "train.lr": lr,
+        "simulate.seed": seed,
+        "simulate.concurrency": concurrency,
+        "limits.seconds": seconds,
+    }
+    settings = _staged(options.settings_for(graph, settings_file, overrides), stage)
+    from dreamgym_kit.adapters.langgraph.real_calls import bounds_of
+    from dreamgym_kit.adapters.langgraph.s2r import S2rRequest
+    from dreamgym_kit.adapters.stores.opening import opened_to_add
+    from dreamgym_kit.adapters.trainers.extra import require_extra
+    from dreamgym_kit.cli.running import end
+
+    require_extra("train")
+    bounds_of(settings)
+    file = options.tasks_of(settings, "s2r")
+    with opened_to_add(settings.resolve(settings.buffer), settings, tell=tell) as store:
+        request = S2rRequest(
+            graph=options.graph_of(settings, "s2r"),
+            tasks=file,
+            settings=settings,
+            store=store,
+            directory=resume.absolute() if resume is not None else None,
+            resume=resume is not None,
+            gate_only=gate_only,
+            approver=_terminal(settings),
+        )
+        if not gate_only:
+            _agree(request, yes=yes)
+        result = _carried_out(request, plain=plain or request.approver is not None)
+    _show(result, settings.s2r.stage, as_json=as_json)
+    end(_code(result), dreamt=True)
+
+
+def _staged(settings: "Settings", stage: str | None) -> "Settings":
+    from dreamgym_kit.errors import UnknownName
+    from dreamgym_kit.settings.read import STAGES
+
+    if stage is not None and stage not in STAGES:
+        raise UnknownName("stage", stage, known=STAGES, source="s2r: --stage", where="the stages")
+    return settings.with_overrides({"s2r.stage": stage})
+
+
+def _terminal(settings: "Settings") -> "Approver | None":
+    """Who is asked at the terminal; None where settings name a function, or nobody sits there."""
+    if settings.s2r.approver is not None or settings.s2r.stage == "shadow" or not sys.stdin.isatty():
+        return None
+    from dreamgym_kit.cli.approving import TerminalApprover
+
+    return TerminalApprover()
+
+
+def _agree(request: "S2rRequest", *, yes: bool) -> None:
+    """Say what the real tools can do, how far the stage lets them, and ask."""
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.cli.tool_table import effects_told
+    from dreamgym_kit.errors import UserError
+
+    said = request.settings.s2r
+    what = {
+        "shadow": "Reads will be REAL, writes dreamed",
+        "staged": "Reads will be REAL, and so will each write that is approved",
+        "live": "Reads and writes will be REAL; one that cannot be undone is held unless s2r.unheld names it",
+    }[said.stage]
+    tell(f"{what}: at most {said.calls:,} real calls. What the tools can do:")
+    tell(effects_told(asyncio.run(inspect_graph(str(request.graph), request.settings)).tools))
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UserError(
+            "s2r runs real tools, and there is no terminal to ask at; agree with --yes. Nothing was run."
+        )
+    if not typer.confirm("Begin, with the gate first?", default=False, err=True):
+        raise UserError("not agreed to. Nothing was run.")
+
+
+def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
+    from dreamgym_kit.adapters.langgraph.s2r import s2r
+    from dreamgym_kit.cli.running import prints_on_stderr
+    from dreamgym_kit.cli.training_progress import training_progress
+    from dreamgym_kit.rollout.signals import stop_on_signals
+    from dreamgym_kit.rollout.stop import StopSwitch
+
+    stop = StopSwitch()
+    with (
+        stop_on_signals(stop, leave_after_s=0.5),
+        training_progress(plain=plain) as events,
+        prints_on_stderr(),
+    ):
+        return s2r(request, events=events, stop=stop)
+
+
+def _code(result: "S2rResult") -> int:
+    if result.stopped_by is not None:
+        return 128 + result.stopped_by
+    if result.stopped is not None:
+        return 0 if result.stopped.why in ("budget", "limit") else 1
+    return 0 if result.gate.passed else 1
+
+
+def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
+    from dreamgym_kit.adapters.langgraph.s2r import report_of
+    from dreamgym_kit.cli.running import near, stdout_paint
+    from dreamgym_kit.report.s2r_text import render_s2r
+    from dreamgym_kit.report.terminal import next_steps
+
+    report = report_of(result)
+    if as_json:
+        say_json({"directory": str(result.directory), **report})
+        return
+    say(f" {near(result.directory)}")
+    say(render_s2r(report, stage=stage, paint=stdout_paint()))
+    run = shlex.quote(near(result.directory))
+    steps = [("Verify", f"dreamgym-kit s2r --verify {run}", "every byte of the audit log")]
+    if result.weights is not None:
+        weights = shlex.quote(near(result.weights))
+        steps.append(("Prove", f"dreamgym-kit evaluate --real --policy {weights}", "what it is worth"))
+    if result.stopped is None or not result.stopped.why.final:
+        steps.append(("Go on", f"dreamgym-kit s2r --resume {run} --calls N", "with a larger budget"))
+    say(next_steps(steps))
+
+
+def shown(directory: "RunDirectory", *, as_json: bool) -> bool:
+    """Show a run directory if it is one of ours; False where it is not."""
+    from dreamgym_kit.report.s2r_text import MODE, render_s2r
+
+    if directory.manifest.matters.get("mode") != MODE:
+        return False
+    from dreamgym_kit.cli.running import near, stdout_paint
+
+    report = directory.read_report()
+    if as_json:
+        say_json({"directory": str(directory.path), **(report or {})})
+        return True
+    say(f" {near(directory.path)}")
+    if report is None:
+        say(" NOT FINISHED  what was done so far is in its audit log")
+        return True
+    say(render_s2r(report, stage=str(directory.manifest.matters.get("stage")), paint=stdout_paint()))
+    return True
+
+
+def _verify(run: Path, head: str, *, as_json: bool) -> NoReturn:
+    """Check the audit log of a run, or a log by its own name."""
+    from dreamgym_kit.cli.running import end
+    from dreamgym_kit.s2r.audit import AUDIT, verify
+
+    path = run / AUDIT if run.is_dir() else run
+    checked = verify(path, head=head)
+    if as_json:
+        say_json(
+            {
+                "log": str(path),
+                "whole": checked.whole,
+                "entries": checked.entries,
+                "head": checked.head,
+                "closed": checked.closed,
+                "wrong": checked.wrong,
+            }
+        )
+    elif checked.whole:
+        state = "" if checked.closed else "; its run goes on, was killed, or lines at the end are missing"
+        say(f" WHOLE  {checked.entries} lines, head {checked.head}{state}")
+        if not head:
+            say(" That none was cut off or rewritten at the end shows only with --head, kept elsewhere.")
+    else:
+        say(f" NOT WHOLE  {path}: {checked.wrong}")
+    end(0 if checked.whole else 1, dreamt=False)

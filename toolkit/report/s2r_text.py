@@ -1,0 +1,76 @@
+"""A way to the real tools on the terminal: how far it came, what it cost, and what stopped it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dreamgym_kit.report.clean import one_line
+from dreamgym_kit.report.paint import PLAIN, Paint
+from dreamgym_kit.report.terminal import fold
+
+MODE = "s2r"  # of the run directory's manifest
+_LABEL = 14
+
+
+def render_s2r(report: Mapping[str, Any], *, stage: str, paint: Paint = PLAIN) -> str:
+    """Give the whole screen of a run, from what its directory keeps, without what to do next."""
+    word, text = _stamp(report)
+    colour = {"DONE": paint.green, "GATE OPEN": paint.green}.get(word, paint.red)
+    if word in ("NOT FINISHED", "BUDGET SPENT"):
+        colour = paint.yellow
+    head = fold(f" {word}  {one_line(text)}", indent=len(word) + 3).replace(word, colour(word), 1)
+    rows = (
+        fold(f"  {label:<{_LABEL - 2}}{one_line(told)}", indent=_LABEL)
+        for label, told in _rows(report, stage)
+    )
+    return "\n".join([head, *rows]) + "\n"
+
+
+def _stamp(report: Mapping[str, Any]) -> tuple[str, str]:
+    """A word or two, and why."""
+    stopped, steps = report.get("stopped"), report.get("steps", 0)
+    if not report.get("gate", {}).get("passed") and stopped is None:
+        return "GATE SHUT", report.get("gate", {}).get("text", "")
+    if stopped is None:
+        if steps:
+            return "DONE", f"{steps} steps were learned from real calls"
+        return "GATE OPEN", "nothing was learned yet"
+    if stopped["why"] in ("budget", "limit"):
+        return "BUDGET SPENT", stopped["text"]
+    return "STOPPED", stopped["text"]
+
+
+def _rows(report: Mapping[str, Any], stage: str) -> Iterator[tuple[str, str]]:
+    yield "stage", stage
+    yield from _gate(report)
+    yield "real calls", f"{report['real_calls']} of {report['budget']}{_tools(report['by_tool'])}"
+    if report["compared"]:
+        yield "compared", _compared(report["compared"])
+    if report["withheld"]:
+        yield "withheld", f"{report['withheld']} writes of episodes in doubt did not run"
+    yield "learned", f"{report['steps']} steps"
+    yield "audit", f"head {report['audit']['head']}; keep it elsewhere, it is what --verify --head asks for"
+
+
+def _gate(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    dream, canaries = report.get("dream"), report.get("canaries")
+    if dream is not None:
+        success = f"{dream['success']:.0%} ({dream['low']:.0%} to {dream['high']:.0%}) in the dream"
+        judged = f"{dream['decided']} of {dream['episodes']} episodes judged"
+        yield "gate", f"{success}, {judged}, {dream['coverage']:.1%} of {dream['calls']} calls answered"
+    if canaries is not None:
+        judged = f"{canaries['success']} of {canaries['decided']} judged ones succeeded"
+        yield "canaries", f"{judged}, {canaries['episodes']} tried in shadow"
+
+
+def _tools(by_tool: Mapping[str, int]) -> str:
+    told = ", ".join(f"{tool} {count}" for tool, count in sorted(by_tool.items(), key=lambda one: -one[1]))
+    return f": {told}" if told else ""
+
+
+def _compared(compared: Mapping[str, Mapping[str, Any]]) -> str:
+    made = sum(one["compared"] for one in compared.values())
+    different = {tool: one["different"] for tool, one in compared.items() if one["different"]}
+    told = ", ".join(f"{tool} {count}" for tool, count in sorted(different.items(), key=lambda one: -one[1]))
+    return (
+        f"{made} answers, each state once; {f'otherwise than dreamed: {told}' if told else 'all as dreamed'}"
+    )
