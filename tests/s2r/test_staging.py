@@ -40,7 +40,11 @@ def test_in_shadow_reads_are_real_and_writes_are_dreamed(tmp_path: Path, till: T
         tools["set_price"].invoke({"item": "cup", "price": "5.00"})
         tools["refund"].invoke({"payment": "P1", "parts": {}})
     assert till.done == [("read", "cup")]
-    assert [step.answer.provenance for step in session.ledger.transitions()] == ["real", "composed", "composed"]
+    assert [step.answer.provenance for step in session.ledger.transitions()] == [
+        "real",
+        "composed",
+        "composed",
+    ]
     assert kinds(tmp_path) == ["begun", "call", "answered", "closed"]
 
 
@@ -87,7 +91,9 @@ def test_live_runs_a_destructive_tool_that_is_named_exactly(tmp_path: Path, till
     assert till.writes == [("P1", {"a": 1})]
 
 
-def test_the_budget_of_real_calls_is_never_passed_also_not_over_two_blocks(tmp_path: Path, till: Till) -> None:
+def test_the_budget_of_real_calls_is_never_passed_also_not_over_two_blocks(
+    tmp_path: Path, till: Till
+) -> None:
     tools = till.tools()
     with overseen(tmp_path, "live", calls=3):
         for _ in range(2):
@@ -155,7 +161,10 @@ def test_one_answer_that_differs_holds_back_the_writes_of_its_episode(tmp_path: 
 def test_a_changed_tool_stops_everything(tmp_path: Path, till: Till) -> None:
     tools = till.tools()
     till.price = "99.00"
-    with overseen(tmp_path, "live", calls=50), pytest.raises(RunStopped, match="no longer answers as recorded"):
+    with (
+        overseen(tmp_path, "live", calls=50),
+        pytest.raises(RunStopped, match="no longer answers as recorded"),
+    ):
         for number in range(50):
             tools["get_price"].invoke({"item": f"cup {number}"})
     assert len(till.done) == 3
