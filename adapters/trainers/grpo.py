@@ -126,6 +126,7 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         for name, value in batch.facts.items():
             self._metrics["train"][name].append(float(value))
         self._pieces = []
+        self._begin(batch)
         for samples in minibatches_of(batch, self._options.minibatches, seed=self._options.seed):
             made = [
                 (piece, self._on_device(tensors_of(piece, tokens=tokens, numbers=self._numbers)))
@@ -137,6 +138,9 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         self._prepare_batch([one for made in self._pieces for one in made])
 
     # What an algorithm makes of a batch
+
+    def _begin(self, batch: Batch) -> None:
+        """A batch has come."""
 
     def _cut(self, samples: Sequence[Sample]) -> list[Piece]:
         """This process's share of a minibatch, in pieces."""

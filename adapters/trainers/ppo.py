@@ -6,6 +6,7 @@ several processes treat it like the rest; in a checkpoint it has a file of its o
 is served. TRL has had no PPO trainer since 1.14. Imported only where TRL is there.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from dreamgym_kit.adapters.trainers.grpo import KitGrpo
 from dreamgym_kit.adapters.trainers.rows import Piece
 from dreamgym_kit.adapters.trainers.weights import VALUE_HEAD
 from dreamgym_kit.training.gae import generalised_advantages
-from dreamgym_kit.turns import Sample
+from dreamgym_kit.turns import Batch, Sample
 
 _FILE = f"{VALUE_HEAD}.safetensors"
 _EPSILON = 1e-4  # in units of reward: where advantages barely differ, there is barely any signal
@@ -34,7 +35,7 @@ class KitPpo(KitGrpo):
         model = self._whole_model()
         width = model.get_output_embeddings().weight.shape[1]
         head = torch.nn.Linear(width, 1, dtype=self._numbers, device=model.device)
-        torch.nn.init.zeros_(head.weight)  # no chance in it: it begins by expecting nothing
+        torch.nn.init.zeros_(head.weight)  # no chance in it: it begins by expecting the same everywhere
         torch.nn.init.zeros_(head.bias)
         setattr(model, VALUE_HEAD, head)
         self._head = head
@@ -45,6 +46,12 @@ class KitPpo(KitGrpo):
         return bare.get_base_model() if isinstance(bare, PeftModel) else bare
 
     # Values and advantages
+
+    def _begin(self, batch: Batch) -> None:
+        """What is expected at first is what the first batch came to; from zero the head would need long."""
+        if self.kit_step == 0:
+            rewards = {row.episode: row.reward for row in batch.samples}
+            torch.nn.init.constant_(self._head.bias, math.fsum(rewards.values()) / len(rewards))
 
     def _prepare_piece(self, piece: Piece, tensors: dict[str, Any], samples: Sequence[Sample]) -> None:
         super()._prepare_piece(piece, tensors, samples)

@@ -57,6 +57,7 @@ BENCHES: Mapping[str, str] = {
     "capture": "is each token that the policy sampled in one sample? five graph shapes, streaming on and off",
     "learns": "real held-out success of the desk's nano model: at the start, after dreams, after real work",
     "algorithms": "real held-out success after GRPO, PPO, DPO and SFT on as many dreamt episodes",
+    "faults": "real held-out success under faults, after learning with faults and without",
     "promotion": "is a model promoted by chance, or one that got worse? real work on the desk, compared",
     "update_exact": "weights after two updates of the kit against plain PyTorch, row by row",
     "step_cost": "a training step beside the least it could cost: its rollouts and its update",

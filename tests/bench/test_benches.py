@@ -41,7 +41,8 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("help", "orchestration", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "findings"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
-        *("learns", "algorithms", "promotion", "update_exact", "step_cost", "page", "first_minutes"),
+        *("learns", "algorithms", "faults", "promotion", "update_exact"),
+        *("step_cost", "page", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 

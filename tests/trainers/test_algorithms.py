@@ -103,7 +103,7 @@ def by_hand_ppo(base: Path, wanted: GrpoOptions, steps: int) -> tuple[Any, Any, 
     model, losses = load_model(base, dtype="float64"), []
     head = torch.nn.Linear(32, 1, dtype=torch.float64)
     torch.nn.init.zeros_(head.weight)
-    torch.nn.init.zeros_(head.bias)
+    torch.nn.init.constant_(head.bias, 2 / 6)  # two of the first batch's six episodes have a reward of 1
     both = torch.nn.ModuleList([model, head])
     optimizer = adam(
         {"params": list(model.parameters())}, {"params": list(head.parameters()), "lr": wanted.value_rate}
@@ -140,7 +140,7 @@ def test_ppo_learns_from_rewards_what_its_value_head_did_not_expect(
     assert {"value_loss", "value_explains"} <= facts[2].figures.keys()
     kept = TrlTrainer(base, tmp_path, wanted)._trl._head.state_dict()
     assert float((kept["weight"] - head.state_dict()["weight"]).abs().max()) <= EXACT
-    assert float(kept["bias"].abs()) > 0.01
+    assert abs(float(kept["bias"]) - 2 / 6) > 0.01
 
 
 def test_a_value_head_that_learns_alone_comes_to_expect_the_reward(base: Path, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_value_head_that_learns_alone_comes_to_expect_the_reward(base: Path, t
         steps=40,
         after=facts.append,
     )
-    assert facts[-1].figures["value_loss"] < facts[0].figures["value_loss"] / 2
+    assert facts[-1].figures["value_loss"] < facts[0].figures["value_loss"] / 1.5
     assert facts[-1].figures["value_explains"] > 0.3 > facts[0].figures["value_explains"]
 
 

@@ -1,0 +1,63 @@
+"""The benches of algorithms and of faults: in small they run, and what was measured is not measured again."""
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parent
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module of this folder, imported as the runner does it."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)  # its own processes look there too
+    for variable in ("DREAMGYM_ALGORITHMS", "DREAMGYM_FAULTS"):
+        monkeypatch.delenv(variable, raising=False)
+    name = str(request.param)
+    sys.modules.pop(name, None)
+    yield importlib.import_module(name)
+    sys.modules.pop(name, None)
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("measured", ["algorithms"], indirect=True)
+def test_every_algorithm_learns_in_small(measured: ModuleType) -> None:
+    figures = {name: value for name, value, _ in measured.quick(0)}
+    print(figures)
+    assert figures.keys() == {"start", "grpo", "ppo", "dpo", "sft"}
+    assert all(0 <= share <= 1 for share in figures.values())
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("measured", ["faults"], indirect=True)
+def test_real_tools_under_faults_fail_in_small(measured: ModuleType) -> None:
+    figures = {name: value for name, value, _ in measured.quick(0)}
+    print(figures)
+    assert figures["faults_met"] > 0
+
+
+@pytest.mark.parametrize("measured", ["algorithms"], indirect=True)
+def test_what_an_algorithm_came_to_is_not_measured_again(
+    measured: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    solved = {"start": 8, "grpo": 16, "ppo": 14, "dpo": 12, "sft": 10}
+    for part, count in solved.items():
+        place = tmp_path / "seed-3" / f"part-{part}"
+        place.mkdir(parents=True)
+        rows = {f"t{at}": [int(at < count), int(at >= count), 0] for at in range(20)}
+        alarm = "kl: too far" if part == "sft" else ""
+        result = {"outcomes": rows, "real_calls": 0, "steps": 20, "alarm": alarm}
+        (place / "result.json").write_text(json.dumps(result))
+    monkeypatch.setenv("DREAMGYM_ALGORITHMS", str(tmp_path))
+    figures = {name: value for name, value, _ in measured.figures([3])}
+    assert figures == {"start": 0.4, "grpo": 0.8, "ppo": 0.7, "dpo": 0.6, "sft": 0.5}
+    assert measured.table().splitlines()[2].startswith("| 3 | 0.400 | 0.800 (+40.0: ")
+    assert measured.table().endswith("; kl: too far |")
