@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.kept import read_learned
+from dreamgym_kit.dream.learned.layered import LayeredExperience
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, ExperienceModel
@@ -43,7 +43,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
         decides = LearnedExperience(
             endpoint, learned, following=first.following, threshold=settings.simulate.threshold
         )
-        yield AskedLast(first, decides)
+        yield LayeredExperience(first, decides)
 
 
 @contextmanager

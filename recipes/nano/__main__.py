@@ -1,4 +1,7 @@
-"""`python -m dreamgym_kit.recipes.nano build OUT`: builds a nano model from nothing; see `build`."""
+"""`python -m dreamgym_kit.recipes.nano build|experience OUT`: builds a nano model from nothing.
+
+`build` makes a policy (see `build`), `experience` an experience model (see `experience.build`).
+"""
 
 import argparse
 import sys
@@ -9,6 +12,10 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.nano.build import Plan, build
 from dreamgym_kit.recipes.nano.lessons import Lessons
 
+_ABOUT = {
+    "build": "record the desk, train a policy from nothing, measure it",
+    "experience": "record the desk, train an experience model from nothing, measure it",
+}
 _QUICK = Plan(episodes=300, lessons=Lessons(steps=40), worlds_per_family=2, samplings=1)
 
 
@@ -16,18 +23,31 @@ def main(arguments: list[str] | None = None) -> int:
     """Build as told on the command line; gives the exit code."""
     parser = argparse.ArgumentParser(prog="python -m dreamgym_kit.recipes.nano")
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("build", help="record the desk, train a model from nothing, measure it")
-    command.add_argument("out", type=Path, help="the model directory to be written")
-    command.add_argument("--seed", type=int, default=0, help="decides data, weights and order (default 0)")
-    command.add_argument("--quick", action="store_true", help="a token effort, to see that it runs")
+    for name, about in _ABOUT.items():
+        command = commands.add_parser(name, help=about)
+        command.add_argument("out", type=Path, help="the model directory to be written")
+        command.add_argument(
+            "--seed", type=int, default=0, help="decides data, weights and order (default 0)"
+        )
+        command.add_argument("--quick", action="store_true", help="a token effort, to see that it runs")
     asked = parser.parse_args(arguments)
-    plan = _QUICK if asked.quick else Plan()
     try:
-        build(asked.out, replace(plan, seed=asked.seed), tell=_say)
+        if asked.command == "build":
+            build(asked.out, replace(_QUICK if asked.quick else Plan(), seed=asked.seed), tell=_say)
+        else:
+            _build_experience(asked.out, seed=asked.seed, quick=asked.quick)
     except UserError as refused:
         sys.stderr.write(f"error: {refused}\n")
         return 2
     return 0
+
+
+def _build_experience(out: Path, *, seed: int, quick: bool) -> None:
+    from dreamgym_kit.recipes.nano.experience.build import QUICK
+    from dreamgym_kit.recipes.nano.experience.build import Plan as ExperiencePlan
+    from dreamgym_kit.recipes.nano.experience.build import build as build_experience
+
+    build_experience(out, replace(QUICK if quick else ExperiencePlan(), seed=seed), tell=_say)
 
 
 def _say(line: str) -> None:

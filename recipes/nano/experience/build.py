@@ -58,6 +58,10 @@ class Plan:
     course: Course = field(default_factory=Course)
 
 
+QUICK = Plan(worlds=12, tried=4, held_out=2, buffer=12, course=Course(steps=60))
+"""A token effort, to see that it runs."""
+
+
 def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> dict[str, Any]:
     """Build a model into `out`; gives what is kept beside its weights.
 

@@ -21,8 +21,9 @@ refusal, and nothing else.
 ## How it does
 
 In {held_out} held-out worlds, call by call, at a support of {threshold:g}. `recorded` repeats, `composed`
-adds what was mined, `nano` decides all that the state does not show, `layered` lets it decide only where
-`composed` abstains. Share of all calls answered exactly; in brackets, of those that were answered.
+adds what was mined, `nano` decides all that the state does not show, `layered` lets it decide where
+`composed` abstains or is less sure about a write. Share of all calls answered exactly; in brackets, of those
+that were answered.
 
 """
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from dreamgym_kit.dream.learned.deciding import Decided
 from dreamgym_kit.dream.learned.experience import LearnedExperience
+from dreamgym_kit.dream.learned.layered import SURE
 from dreamgym_kit.dream.learned.trying import Tried, tried
-from dreamgym_kit.dream.state.dreaming import Knowledge
+from dreamgym_kit.dream.state.dreaming import Knowledge, Told
 from dreamgym_kit.dream.state.history import Recording, step_of
 from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.plain import JsonValue
@@ -56,17 +57,22 @@ class Arms:
 
     def of(self, one: Tried) -> Mapping[str, tuple[bool, bool]]:
         """All arms on one call."""
-        sure = one.mined is not None and one.mined.support >= self.threshold
-        repeats = sure and one.mined is not None and one.mined.provenance is Provenance.RECORDED
+        rules = (_support(one.mined), one.mined_exact)
+        model = (self.support(one.step.tool, one.made) if one.made is not None else 0.0, one.made_exact)
         known = one.mined is not None and one.mined.basis.startswith(("view", "line"))
-        decides = one.made is not None and self.support(one.step.tool, one.made) >= self.threshold
-        nano = (sure, one.mined_exact) if known and not one.step.writes else (decides, one.made_exact)
-        return {
-            "recorded": (repeats, one.mined_exact),
-            "composed": (sure, one.mined_exact),
-            "nano": nano,
-            "layered": (sure, one.mined_exact) if sure else (decides, one.made_exact),
+        repeats = one.mined is not None and one.mined.provenance is Provenance.RECORDED
+        asked = rules[0] < self.threshold or (one.step.writes and rules[0] < SURE and not known)
+        said = {
+            "recorded": rules if repeats else (0.0, False),
+            "composed": rules,
+            "nano": rules if known and not one.step.writes else model,
+            "layered": max(rules, model, key=lambda pair: pair[0]) if asked else rules,
         }
+        return {arm: (support >= self.threshold, exact) for arm, (support, exact) in said.items()}
+
+
+def _support(told: Told | None) -> float:
+    return told.support if told is not None else 0.0
 
 
 def ask_held_out(

@@ -15,14 +15,15 @@ from dreamgym_kit.dream.learned.outcomes import form_of_failure, written
 from dreamgym_kit.dream.learned.saying import Said, Unreadable, read_said
 from dreamgym_kit.dream.learned.things import Thing, things_of
 from dreamgym_kit.dream.learned.vocabulary import OPEN, ToolWords, Vocabulary, is_pointed, pointed
+from dreamgym_kit.dream.state.absences import denied_by
 from dreamgym_kit.dream.state.claims import Claim, believed, changing_fields, differs, records_of
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow
-from dreamgym_kit.dream.state.entities import records
+from dreamgym_kit.dream.state.entities import mentioned, records
 from dreamgym_kit.dream.state.history import Step
 from dreamgym_kit.dream.state.names import around
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import MISSING, copy_json, spell
-from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.views import State, args_of
 from dreamgym_kit.plain import JsonValue
 
 
@@ -125,6 +126,8 @@ def decided(
     )
     if answer is None:
         raise Undecided(f"no recording shows how {tool} says that outcome here")
+    if form is not None:
+        _deny_nothing_told(question, answer.seen)
     try:
         changes = [_change(words, question, *change) for change in said.changes or ()]
         seen, told = _with_changes(answer.seen, question, changes)
@@ -136,6 +139,17 @@ def decided(
         if answer.doubtful or not _tree_expects(knowledge, question, form, world):
             raise
         return Decided(answer.seen, (), said, probability)
+
+
+def _deny_nothing_told(question: Question, seen: JsonValue) -> None:
+    """What the task or its user named is there, as long as nothing was done to it."""
+    step = Step(question.tool, question.args, spell(dict(question.args)), seen, True, failed(seen))
+    denied, state = denied_by(step), question.state
+    for thing in question.things:
+        told = thing.named and thing.there != "denied" and state.is_named(thing.entity)
+        touched = any(thing.entity in mentioned(dict(args_of(spelled))) for _, spelled in state.done)
+        if told and not touched and thing.entity in denied:
+            raise Undecided(f"somebody spoke of {thing.entity}: it is there")
 
 
 def _tree_expects(knowledge: Knowledge, question: Question, form: str | None, world: str) -> bool:

@@ -1,0 +1,36 @@
+"""Recordings and rules first; the learned model where they abstain, or where it is surer about a write.
+
+What was recorded after the same writes, and what reads are known to say, is never asked about. Of a write
+that rules composed without being nearly sure, the answer with the higher calibrated support is given.
+"""
+
+from dataclasses import replace
+
+from dreamgym_kit.ports import ExperienceModel, Situation
+from dreamgym_kit.vocabulary import Answer, Call, Provenance
+
+SURE = 0.9
+"""Support from which on a composed write is given without asking anybody else."""
+
+_BY_RULES = (Provenance.COMPOSED, Provenance.ANALOGOUS)
+
+
+class LayeredExperience:
+    """Implements `ports.ExperienceModel` over the chain and the learned model behind it."""
+
+    waits = True
+
+    def __init__(self, chain: ExperienceModel, learned: ExperienceModel) -> None:
+        self._chain, self._learned = chain, learned
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        """See `ExperienceModel.answer`."""
+        told = await self._chain.answer(call, situation)
+        writes = situation.tool.effect.changes_world
+        doubtful = writes and told.provenance in _BY_RULES and told.support < SURE
+        if not (told.abstained or doubtful):
+            return told
+        decided = await self._learned.answer(call, situation)
+        if decided.abstained:
+            return replace(told, why=f"{told.why}; {decided.why}") if told.abstained else told
+        return decided if told.abstained or decided.support > told.support else told
