@@ -39,7 +39,8 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     assert named == [
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
-        *("truth", "truth_growth", "foreign_tools", "calibration", "mining", "store", "findings"),
+        *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
+        *("store", "findings"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
         *("learns", "algorithms", "faults", "promotion", "update_exact"),
         *("step_cost", "page", "first_minutes"),
@@ -322,3 +323,13 @@ def test_real_work_in_small_promotes_nothing_by_chance(bench: ModuleType) -> Non
     assert figures["null_promoted"] <= 5  # of 20: not even one
     assert figures["regressions_promoted"] <= 1  # of few tasks
     assert figures["regression_22"] < 0
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["experience"], indirect=True)
+def test_the_learned_model_in_small_adds_to_what_was_mined(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["exact_layered"] > figures["exact_composed"] > figures["exact_recorded"]
+    assert figures["exact_nano_writes"] > figures["exact_composed_writes"]

@@ -1,0 +1,158 @@
+"""Does the shipped nano experience model say what becomes of a call? On held-out desk worlds, call by call.
+
+Rules are mined of 60 recorded train worlds, as a buffer would hold; asked are the calls of colleagues and
+probes in 40 held-out worlds, each in the state that the true answers before it led to: with a read crawl of
+its world known beforehand, and (`_unseen`) with nothing recorded of it. `exact_*` are shares of all calls, so
+an abstention is not exact; `right_*` of those that were answered. `recorded` repeats, `composed` is the chain
+without a model, `nano` decides whatever the state does not show, `layered` is the chain with it. Which
+payments the gateway times out for nothing tells beforehand: about a third of first refunds nobody gets right.
+
+`shop_*`: the same for a shop that is not the desk, whose tools refuse by thresholds and links that no answer
+spells out; its model is taught here, from recordings alone.
+"""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from strict_shop_double import READS, probed, recordings_of
+
+from dreamgym_kit.adapters.models.local import open_local
+from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.learned.experience import LearnedExperience
+from dreamgym_kit.dream.learned.kept import Learned, read_learned
+from dreamgym_kit.dream.learned.meetings import met
+from dreamgym_kit.dream.learned.teaching import taught
+from dreamgym_kit.dream.learned.trying import Tried, calibrated, tried
+from dreamgym_kit.dream.state.audit import learn
+from dreamgym_kit.dream.state.dreaming import Knowledge
+from dreamgym_kit.dream.state.history import recordings
+from dreamgym_kit.dream.state.mining import pooled, renamed
+from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
+from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, mined
+from dreamgym_kit.recipes.nano.experience.course import Course
+from dreamgym_kit.recipes.nano.experience.measure import (
+    Arms,
+    Count,
+    ask_held_out,
+    counted,
+    expected_error,
+    recording,
+)
+
+BUFFER, WORLDS = 60, 40
+SHOP_WORLDS, SHOP_TRIED, SHOP_HELD_OUT, SHOP_STEPS = 60, 15, 30, 300
+ARMS = ("recorded", "composed", "nano", "layered")
+
+Counts = Mapping[str, Mapping[str, Count]]
+_KEPT: dict[str, Counts] = {}
+
+
+def measure(seed: int) -> list[tuple[str, float, str]]:
+    """The desk with the shipped model, then the shop."""
+    return [*desk(seed, buffer=BUFFER, worlds=WORLDS), *shop(seed)]
+
+
+def quick(seed: int) -> list[tuple[str, float, str]]:
+    """The desk in small."""
+    return desk(seed, buffer=8, worlds=3)
+
+
+def desk(seed: int, *, buffer: int, worlds: int) -> list[tuple[str, float, str]]:
+    """Figures of the shipped model."""
+    drawn = random.Random(f"bench experience {seed}")
+    knowledge = mined(drawn.sample(TRAIN_SEEDS, buffer))
+    held_out = drawn.sample(HELD_OUT_SEEDS, worlds)
+    figures: list[tuple[str, float, str]] = []
+    every: list[Tried] = []
+    with closing(open_local(WEIGHTS)) as endpoint:
+        model = LearnedExperience(endpoint, read_learned(WEIGHTS), following=Following(lambda _: ()))
+        for suffix, unseen in (("", False), ("_unseen", True)):
+            found = ask_held_out(model, knowledge, held_out, unseen=unseen)
+            every += found
+            _KEPT[f"desk{suffix}"] = counted(found, Arms(model.support))
+            figures += _figures(_KEPT[f"desk{suffix}"], suffix)
+    return [
+        *figures,
+        ("ece", expected_error(every, model.support), "share"),
+        ("tokens_per_question", model.tokens / model.asked, "tokens"),
+        ("tokens_per_call", model.tokens / model.questions, "tokens"),
+    ]
+
+
+def shop(seed: int) -> list[tuple[str, float, str]]:
+    """Figures of a model of another system, taught here."""
+    first = 100_000 * seed
+    known = range(first, first + SHOP_WORLDS)
+    apart = range(known.stop, known.stop + SHOP_TRIED)
+    held_out = range(apart.stop, apart.stop + SHOP_HELD_OUT)
+    knowledge = learn(recordings(recordings_of(known)))
+    lessons = taught(list(met(knowledge)))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "model"
+        teach_shop(lessons.lessons, lessons.vocabulary.words(), folder, seed)
+        with closing(open_local(folder)) as endpoint:
+            model = LearnedExperience(
+                endpoint, Learned(lessons.vocabulary), following=Following(lambda _: ())
+            )
+            calibration = calibrated(_asked_in_shop(model, knowledge, apart))
+            learned = Learned(lessons.vocabulary, calibration)
+            model = LearnedExperience(endpoint, learned, following=Following(lambda _: ()))
+            found = _asked_in_shop(model, knowledge, held_out)
+    _KEPT["shop"] = counted(found, Arms(model.support))
+    return [(f"shop_{name}", value, unit) for name, value, unit in _figures(_KEPT["shop"], "")] + [
+        ("shop_ece", expected_error(found, model.support), "share")
+    ]
+
+
+def teach_shop(lessons: Sequence[object], words: Sequence[str], folder: Path, seed: int) -> None:
+    """A nano model from nothing."""
+    from dreamgym_kit.adapters.trainers.extra import threads
+    from dreamgym_kit.recipes.nano.experience.teach import teach
+    from dreamgym_kit.recipes.nano.experience.words import build_word_tokenizer
+    from dreamgym_kit.recipes.nano.start import new_model, save_model
+
+    tokenizer = build_word_tokenizer(words)
+    with threads(1):
+        model = new_model(tokenizer, seed=seed)
+        teach(model, tokenizer, lessons, course=Course(steps=SHOP_STEPS), seed=seed)  # type: ignore[arg-type]
+    save_model(model, tokenizer, folder)
+
+
+def _asked_in_shop(model: LearnedExperience, knowledge: Knowledge, worlds: Sequence[int]) -> list[Tried]:
+    episodes = [
+        renamed(recording(probed(world, number)), knowledge.models) for world in worlds for number in (0, 1)
+    ]
+    crawls = [[row for row in probed(world, 9, writes=0) if row.call.tool in READS] for world in worlds]
+    pool = pooled([renamed(recording(rows), knowledge.models) for rows in crawls], knowledge.models)
+    known = Knowledge(knowledge.models, pool, knowledge.calibration)
+    return asyncio.run(tried(model, known, episodes))
+
+
+def _figures(counts: Counts, suffix: str) -> list[tuple[str, float, str]]:
+    figures = []
+    for arm in ARMS:
+        figures.append((f"exact_{arm}{suffix}", counts[arm]["all"].share, "of calls"))
+        figures.append((f"exact_{arm}_writes{suffix}", counts[arm]["writes"].share, "of writes"))
+        figures.append((f"right_{arm}{suffix}", counts[arm]["all"].right, "of answered calls"))
+    return figures
+
+
+def table() -> str:
+    """Tool by tool: exactly answered of all calls, in brackets of the answered ones."""
+    parts = []
+    for name, counts in _KEPT.items():
+        head = f"{name}:\n\n| calls | {' | '.join(ARMS)} |\n| --- |{' --- |' * len(ARMS)}\n"
+        kinds = ["all", "reads", "writes", "refused"]
+        kinds += sorted(kind for kind in counts["nano"] if kind not in kinds)
+        parts.append(head + "".join(_line(kind, counts) for kind in kinds))
+    return "\n".join(parts)
+
+
+def _line(kind: str, counts: Counts) -> str:
+    cells = [counts[arm].get(kind, Count()) for arm in ARMS]
+    shown = " | ".join(f"{one.share:.3f} ({one.right:.3f})" for one in cells)
+    return f"| {kind} ({cells[0].calls}) | {shown} |\n"

@@ -1,0 +1,67 @@
+"""Who answers: recordings first, and of a doubtful write the surer of rules and learned model."""
+
+import pytest
+
+from dreamgym_kit.dream.learned.layered import LayeredExperience
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, World
+
+ABSTAINED = Answer(provenance=Provenance.ABSTAINED, support=0.0, why="cannot tell")
+
+
+class AnswerDouble:
+    """Implements `ports.ExperienceModel`: always says the same."""
+
+    waits = False
+
+    def __init__(self, answer: Answer) -> None:
+        self.answered, self._answer = 0, answer
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        self.answered += 1
+        return self._answer
+
+
+def said(provenance: Provenance, support: float) -> Answer:
+    return Answer(content=provenance.value, provenance=provenance, support=support)
+
+
+async def asked(first: Answer, last: Answer, effect: Effect = Effect.WRITE) -> tuple[Answer, int]:
+    chain, learned = AnswerDouble(first), AnswerDouble(last)
+    situation = Situation(World(), "t", "e", (), "", ToolSpec("pay", effect))
+    return await LayeredExperience(chain, learned).answer(Call("pay", {}), situation), learned.answered
+
+
+LEARNED = said(Provenance.REASONED, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("first", "effect", "wins"),
+    [
+        (ABSTAINED, Effect.WRITE, True),
+        (ABSTAINED, Effect.READ, True),
+        (said(Provenance.COMPOSED, 0.7), Effect.WRITE, True),
+        (said(Provenance.ANALOGOUS, 0.7), Effect.DESTRUCTIVE, True),
+        (said(Provenance.COMPOSED, 0.85), Effect.WRITE, False),  # the surer of the two
+        (said(Provenance.COMPOSED, 0.7), Effect.READ, False),  # what reads say is known to code
+        (said(Provenance.RECORDED, 0.7), Effect.WRITE, False),
+    ],
+)
+async def test_who_answers(first: Answer, effect: Effect, wins: bool) -> None:
+    answer, _ = await asked(first, LEARNED, effect)
+    assert answer == (LEARNED if wins else first)
+
+
+async def test_a_write_that_rules_are_nearly_sure_of_is_not_asked_about() -> None:
+    assert (await asked(said(Provenance.COMPOSED, 0.9), said(Provenance.REASONED, 1.0)))[1] == 0
+
+
+async def test_where_nobody_can_tell_both_say_why() -> None:
+    answer, _ = await asked(ABSTAINED, Answer(provenance=Provenance.ABSTAINED, support=0.0, why="not sure"))
+    assert answer.abstained
+    assert answer.why == "cannot tell; not sure"
+
+
+async def test_a_doubtful_answer_stands_where_the_model_cannot_tell() -> None:
+    doubtful = said(Provenance.COMPOSED, 0.6)
+    assert (await asked(doubtful, ABSTAINED))[0] == doubtful

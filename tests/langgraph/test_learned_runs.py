@@ -1,0 +1,110 @@
+"""A dry run in which a learned model decides: named in settings, opened before anything runs, or refused."""
+
+import json
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+from deciding_double import DecidingDouble, by_heart
+from strict_shop_double import EFFECTS, READS, probed, recordings_of
+
+from dreamgym_kit.adapters.langgraph import deciding_model
+from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
+from dreamgym_kit.adapters.langgraph.experiences import chained_experience
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.dream.learned.kept import LEARNED_FILE, Learned, learned_to_json
+from dreamgym_kit.dream.learned.layered import LayeredExperience
+from dreamgym_kit.dream.learned.meetings import met
+from dreamgym_kit.dream.learned.teaching import Taught, taught
+from dreamgym_kit.dream.state.audit import learn
+from dreamgym_kit.dream.state.history import recordings
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.settings.model import LearnedSettings, Settings
+from dreamgym_kit.vocabulary import Call, Provenance, ToolSpec, World
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[DecidingDouble]:
+    """In place of weights; what was opened."""
+    made: list[DecidingDouble] = []
+
+    @contextmanager
+    def opening(folder: Path, settings: Settings):
+        made.append(DecidingDouble(lambda text: made[-1].says(text)))  # type: ignore[attr-defined]
+        yield made[-1]
+
+    monkeypatch.setattr(deciding_model, "_opened", opening)
+    return made
+
+
+@cache
+def shop_lessons() -> Taught:
+    return taught(list(met(learn(recordings(recordings_of(range(12))), calibrated=False))))
+
+
+def written(folder: Path) -> tuple[Path, Callable[[str], str]]:
+    """A model's directory without weights, and what the model would say."""
+    lessons = shop_lessons()
+    (folder / LEARNED_FILE).write_text(json.dumps(learned_to_json(Learned(lessons.vocabulary))))
+    return folder, by_heart(lessons.lessons)
+
+
+async def test_the_model_that_settings_name_decides_what_the_chain_leaves_open(
+    tmp_path: Path, opened: list[DecidingDouble]
+) -> None:
+    folder, says = written(tmp_path)
+    store, world = MemoryStore(), World("shop", 900)
+    reads = [row for row in probed(900, 0, writes=0) if row.call.tool in READS]
+    store.put([*recordings_of(range(12)), *reads])
+    settings = Settings(learned=LearnedSettings(model=str(folder)))
+    done = next(row.answer.content for row in reads if row.answer.content.get("status") == "done")
+    with with_decisions(chained_experience(store, settings), settings) as model:
+        opened[0].says = says  # type: ignore[attr-defined]
+        assert isinstance(model, LayeredExperience)
+        situation = Situation(world, "t", "e", (), "", ToolSpec("reship", EFFECTS["reship"]))
+        answer = await model.answer(Call("reship", {"order_id": done["order_id"]}), situation)
+    assert answer.provenance in (Provenance.COMPOSED, Provenance.REASONED)
+    assert answer.error == f"{done['order_id']} is not under way"
+
+
+def test_without_the_setting_nothing_is_opened(opened: list[DecidingDouble]) -> None:
+    chain = chained_experience(MemoryStore(), Settings())
+    with with_decisions(chain, Settings()) as model:
+        assert model is chain
+    assert opened == []
+
+
+def test_without_recordings_there_is_nothing_to_write_answers_from(
+    tmp_path: Path, opened: list[DecidingDouble]
+) -> None:
+    folder, _ = written(tmp_path)
+    with with_decisions(None, Settings(learned=LearnedSettings(model=str(folder)))) as model:
+        assert model is None
+    assert opened == []
+
+
+@pytest.mark.parametrize(
+    ("toml", "wrong"),
+    [
+        ('[learned]\nmodel = "nowhere"', r"nowhere/learned.json: cannot be read \(No such file"),
+        ('[learned]\nurls = ["http://h/v1"]', r"dreamgym.toml:2: learned.model is missing"),
+    ],
+)
+def test_a_model_that_is_none_is_named_before_anything_runs(tmp_path: Path, toml: str, wrong: str) -> None:
+    settings = parse_settings(toml, path=tmp_path / "dreamgym.toml")
+    with pytest.raises(UserError, match=wrong), with_decisions(None, settings):
+        pass
+
+
+@pytest.mark.slow
+def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra train is not installed")
+    folder, _ = written(tmp_path)
+    settings = Settings(learned=LearnedSettings(model=str(folder)))
+    chain = chained_experience(MemoryStore(), settings)
+    with pytest.raises(UserError, match=r"config\.json"), with_decisions(chain, settings):
+        pass
