@@ -6,6 +6,7 @@ runs, it is noted that it does: what its body calls may not change the world.
 
 import asyncio
 import copy
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -46,8 +47,15 @@ class InterruptApprover:
     """Asks whoever runs the graph, by an interrupt of LangGraph; not for runs of the kit.
 
     The graph stops with `{"dreamgym_kit": "approval", "digest": ..., "tool": ..., ...}`, and goes on with
-    `Command(resume={"approve": True, "digest": ...})`. Any other answer is a no.
+    `Command(resume={"approve": True, "digest": ...})`. Any other answer is a no. Where several calls of one
+    node wait, LangGraph hands answers out by their order: one that names another call that was shown is kept
+    for that call, and it is asked again for this one.
     """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown: set[str] = set()  # digests
+        self._given: set[str] = set()
 
     async def approve(self, held: HeldCall) -> Approval | None:
         """See `Approver.approve`; only inside of a graph."""
@@ -55,10 +63,19 @@ class InterruptApprover:
 
     def ask(self, held: HeldCall) -> Approval | None:
         """Stop the graph, or give the answer that it is gone on with."""
-        said = interrupt(shown(held))
-        if not isinstance(said, Mapping) or said.get("approve") is not True:
-            return None
-        return Approval(str(said.get("digest")), "interrupt")
+        with self._lock:
+            self._shown.add(held.digest)
+        while True:
+            with self._lock:
+                if held.digest in self._given:
+                    return Approval(held.digest, "interrupt")
+            said = interrupt(shown(held))
+            if not isinstance(said, Mapping) or said.get("approve") is not True:
+                return None
+            with self._lock:
+                if said.get("digest") not in self._shown:
+                    return None
+                self._given.add(str(said["digest"]))
 
 
 def shown(held: HeldCall) -> dict[str, Any]:

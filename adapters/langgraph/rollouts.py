@@ -139,6 +139,8 @@ class Rollouts:
         drawn = _number(seed, step)
         label = f"step-{step:06}-{drawn:08x}"
         jobs, came = jobs_for(tasks, n), _Step()
+        if self._request.mode is Mode.S2R:  # the first of every task before the second of any: they say more
+            jobs.sort(key=lambda job: job.sibling)
         with self._directory_of(label, tasks, n, step, seed) as directory:
             if self._affords(len(jobs)):
                 await self._run(jobs, directory, label, drawn, came)

@@ -91,9 +91,7 @@ def test_live_runs_a_destructive_tool_that_is_named_exactly(tmp_path: Path, till
     assert till.writes == [("P1", {"a": 1})]
 
 
-def test_the_budget_of_real_calls_is_never_passed_also_not_over_two_blocks(
-    tmp_path: Path, till: Till
-) -> None:
+def test_the_budget_is_never_passed_also_not_over_two_blocks(tmp_path: Path, till: Till) -> None:
     tools = till.tools()
     with overseen(tmp_path, "live", calls=3):
         for _ in range(2):
@@ -116,17 +114,17 @@ def test_a_tools_own_limit_stops_before_the_call(tmp_path: Path, till: Till) -> 
 
 
 def test_without_a_budget_nothing_begins(tmp_path: Path, till: Till) -> None:
-    with pytest.raises(UserError, match="say how many real calls there may be"):
-        with overseen(tmp_path, "live", calls=None):
-            raise AssertionError
+    refused = pytest.raises(UserError, match="say how many real calls there may be")
+    with refused, overseen(tmp_path, "live", calls=None):
+        raise AssertionError
     assert till.done == []
 
 
 def test_a_read_that_writes_is_refused_on_the_way(tmp_path: Path, till: Till) -> None:
     tools = till.tools()
-    with overseen(tmp_path, "live") as session:
-        with pytest.raises(GateRefused, match=r"set_price \(write\) was about to run inside audit_price"):
-            tools["audit_price"].invoke({"item": "cup"})
+    refused = pytest.raises(GateRefused, match=r"set_price \(write\) was about to run inside audit_price")
+    with overseen(tmp_path, "live") as session, refused:
+        tools["audit_price"].invoke({"item": "cup"})
     assert till.writes == []
     assert session.violations
 
@@ -142,9 +140,9 @@ def test_a_tool_whose_effect_is_a_guess_does_not_run_in_shadow(tmp_path: Path, t
 
     with overseen(tmp_path, "shadow"):
         get_weather.invoke({"city": "Bonn"})
-    with overseen(tmp_path, "live", approve=lambda held: False):
-        with pytest.raises(RunStopped, match="get_weather did not run"):
-            get_weather.invoke({"city": "Bonn"})
+    refused = pytest.raises(RunStopped, match="get_weather did not run")
+    with overseen(tmp_path, "live", approve=lambda held: False), refused:
+        get_weather.invoke({"city": "Bonn"})
     assert till.done == []
 
 
@@ -208,8 +206,7 @@ def test_a_tools_own_failure_reaches_the_agent_as_itself_and_is_counted(tmp_path
         """Read a price."""
         raise ValueError("no such item")
 
-    with overseen(tmp_path, "live") as session:
-        with pytest.raises(ValueError, match="no such item"):
-            get_price.invoke({"item": "cup"})
+    with overseen(tmp_path, "live") as session, pytest.raises(ValueError, match="no such item"):
+        get_price.invoke({"item": "cup"})
     assert [step.answer.error for step in session.ledger.transitions()] == ["no such item"]
     assert kinds(tmp_path) == ["begun", "call", "answered", "closed"]

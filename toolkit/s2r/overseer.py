@@ -15,7 +15,7 @@ A stop latches for the whole run: after it no real call of any episode runs, who
 
 import threading
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import time
 from typing import NoReturn
 from weakref import WeakKeyDictionary
@@ -24,6 +24,7 @@ from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.dream.passing import passes
 from dreamgym_kit.dream.state.observed import observation
+from dreamgym_kit.dream.state.values import copy_json
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.overseeing import Foresee, Go, Hold, Passage, Pause, Step
 from dreamgym_kit.gate.policy import Stage
@@ -188,8 +189,9 @@ class RealOverseer:
             doubts.append("the dream cannot tell what it would do")
         elif expected.error is not None:
             doubts.append(f"the dream expects it to fail: {expected.error}")
+        own = replace(call, args=copy_json(dict(call.args)))  # whoever is asked may keep it, and change it
         held = HeldCall(
-            named, call, effect, session.episode, session.task, session.world, expected, tuple(doubts)
+            named, own, effect, session.episode, session.task, session.world, expected, tuple(doubts)
         )
         self._log(
             session, "held", digest=named, tool=call.tool, args=dict(call.args), episode=session.episode
