@@ -1,6 +1,6 @@
 """Bar X9: no real write runs that nobody approved; the audit log breaks visibly at every altered byte.
 
-The ways to get one through are those of the bench `approval`; each is tried once, and a planted fault is found.
+The ways to get one through are those of the bench `approval`, each tried once; and a planted fault is found.
 """
 
 import importlib

@@ -2,8 +2,8 @@
 
 The desk is recorded, then one of its tools answers otherwise, in one of several ways. Scripted colleagues
 work the same requests on the real desk under an overseer, in the stage `live`, with nothing held.
-`caught_after` is the worst of all changes: real calls of any tool from the first changed one to the stop, both
-counted. `writes_after` counts writes that ran after the stop, over all changes. `false_stops`: the unchanged
+`caught_after` is the worst of all changes: real calls of any tool from the first changed one to the stop,
+both counted. `writes_after` counts writes that ran after the stop, over all changes. `false_stops`: the unchanged
 desk, four times over. A change of a writing tool that its answers do not show cannot be seen, and is not
 among them.
 """

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from s2r.conftest import Till, settings_with
+from sim_to_real.till import Till, settings_with
 
 from dreamgym_kit.adapters.langgraph.staging import staging
 from dreamgym_kit.errors import GateRefused, UserError

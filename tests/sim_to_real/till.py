@@ -1,14 +1,10 @@
-"""A till with real tools that count what is done to it, and the gate around them."""
+"""A till with real tools that count what is done to it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from langchain_core.tools import BaseTool, tool
 
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.gate.registry import wake
 from dreamgym_kit.settings.model import Settings, ToolSettings
 from dreamgym_kit.vocabulary import Effect
 
@@ -65,12 +61,3 @@ def settings_with(**s2r: Any) -> Settings:
     """Settings that say what the till's tools do."""
     known = Settings(tools={name: ToolSettings(effect) for name, effect in EFFECTS.items()})
     return known.with_overrides({f"s2r.{name}": value for name, value in {"per_second": 0.0, **s2r}.items()})
-
-
-@pytest.fixture
-def till() -> Iterator[Till]:
-    """The till; the gate stands during the test, and is gone after it."""
-    install()
-    yield Till()
-    wake()
-    uninstall()

@@ -1,0 +1,191 @@
+"""What do a few real calls add to a dream? Five seeds of the desk's nano model, beside learning from real calls.
+
+Over the folder of the bench `learns`, where `$DREAMGYM_LEARNS` names one (what is missing there is measured): `real`
+is GRPO on the real tools at all its calls. Two arms are added, each with 6 % of them as a hard budget: `s2r` goes
+on from the weights that the dream gave, through gate, canaries and stage `live`; `real_small` is GRPO on the
+real tools from the start. All are tried on real held-out tasks. `real_calls`: most that an `s2r` arm made, as
+a share of the real arm's; counted at the desk, too, below every gate.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import learns
+from learns import FOLDER, SEEDS, Found
+
+SHARE = 0.06
+ARMS = ("s2r", "real_small")
+_TABLE: list[str] = []
+
+
+def measure(seed: int) -> list[tuple[str, float, str]]:
+    """Figures for the bench runner."""
+    return figures(range(seed, seed + SEEDS))
+
+
+def quick(seed: int) -> list[tuple[str, float, str]]:
+    """One seed in small: that the way is gone to its end, inside its budget."""
+    with tempfile.TemporaryDirectory() as scratch:
+        home = Path(scratch) / f"seed-{seed}"
+        learns._part(Path(scratch), seed, "start", small=True)
+        model = (home / "model.txt").read_text()
+        found = _arm_of(Path(scratch), seed, "s2r", model, budget=60, small=True)
+    return [("real_calls", found.real_calls, "calls"), ("steps", found.steps, "steps")]
+
+
+def table() -> str:
+    """Seed by seed."""
+    head = "| seed | start | dream | real | S2R | real, few calls | real calls of S2R | stopped |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- | --- |", *_TABLE])
+
+
+def figures(seeds: Sequence[int]) -> list[tuple[str, float, str]]:
+    """The figures over these seeds."""
+    _TABLE.clear()
+    kept = os.environ.get(FOLDER)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(kept or scratch)
+        found = {seed: _seed(folder, seed) for seed in seeds}
+    means = {part: sum(parts[part].share for parts in found.values()) / len(found) for part in ("real", *ARMS)}
+    share = max(parts["s2r"].real_calls / parts["real"].real_calls for parts in found.values())
+    return [
+        ("s2r", means["s2r"], "of held-out tasks"),
+        ("real", means["real"], "of held-out tasks"),
+        ("real_small", means["real_small"], "of held-out tasks"),
+        ("ratio_at_6_percent", means["s2r"] / means["real"], "of the real arm's success"),
+        ("ratio_at_equal_calls", means["s2r"] / means["real_small"], "of the small real arm's success"),
+        ("real_calls", share, "of the real arm's calls, at most"),
+    ]
+
+
+def _seed(folder: Path, seed: int) -> dict[str, Found]:
+    parts = {part: learns._part(folder, seed, part, small=False) for part in ("start", "dream", "real")}
+    home = folder / f"seed-{seed}"
+    start = (home / "model.txt").read_text()
+    budget = int(SHARE * parts["real"].real_calls)
+    dreamt = str(_weights_of(home / "dream"))
+    parts["s2r"] = _arm_of(folder, seed, "s2r", dreamt, budget=budget, small=False)
+    parts["real_small"] = _arm_of(folder, seed, "real_small", start, budget=budget, small=False)
+    shares = " | ".join(f"{parts[part].share:.3f}" for part in ("start", "dream", "real", *ARMS))
+    _TABLE.append(f"| {seed} | {shares} | {parts['s2r'].real_calls} | {parts['s2r'].alarm} |")
+    return parts
+
+
+def _weights_of(arm: Path) -> Path:
+    """The last weights that a training of `learns` left."""
+    return max((arm / "training" / "weights").glob("step-*"))
+
+
+def _arm_of(folder: Path, seed: int, arm: str, model: str, *, budget: int, small: bool) -> Found:
+    """Run an arm in its own process, or take what it found before."""
+    result = folder / f"seed-{seed}" / arm / "result.json"
+    if not result.exists():
+        command = [sys.executable, __file__, arm, str(seed), str(folder), model, str(budget)]
+        threads = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        more = ["--small"] if small else []
+        subprocess.run([*command, *more], env=os.environ | threads, stdout=sys.stderr, check=True)
+    return Found(**json.loads(result.read_text()))
+
+
+# What runs in a process of its own
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("arm", choices=ARMS)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("budget", type=int)
+    parser.add_argument("--small", action="store_true")
+    asked = parser.parse_args()
+    from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan, settings_for
+
+    plan = replace(QUICK if asked.small else Plan(), seed=asked.seed)
+    place = asked.folder / f"seed-{asked.seed}" / asked.arm
+    place.mkdir(parents=True, exist_ok=True)
+    settings = _settings(settings_for(place, plan), asked.model, asked.budget, small=asked.small)
+    found = _went(asked.arm, place, plan, settings)
+    (place / "result.json").write_text(json.dumps(found))
+
+
+def _settings(settings: Any, model: str, budget: int, *, small: bool) -> Any:
+    """Small steps, since there are few calls: more of them, and each over fewer tasks."""
+    few = 3 if small else 8
+    return settings.with_overrides(
+        {
+            "policy.model": model,
+            "train.steps": 50,
+            "train.tasks": few,
+            "train.n": few,
+            "train.lr": 1e-4,
+            "train.save_every": 1,
+            "s2r.stage": "live",
+            "s2r.calls": budget,
+            "s2r.per_second": 0.0,
+            "s2r.unheld": ("refund_payment", "send_mail", "delete_customer"),
+            "s2r.success_low": 0.0 if small else 0.3,
+            "s2r.coverage": 0.0 if small else 0.8,
+            "s2r.canary_low": 0.0 if small else 0.5,
+            "s2r.gate_n": 1,
+        }
+    )
+
+
+def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
+    """Go on from the model by real calls, then try what came of it."""
+    from dreamgym_kit.adapters.langgraph.s2r import S2rRequest, s2r
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.recipes.desk.tasks import drawn_tasks
+    from dreamgym_kit.recipes.desk.world import times_opened
+    from dreamgym_kit.recipes.train_then_deploy import GRAPH
+    from dreamgym_kit.rollout.events import NoEvents
+    from dreamgym_kit.vocabulary import Split
+
+    learn = drawn_tasks(plan.worlds, seed=plan.seed)
+    # the gate tries tasks that nothing was learned from and whose worlds were recorded: it is a gate of the dream
+    gate = [replace(task, split=Split.HELD_OUT) for task in learn[: min(len(learn) // 3, 45)]]
+    learn = learn[len(gate) :]
+    store = _copied(place.parent / "recordings.db", place / "recordings.db")
+    if arm == "real_small":  # the same way on real calls, from the start: no gate is asked to agree
+        settings = settings.with_overrides({"s2r.success_low": 0.0})
+    before = times_opened()
+    result = s2r(
+        S2rRequest(
+            graph=GRAPH, tasks=learn, held_out=gate, settings=settings, store=store, directory=place / "run"
+        ),
+        events=NoEvents(),
+    )
+    opened = times_opened() - before
+    store.close()
+    if not opened >= result.real_calls:
+        raise AssertionError(f"{result.real_calls} real calls were counted, and the desk saw {opened}")
+    model = result.weights or Path(settings.policy.model)
+    return learns._tried(model, plan, settings) | {
+        "real_calls": result.real_calls,
+        "steps": len(result.training.trained.steps) if result.training is not None else 0,
+        "alarm": "" if result.stopped is None else f"{result.stopped.why}: {result.stopped.text}",
+    }
+
+
+def _copied(recordings: Path, to: Path) -> Any:
+    """The recordings of `learns` stay as they are: an arm adds its real calls to a copy."""
+    import shutil
+
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+
+    for file in recordings.parent.glob(f"{recordings.name}*"):
+        shutil.copy(file, to.with_name(file.name))
+    return SqliteStore(to)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,18 @@
+"""The gate around a till, put in for one test and taken out after it."""
+
+from collections.abc import Iterator
+
+import pytest
+from sim_to_real.till import Till
+
+from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.gate.registry import wake
+
+
+@pytest.fixture
+def till() -> Iterator[Till]:
+    """The till; the gate stands during the test, and is gone after it."""
+    install()
+    yield Till()
+    wake()
+    uninstall()
