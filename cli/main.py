@@ -23,6 +23,7 @@ from dreamgym_kit.cli import (
     deploy,
     doctor,
     evaluate,
+    experience,
     init,
     record,
     report,
@@ -62,6 +63,7 @@ app.command("evaluate", epilog=_examples(evaluate.EXAMPLES, evaluate.CODES))(eva
 app.command("deploy", epilog=_examples(deploy.EXAMPLES, deploy.CODES))(deploy.command)
 app.command("compare", epilog=_examples(compare.EXAMPLES))(compare.command)
 app.add_typer(buffer.app, name="buffer")
+app.add_typer(experience.app, name="experience")
 
 
 def _version(asked: bool) -> None:

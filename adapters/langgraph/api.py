@@ -24,7 +24,8 @@ from dreamgym_kit.adapters.langgraph.opening import keeper
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
-from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+from dreamgym_kit.adapters.models.endpoint import check_endpoint
+from dreamgym_kit.adapters.models.experience_models import allowance, open_experience
 from dreamgym_kit.adapters.models.policies import Named, opened_policy, with_policy
 from dreamgym_kit.adapters.stores.opening import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -148,14 +149,14 @@ def _answering(
         yield experience
         return
     first = chained_experience(store, settings)
-    endpoint = open_endpoint(settings)
+    endpoint = open_experience(settings)
     if endpoint is None:
         yield first
         return
     try:
         asked = endpoint
         waited(lambda: check_endpoint(asked))
-        yield with_model(first, endpoint, settings, store)
+        yield with_model(first, endpoint, settings, store, allows=allowance(settings, training=False))
     finally:
         endpoint.close()
 

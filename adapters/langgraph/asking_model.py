@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 
-from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+from dreamgym_kit.adapters.models.endpoint import check_endpoint
+from dreamgym_kit.adapters.models.experience_models import open_experience
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.following import Following
-from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.dream.reasoned import Allows, ReasonedExperience
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
@@ -33,7 +34,7 @@ async def asked_endpoint(
     Raises:
         UserError: it is named wrongly, or gives no answer; nothing was run.
     """
-    endpoint = open_endpoint(settings) if dreams else None
+    endpoint = open_experience(settings) if dreams else None
     try:
         if endpoint is None:
             yield None
@@ -54,16 +55,18 @@ def with_model(
     support: ReasonedSupport | None = None,
     *,
     before: ExperienceModel | None = None,
+    allows: Allows | None = None,
 ) -> ExperienceModel | None:
     """`first`, and behind it the model where there is one; `support`: what its confidence is worth.
 
-    `before`: what is asked before the model instead, `first` and more.
+    `before`: what is asked before the model instead, `first` and more; `allows`: which tools the model may
+    answer.
     """
     if chat is None:
         return before or first
 
     following = first.following if isinstance(first, ChainedExperience) else None
-    reasoned = reasoned_over(store, chat, settings, following=following, support=support)
+    reasoned = reasoned_over(store, chat, settings, following=following, support=support, allows=allows)
     return AskedLast(before or first, reasoned)
 
 
@@ -75,6 +78,7 @@ def reasoned_over(
     only: Container[str] | None = None,
     following: Following | None = None,
     support: ReasonedSupport | None = None,
+    allows: Allows | None = None,
 ) -> ReasonedExperience:
     """The model's side as settings have it, with examples and forms from recordings.
 
@@ -87,6 +91,7 @@ def reasoned_over(
         schemas=recorded.schema,
         following=following,
         support=support,
+        allows=allows,
         threshold=settings.simulate.threshold,
         max_tokens=settings.endpoint.max_output,
         temperature=settings.endpoint.temperature,

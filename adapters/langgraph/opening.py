@@ -35,6 +35,7 @@ from dreamgym_kit.adapters.langgraph.naming import (
 from dreamgym_kit.adapters.langgraph.policy_opening import check_nodes, open_graph_for
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.models.experience_models import allowance, directory_of
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
 from dreamgym_kit.errors import ShapeRefused
@@ -120,7 +121,7 @@ class Answering:
 
     model: ExperienceModel | None  # None: the real tools
     recorded: ExperienceModel | None  # the part of it that needs no endpoint
-    chat: ChatEndpoint | None
+    chat: ChatEndpoint | None  # judges, and plays users
     support: ReasonedSupport
     spend: Spend  # of trying the model on held-out recordings
 
@@ -141,8 +142,10 @@ async def answering(
         return Answering(None, None, chat, support, spend)
     recorded = request.experience or chained_experience(request.store, settings)
     decides = stack.enter_context(with_decisions(recorded, settings))
-    model = with_model(recorded, chat, settings, request.store, support, before=decides)
-    return Answering(model, recorded, chat, support, spend)
+    allows = allowance(settings, training=request.trains) if chat is not None else None
+    model = with_model(recorded, chat, settings, request.store, support, before=decides, allows=allows)
+    text = chat if directory_of(settings) is None else None  # a directory decides, and no more
+    return Answering(model, recorded, text, support, spend)
 
 
 def runner_of(

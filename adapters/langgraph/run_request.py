@@ -27,6 +27,7 @@ class RunRequest:
         real_faults: the faults of the settings befall real tools' calls too; nothing of it may be kept.
         overseer: lets the real calls of `Mode.S2R` through, as far as `stage` goes.
         must_be_said: refuse tools whose effect is only guessed.
+        trains: what the dream answers is learned from, so its model answers only where it is trusted.
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
         weights: digest of the policy's model directory, where that answers unchanged over the whole run.
     """
@@ -41,6 +42,7 @@ class RunRequest:
     experience: ExperienceModel | None = None
     label: str | None = None
     must_reset: bool = False
+    trains: bool = False
     policy: ChatEndpoint | None = None
     real_faults: bool = False
     weights: str = ""

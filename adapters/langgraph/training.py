@@ -246,6 +246,7 @@ class _Parts:
             overseer=real.overseer if real else None,
             stage=real.stage if real else Stage.SHADOW,
             label=f"{real.label}:{name}" if real else None,
+            trains=dreams,
         )
         opening: AbstractAsyncContextManager[Rollouts] = open_rollouts(
             request, events=self._events, stop=self._stop

@@ -9,10 +9,12 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.adapters.trainers.extra import require_extra, threads
+from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
 from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer, write_model
+from dreamgym_kit.adapters.trainers.options import LoraOptions
 from dreamgym_kit.errors import TrainingStopped, UserError
 
 if TYPE_CHECKING:
@@ -41,6 +43,10 @@ class SftOptions:
     max_grad_norm: float = 1.0
     seed: int = 0
     threads: int = 1  # of torch; 0: as they are
+    pieces: int = 1  # that a batch is computed in; more take less memory and change nothing else
+    lora: LoraOptions | None = None  # None: all weights are trained; else what is written is merged
+    dtype: str = "float32"  # computed in; "bfloat16" keeps trained weights in float32
+    checkpointing: bool = False  # compute activations again in the backward pass: less memory, more time
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +66,9 @@ def train_sft(
     options: SftOptions = SftOptions(),
     *,
     tell: Callable[[SftStep], None] = lambda _: None,
+    texts: Mapping[str, str] = MappingProxyType({}),
 ) -> list[SftStep]:
-    """Train the model of `model_dir` on `rows` and write it to `out_dir`, with its tokenizer.
+    """Train the model of `model_dir` on `rows` and write it to `out_dir`, with its tokenizer and `texts`.
 
     Equal arguments give equal weights, on one machine with one thread.
 
@@ -71,6 +78,8 @@ def train_sft(
         UserError: there is nothing to learn, a row's weights do not fit its ids, or the model does not load.
     """
     require_extra("train_sft")
+    if options.pieces < 1 or options.batch % options.pieces:
+        raise UserError(f"a batch of {options.batch} rows cannot be cut into {options.pieces} equal pieces.")
     table = _table(list(rows), options)
     heard: list[SftStep] = []
 
@@ -82,11 +91,39 @@ def train_sft(
         heard.append(step)
         tell(step)
 
-    with threads(options.threads):
-        model, tokenizer = load_model(model_dir), load_tokenizer(model_dir)
+    with threads(options.threads), calm():
+        model, tokenizer = _opened(model_dir, options), load_tokenizer(model_dir)
         _fit(model, tokenizer, table, options, hear)
-        write_model(out_dir, model, tokenizer)
+        _write(out_dir, model, tokenizer, texts)
     return heard
+
+
+def _opened(folder: Path, options: SftOptions) -> Any:
+    held = "float32" if options.dtype == "bfloat16" and options.lora is None else options.dtype
+    model = load_model(folder, dtype=held)
+    if options.lora is None:
+        return model
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    lora = options.lora
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    torch.manual_seed(options.seed)  # the adapter's first half is drawn
+    try:
+        return get_peft_model(
+            model,
+            LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"),
+        )
+    except ValueError as error:
+        said = str(error).strip().partition("\n")[0][:300]
+        raise UserError(f"{folder}: cannot get an adapter like this: {said}") from error
+
+
+def _write(out_dir: Path, model: Any, tokenizer: Any, texts: Mapping[str, str]) -> None:
+    from dreamgym_kit.adapters.trainers.weights import merged
+
+    whole, tensors = merged(model)
+    write_model(out_dir, whole, tokenizer, tensors=tensors, texts=texts)
 
 
 def _table(rows: Sequence[SftRow], options: SftOptions) -> dict[str, list[Any]]:
@@ -106,7 +143,12 @@ def _table(rows: Sequence[SftRow], options: SftOptions) -> dict[str, list[Any]]:
     while len(taken) < options.steps * options.batch:
         taken += chance.sample(learned, len(learned))
     del taken[options.steps * options.batch :]
+    of = [
+        sum(sum(map(float, row.weights[1:])) for row in taken[first : first + options.batch]) / options.pieces
+        for first in range(0, len(taken), options.batch)
+    ]
     return {
+        "of": [of[place // options.batch] for place in range(len(taken))],
         "input_ids": [list(row.ids) for row in taken],
         "labels": [
             [one if w else -100 for one, w in zip(row.ids, row.weights, strict=True)] for row in taken
@@ -127,8 +169,9 @@ def _fit(
 
     from dreamgym_kit.adapters.trainers.weighted_sft import WeightedSft
 
+    learned = [one for one in model.parameters() if one.requires_grad]
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=options.learning_rate, betas=options.betas, weight_decay=options.weight_decay
+        learned, lr=options.learning_rate, betas=options.betas, weight_decay=options.weight_decay
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _share(options))
     trainer = WeightedSft.of(

@@ -35,7 +35,8 @@ class WeightedSft(SFTTrainer):  # type: ignore[misc]  # their types are not read
             model=model,
             args=SFTConfig(
                 output_dir=tempfile.gettempdir(),  # nothing is written: no checkpoints, no logs
-                per_device_train_batch_size=options.batch,
+                per_device_train_batch_size=options.batch // options.pieces,
+                gradient_accumulation_steps=options.pieces,
                 max_steps=options.steps,
                 max_grad_norm=options.max_grad_norm,
                 seed=options.seed,
@@ -44,8 +45,8 @@ class WeightedSft(SFTTrainer):  # type: ignore[misc]  # their types are not read
                 logging_steps=1,
                 logging_nan_inf_filter=False,
                 disable_tqdm=True,
-                bf16=False,
-                **activation_checkpointing(False),
+                bf16=options.dtype == "bfloat16",
+                **activation_checkpointing(options.checkpointing),
                 max_length=None,
                 remove_unused_columns=False,
                 dataset_kwargs={"skip_prepare_dataset": True},
@@ -58,6 +59,7 @@ class WeightedSft(SFTTrainer):  # type: ignore[misc]  # their types are not read
             callbacks=[_Heard(hear)],
         )
         trainer.remove_callback(PrinterCallback)
+        trainer.model_accepts_loss_kwargs = False  # so that the losses of a batch's pieces are averaged
         return trainer
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
@@ -71,10 +73,10 @@ class WeightedSft(SFTTrainer):  # type: ignore[misc]  # their types are not read
         return_outputs: bool = False,
         num_items_in_batch: Any = None,  # noqa: ARG002 - theirs
     ) -> Any:
-        """Mean over the tokens of the batch by their weights."""
+        """Mean over the tokens of the batch by their weights; of a piece, its part of that."""
         logits = model(input_ids=inputs["input_ids"], use_cache=False).logits
-        total, weight = shifted_loss(logits, inputs["input_ids"], inputs["weights"])
-        loss = total / weight
+        total, _ = shifted_loss(logits, inputs["input_ids"], inputs["weights"])
+        loss = total / inputs["of"][0]
         return (loss, {"logits": logits}) if return_outputs else loss
 
 
@@ -104,4 +106,5 @@ def _padded(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "input_ids": right("input_ids", 0, torch.long),
         "labels": right("labels", -100, torch.long),
         "weights": right("weights", 0.0, torch.float32),
+        "of": torch.tensor([row["of"] for row in rows], dtype=torch.float32),
     }

@@ -1,5 +1,6 @@
 """Supervised fine-tuning on token ids: the same as a bare loop, and what it refuses."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from trainers.tiny_model import write_tiny_model
 
 from dreamgym_kit.adapters.trainers.folders import load_model
+from dreamgym_kit.adapters.trainers.options import LoraOptions
 from dreamgym_kit.adapters.trainers.sft import SftOptions, SftRow, SftStep, train_sft
 from dreamgym_kit.errors import TrainingStopped, UserError
 
@@ -95,3 +97,21 @@ def test_fine_tuning_that_runs_away_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(TrainingStopped, match=r"^step \d+: not_finite: "):
         train_sft(write_tiny_model(tmp_path / "start"), rows(), tmp_path / "end", wild)
     assert not (tmp_path / "end").exists()
+
+
+@pytest.mark.parametrize("lora", [None, LoraOptions(rank=2, alpha=4)])
+def test_a_batch_in_pieces_comes_to_the_same_weights(lora: LoraOptions | None, tmp_path: Path) -> None:
+    start = write_tiny_model(tmp_path / "start")
+    for pieces in (1, 2):
+        told = train_sft(
+            start, rows(), tmp_path / f"in-{pieces}", replace(OPTIONS, pieces=pieces, lora=lora)
+        )
+        assert len(told) == 3
+    one, two = load_model(tmp_path / "in-1"), load_model(tmp_path / "in-2")
+    assert furthest(one, two) < 1e-6
+    assert furthest(load_model(start), one) > 1e-5  # and what is written is merged: the names are the base's
+
+
+def test_a_batch_that_cannot_be_cut_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a batch of 4 rows cannot be cut into 3 equal pieces"):
+        train_sft(tmp_path, rows(), tmp_path / "end", replace(OPTIONS, pieces=3))

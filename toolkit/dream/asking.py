@@ -1,6 +1,6 @@
 """One structured question to a chat model: a closed JSON object comes back, repaired once, or nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -10,6 +10,8 @@ from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Account, ChatEndpoint, ChatMessage, ChatReply, ChatRequest
+
+_MOST_BYTES = 100_000
 
 
 class CountedEndpoint:
@@ -45,8 +47,10 @@ async def ask_for(
     *,
     name: str,
     seed: int = 0,
+    max_tokens: int = 1024,
+    check: Callable[[dict[str, Any]], str | None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Ask under fixed rules about fenced data.
+    """Ask under fixed rules about fenced data. `check` says what is wrong beyond the schema.
 
     Raises:
         EndpointError: no answer came.
@@ -55,19 +59,27 @@ async def ask_for(
     messages = [ChatMessage("system", rules), ChatMessage("user", data)]
     wrong = NotJson("nothing was said")
     for _ in range(2):
-        reply = await endpoint.chat(ChatRequest(messages, schema=schema, schema_name=name, seed=seed))
+        request = ChatRequest(messages, schema=schema, schema_name=name, seed=seed, max_tokens=max_tokens)
+        reply = await endpoint.chat(request)
         try:
-            return _read(reply.content, schema)
+            if reply.finish_reason == "length":
+                raise NotJson("it was cut off at its largest length; be brief")
+            return _read(reply.content, schema, check)
         except NotJson as error:
             wrong = error
             messages = [*messages, *repair(reply.content, str(error))]
     raise wrong
 
 
-def _read(text: str, schema: Mapping[str, JsonValue]) -> dict[str, Any]:
-    said = read_json(text.strip(), max_bytes=20_000)
+def _read(
+    text: str, schema: Mapping[str, JsonValue], check: Callable[[dict[str, Any]], str | None]
+) -> dict[str, Any]:
+    said = read_json(text.strip(), max_bytes=_MOST_BYTES)
     wrong = next(Draft202012Validator(dict(schema)).iter_errors(said), None)
     if wrong is not None:
         raise NotJson(wrong.message[:200])
     found: dict[str, Any] = said
+    beyond = check(found)
+    if beyond is not None:
+        raise NotJson(beyond)
     return found

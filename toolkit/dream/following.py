@@ -38,12 +38,17 @@ class Following:
     Args:
         all_recordings: what tool models are mined from, once per tenant.
         stated: what a person declared or a model drafted of tools, by tool.
+        calibrated: whether worlds are held out to learn what support is worth; costs most of the mining.
     """
 
     def __init__(
-        self, all_recordings: AllRecordings, *, stated: Mapping[str, StatedModel] | None = None
+        self,
+        all_recordings: AllRecordings,
+        *,
+        stated: Mapping[str, StatedModel] | None = None,
+        calibrated: bool = True,
     ) -> None:
-        self._all, self._stated = all_recordings, stated
+        self._all, self._stated, self._calibrated = all_recordings, stated, calibrated
         self._knowledge: dict[str, Knowledge] = {}
         self._episodes: OrderedDict[tuple[str, str, str], Followed] = OrderedDict()
         self._keeps_known = False
@@ -56,7 +61,9 @@ class Following:
     def knowledge(self, tenant: str) -> Knowledge:
         """What was mined for a tenant."""
         if tenant not in self._knowledge:
-            self._knowledge[tenant] = learn(recordings(self._all(tenant)), stated=self._stated)
+            self._knowledge[tenant] = learn(
+                recordings(self._all(tenant)), stated=self._stated, calibrated=self._calibrated
+            )
         return self._knowledge[tenant]
 
     def curve(self, tenant: str) -> tuple[CurvePoint, ...]:

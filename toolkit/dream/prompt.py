@@ -52,6 +52,7 @@ def messages_for(
     form: AnswerSchema | None = None,
     *,
     draw: Callable[[], str] = lambda: secrets.token_hex(8),
+    outer: str = _STEADY,
 ) -> list[ChatMessage]:
     """Put the prompt together.
 
@@ -61,7 +62,8 @@ def messages_for(
         examples: retrieved transitions, the best first.
         state: facts that code knows of this world, by name.
         form: what the tool's answers look like.
-        draw: makes a mark; tests give their own.
+        draw: makes a mark; tests and lessons give their own.
+        outer: the mark around tool and task.
     """
     tool = situation.tool
     described = {"name": tool.name, "effect": tool.effect, "args": dict(tool.args_schema)}
@@ -78,7 +80,7 @@ def messages_for(
         ("call", _spell({"tool": call.tool, "args": dict(call.args)})),
     ]
     texts = [text for _, text in (*steady, *moving)]
-    first, mark = _mark(texts, draw, _STEADY), _mark(texts, draw)
+    first, mark = _mark(texts, draw, outer), _mark(texts, draw)
     fenced = "\n".join(
         [*(_fence(first, *part) for part in steady), *(_fence(mark, *part) for part in moving)]
     )

@@ -27,6 +27,8 @@ Retrieve = Callable[[Call, Situation], Sequence[Transition]]
 """Gives like transitions, the best first; never of the episode itself or of a held-out split."""
 Schemas = Callable[[Call, Situation], AnswerSchema | None]
 """Gives the form of a tool's answers, None where nobody knows it."""
+Allows = Callable[[str], str | None]
+"""Says why calls of a tool may not be put to the model; None: they may."""
 _KEPT = 20_000  # decisions
 _UNUSABLE = "the model's decision could not be used, and neither could its correction"
 _SHOWN = 300  # characters of an unusable decision that are kept for the report
@@ -54,6 +56,7 @@ class ReasonedExperience:
             that knows only what is told in the dream.
         schemas: the form that answers have to have; by default what the tool declares.
         support: what a confidence is worth; by default it is believed up to the ceiling of its form.
+        allows: which tools the model may answer; all by default.
         threshold: support below which it abstains, 0..1.
         max_tokens: of one decision.
         seed: sent along, and part of the memo's key.
@@ -71,6 +74,7 @@ class ReasonedExperience:
         following: Following | None = None,
         schemas: Schemas | None = None,
         support: ReasonedSupport | None = None,
+        allows: Allows | None = None,
         threshold: float = 0.0,
         max_tokens: int = 1024,
         seed: int = 0,
@@ -83,6 +87,7 @@ class ReasonedExperience:
         self._following = following or Following(_no_recordings)
         self._following.keep_known()
         self._support = support or ReasonedSupport()
+        self._allows = allows or (lambda _: None)
         self._threshold = threshold
         self._max_tokens = max_tokens
         self._seed = seed
@@ -104,6 +109,9 @@ class ReasonedExperience:
         ground = Ground(self._following, call, situation)
         if ground.held is not None:
             return ground.held
+        barred = self._allows(call.tool)
+        if barred is not None:
+            return _abstain(f"the dream's model may not answer {call.tool}: {barred}")
         try:
             answer = self._settled(await self._decide(call, situation, ground))
         except EndpointError as error:  # not kept: a later call may be luckier

@@ -86,10 +86,11 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSettings:
-    """Where the dream's own model answers; nothing is asked of it while `urls` is empty."""
+    """Where the dream's own model answers: a server, or a model directory in this process."""
 
     urls: tuple[str, ...] = ()  # "https://host/v1"; several are replicas of one model
-    model: str | None = None  # as the server names it
+    model: str | None = None  # as the server names it; without `urls`, a model directory
+    gate: str | None = None  # what the model has passed, by `experience eval`; a directory's own lies in it
     key_env: str | None = None  # the environment variable that holds the key; never the key itself
     temperature: float = 0.0  # sent with every request, as is top_p
     top_p: float = 1.0  # share of the likeliest tokens that are drawn from

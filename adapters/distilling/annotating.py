@@ -1,0 +1,63 @@
+"""Annotating a buffer's trajectories: those that nobody annotated yet, a few at a time, each kept at once."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson
+from dreamgym_kit.training.annotation import Annotator, Trajectory
+from dreamgym_kit.training.distil.kept import KeptAnnotations
+
+_AT_ONCE = 8
+
+
+@dataclass(slots=True)
+class Annotated:
+    """What came of it."""
+
+    before: int  # were annotated already
+    made: int = 0
+    unusable: dict[str, str] = field(default_factory=dict)  # trajectory -> why
+    stopped: str = ""  # why not all were asked about
+    steps: int = 0
+
+
+async def annotate(
+    annotator: Annotator,
+    trajectories: Sequence[Trajectory],
+    kept: KeptAnnotations,
+    *,
+    at_once: int = _AT_ONCE,
+    tell: Callable[[Annotated], None] = lambda _: None,
+) -> Annotated:
+    """Annotate what is missing; an interrupted annotating goes on where it was."""
+    missing = kept.missing(trajectories, annotator.name)
+    done = Annotated(before=len(trajectories) - len(missing))
+    waiting = iter(missing)
+    failures: Counter[str] = Counter()
+
+    async def work() -> None:
+        for one in waiting:
+            if done.stopped:
+                return
+            try:
+                annotation = await annotator.annotate(one)
+            except BudgetSpent as spent:
+                done.stopped = str(spent)
+                return
+            except EndpointError as error:
+                failures[error.kind] += 1
+                done.unusable[one.key] = str(error)
+                if not done.made and failures.total() >= at_once:
+                    done.stopped = f"the endpoint answers nothing: {error}"
+            except NotJson as error:
+                done.unusable[one.key] = str(error)
+            else:
+                kept.append(one, annotation)
+                done.made += 1
+                done.steps += len(annotation.notes)
+            tell(done)
+
+    await asyncio.gather(*(work() for _ in range(max(1, at_once))))
+    return done

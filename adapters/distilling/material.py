@@ -1,0 +1,185 @@
+"""A folder of a distillation, and what it is made from: a buffer, a graph's tools, a split that stays.
+
+    distil.json        what it was begun with: tenant, split, the tools as the graph described them
+    annotations.jsonl  why the tools answered as they did
+    model/             what was trained, with the gate that it passed
+
+What a folder was begun with holds for all that is done in it: held-out recordings never become lessons
+because a later command was given other words.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.asking_model import RecordedAnswers
+from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.state.stated import stated_models
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.ports import TransitionStore
+from dreamgym_kit.rollout.files import read_whole, write_atomically
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.training.annotation import Trajectory
+from dreamgym_kit.training.distil.lessons import Sight
+from dreamgym_kit.training.distil.splitting import Sides, split
+from dreamgym_kit.training.distil.trajectories import trajectories
+from dreamgym_kit.vocabulary import Effect, ToolSpec, Transition
+
+BEGUN, MODEL = "distil.json", "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a distillation was begun with."""
+
+    tenant: str
+    by: tuple[str, ...]  # what the sides do not share
+    share: float
+    seed: int
+    tools: Mapping[str, ToolSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Recordings on two sides, and how they are seen."""
+
+    begun: Begun
+    sides: Sides
+    store: TransitionStore
+    settings: Settings
+
+    def sight(self, seen: Sequence[Trajectory], *, calibrated: bool = False) -> Sight:
+        """What may be shown where only `seen` is known."""
+        rows = steps_of(seen)
+        recorded = RecordedAnswers(self.store, frozenset(row.id for row in rows))
+
+        def of_tenant(tenant: str) -> list[Transition]:
+            return [row for row in rows if row.tenant == tenant]
+
+        following = Following(of_tenant, stated=stated_models(self.settings), calibrated=calibrated)
+        following.keep_known()
+        return Sight(recorded.examples, recorded.schema, following)
+
+
+def steps_of(seen: Sequence[Trajectory]) -> list[Transition]:
+    """All their transitions."""
+    return [step for one in seen for step in one.steps]
+
+
+def begin(
+    folder: Path,
+    store: TransitionStore,
+    settings: Settings,
+    tools: Sequence[ToolSpec],
+    *,
+    by: tuple[str, ...],
+    share: float,
+    seed: int,
+) -> Begun:
+    """Begin a distillation, or go on with it.
+
+    Args:
+        folder: made where it is not there.
+        store: the buffer.
+        settings: of the graph.
+        tools: as the graph has them; empty: as far as recordings tell.
+        by: what the sides must not share.
+        share: of the groups, that measures.
+        seed: draws them.
+
+    Raises:
+        UserError: it was begun otherwise.
+    """
+    known = {tool.name: tool for tool in tools if not tool.effect.runs_in_dream} or _recorded_tools(
+        store, settings
+    )
+    wanted = Begun(settings.tenant, by, share, seed, known)
+    if (folder / BEGUN).exists():
+        begun = read_begun(folder)
+        for name in ("tenant", "by", "share", "seed"):
+            before, now = getattr(begun, name), getattr(wanted, name)
+            if before != now:
+                raise UserError(
+                    f"{folder / BEGUN}: was begun with {name} {_shown(before)}, not {_shown(now)}: its "
+                    "held-out recordings must stay held out; set it back, or distil into another folder."
+                )
+        if not tools:
+            return begun
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror}); name another folder.") from None
+    told = {
+        "distil": 1,
+        "tenant": wanted.tenant,
+        "split": list(by),
+        "share": share,
+        "seed": seed,
+        "tools": [asdict(tool) for _, tool in sorted(known.items())],
+    }
+    write_atomically(folder / BEGUN, json.dumps(told, indent=1).encode("ascii") + b"\n")
+    return wanted
+
+
+def read_begun(folder: Path) -> Begun:
+    """What a distillation was begun with.
+
+    Raises:
+        UserError: the folder holds none.
+    """
+    path = folder / BEGUN
+    try:
+        said: dict[str, Any] = read_json(read_whole(path))
+        tools = {
+            str(one["name"]): ToolSpec(**{**one, "effect": Effect(one["effect"])}) for one in said["tools"]
+        }
+        return Begun(
+            str(said["tenant"]),
+            tuple(map(str, said["split"])),
+            float(said["share"]),
+            int(said["seed"]),
+            tools,
+        )
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder}: no distillation was begun there; begin one: dreamgym-kit experience annotate {folder}"
+        ) from None
+    except (NotJson, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); begin again in another folder.") from None
+
+
+def material(
+    begun: Begun,
+    store: TransitionStore,
+    settings: Settings,
+    *,
+    texts: Mapping[str, str] | None = None,
+    outcomes: Mapping[str, bool] | None = None,
+) -> Material:
+    """The recordings as they are now, on the sides that were chosen at the beginning.
+
+    Raises:
+        UserError: there are none, or one side has none.
+    """
+    found = trajectories(store.scan(tenant=begun.tenant), texts=texts, outcomes=outcomes)
+    if not found:
+        raise UserError(
+            f"the buffer holds no real answers of tenant '{begun.tenant}'; record some: dreamgym-kit record"
+        )
+    return Material(begun, split(found, begun.by, share=begun.share, seed=begun.seed), store, settings)
+
+
+def _recorded_tools(store: TransitionStore, settings: Settings) -> dict[str, ToolSpec]:
+    """What recordings tell of tools where no graph is named."""
+    found: dict[str, ToolSpec] = {}
+    for row in store.scan(tenant=settings.tenant):
+        if not row.effect.runs_in_dream:
+            found.setdefault(row.call.tool, ToolSpec(row.call.tool, row.effect, source="recorded"))
+    return found
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,377 @@
+"""`dreamgym-kit experience`: from recordings to a model that stands in for tools, and its gate."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, say_json, tell
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.distilling.annotating import Annotated as Outcome
+    from dreamgym_kit.adapters.distilling.material import Material
+    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.training.distil.exactness import Exactness
+    from dreamgym_kit.training.distil.gate import Gate
+
+EXAMPLES = (
+    "dreamgym-kit experience annotate distilled my_agent:graph",
+    "dreamgym-kit experience annotate distilled --by teacher --outcomes runs/2026-11-21-record-desk",
+    "dreamgym-kit experience train distilled --model models/llama-3.1-8b --lora 16 --bf16 --pieces 8",
+    "dreamgym-kit experience eval distilled",
+)
+CODES = "Exit codes: 0 done; 1 stopped early, or a tool failed the gate; 2 cannot run."
+RECORDINGS, TEACHER = "recordings", "teacher"
+
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of this distillation.")]
+By = Annotated[
+    str,
+    typer.Option("--by", help="recordings: what they say themselves; teacher: the model of [endpoint]."),
+]
+SplitBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--split",
+        help="What taught and held-out recordings share not: world, task, entity, episode; may be repeated.",
+        show_default="world",
+    ),
+]
+HoldOut = Annotated[
+    float, typer.Option("--hold-out", min=0, max=0.9, help="Share of the groups that measures.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same split, same weights.")]
+Outcomes = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--outcomes",
+        metavar="RUN",
+        help="A run that recorded: who succeeded, and what was asked.",
+        show_default=False,
+    ),
+]
+Base = Annotated[Path, typer.Option("--model", metavar="DIR", help="The model directory to begin with.")]
+Tried = Annotated[
+    Path | None,
+    typer.Option("--model", metavar="DIR", help="The model that is tried.", show_default="OUT/model"),
+]
+Server = Annotated[
+    bool,
+    typer.Option(
+        "--endpoint", help="Try the model of [endpoint] instead of a directory.", show_default=False
+    ),
+]
+
+app = typer.Typer(
+    help="Experience models: annotate recordings, train on them, try what came of it.",
+    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES) + f"\n\n{CODES}",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("annotate")
+def annotate_command(
+    out: Out,
+    graph: options.Graph = None,
+    by: By = RECORDINGS,
+    split: SplitBy = None,
+    hold_out: HoldOut = 0.25,
+    seed: Seed = 0,
+    outcomes: Outcomes = None,
+    buffer: options.Buffer = None,
+    tenant: options.Tenant = None,
+    settings_file: options.SettingsFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say of each recorded call why its tool answered so; run again, it goes on where it was.
+
+    Held-out recordings are chosen here, once, and are neither annotated nor taught.
+    """
+    import asyncio
+    from contextlib import closing
+
+    from dreamgym_kit.adapters.distilling.annotating import annotate
+    from dreamgym_kit.adapters.distilling.material import begin, material
+    from dreamgym_kit.adapters.distilling.outcomes import outcomes_of
+    from dreamgym_kit.adapters.stores.opening import open_to_search
+    from dreamgym_kit.errors import UnknownName
+    from dreamgym_kit.training.distil.kept import KeptAnnotations
+
+    if by not in (RECORDINGS, TEACHER):
+        raise UnknownName(
+            "annotator", by, known=(RECORDINGS, TEACHER), source="--by", where="who can annotate"
+        )
+    settings = options.settings_for(graph, settings_file, {"buffer": buffer, "tenant": tenant})
+    tools = _tools(settings)
+    texts, successes = outcomes_of(outcomes or ())
+    with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
+        begun = begin(out, store, settings, tools, by=tuple(split or ("world",)), share=hold_out, seed=seed)
+        known = material(begun, store, settings, texts=texts, outcomes=successes)
+        annotator, close = _annotator(by, settings)
+        try:
+            done = asyncio.run(
+                annotate(
+                    annotator,
+                    known.sides.taught,
+                    KeptAnnotations(out),
+                    at_once=settings.simulate.concurrency if by == TEACHER else 1,
+                )
+            )
+        finally:
+            close()
+    _show_annotated(done, known, out, as_json=as_json)
+    if done.stopped or done.unusable:
+        raise typer.Exit(1)
+
+
+@app.command("train")
+def train_command(
+    out: Out,
+    model: Base,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Optimiser steps.")] = 600,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Lessons a step.")] = 16,
+    pieces: Annotated[int, typer.Option("--pieces", min=1, help="That a batch is computed in.")] = 4,
+    lr: Annotated[float, typer.Option("--lr", min=0, help="Learning rate.")] = 1e-4,
+    lora: Annotated[
+        int | None,
+        typer.Option("--lora", min=1, metavar="RANK", help="Train an adapter.", show_default="all weights"),
+    ] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in 16 bits.", show_default=False)] = False,
+    most_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=64, help="Longest lesson.", show_default="what the model reads"),
+    ] = None,
+    leave_out: Annotated[
+        float,
+        typer.Option("--leave-out", min=0, max=1, help="How often history, examples or state are left out."),
+    ] = 0.15,
+    no_reasoning: Annotated[
+        bool, typer.Option("--no-reasoning", help="Teach no reasons: an ablation.", show_default=False)
+    ] = False,
+    seed: Seed = 0,
+    buffer: options.Buffer = None,
+    settings_file: options.SettingsFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fine-tune a model on the annotated recordings, into OUT/model; a gate that lay there is void.
+
+    What it learns is the very prompt and the very decision of a dream. With --lora the result is merged.
+    """
+    from contextlib import closing
+
+    from dreamgym_kit.adapters.trainers.extra import require_extra
+
+    require_extra("experience train")
+    from dreamgym_kit.adapters.distilling.material import material, read_begun
+    from dreamgym_kit.adapters.distilling.training import train
+    from dreamgym_kit.adapters.stores.opening import open_to_search
+    from dreamgym_kit.adapters.trainers.options import LoraOptions
+    from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep
+    from dreamgym_kit.training.distil.lessons import Leaving
+
+    begun = read_begun(out)
+    options.finite({"lr": lr, "leave-out": leave_out})
+    settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": begun.tenant})
+    wanted = SftOptions(
+        steps=steps,
+        batch=batch,
+        pieces=pieces,
+        learning_rate=lr,
+        warmup_steps=min(30, max(1, steps // 10)),
+        seed=seed,
+        lora=None if lora is None else LoraOptions(rank=lora, alpha=2 * lora),
+        dtype="bfloat16" if bf16 else "float32",
+        checkpointing=bf16,
+    )
+    every = max(1, steps // 20)
+
+    def heard(step: SftStep) -> None:
+        if step.step % every == 0 or step.step == steps:
+            tell(f"step {step.step} of {steps}  loss {step.loss:.4f}")
+
+    with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
+        done = train(
+            out,
+            material(begun, store, settings),
+            model,
+            wanted,
+            leaving=Leaving(leave_out, leave_out, leave_out, reasoning=not no_reasoning),
+            most_tokens=most_tokens,
+            tell=heard,
+        )
+    told: dict[str, Any] = {
+        "model": str(done.folder),
+        "lessons": done.counts.lessons.total(),
+        "unsayable": dict(done.counts.unsayable),
+        "unannotated_episodes": done.counts.unannotated,
+        "too_long": done.rows.too_long,
+        "longest_tokens": done.rows.longest,
+        "loss": round(done.steps[-1].loss, 4),
+    }
+    if as_json:
+        say_json(told)
+        return
+    say(f" {done.folder}  {told['lessons']} lessons, loss {told['loss']}")
+    if told["unsayable"]:
+        tools = ", ".join(f"{name} {count}" for name, count in sorted(told["unsayable"].items()))
+        say(f" not taught, since no decision makes the answer: {_one_line(tools)}")
+    if done.rows.too_long:
+        say(f" not taught, since longer than the model reads: {done.rows.too_long}")
+    say(_next("Try", f"dreamgym-kit experience eval {shlex.quote(str(out))}", "on held-out recordings"))
+
+
+@app.command("eval")
+def eval_command(
+    out: Out,
+    model: Tried = None,
+    endpoint: Server = False,
+    most: Annotated[int, typer.Option("--most", min=0, help="Held-out calls asked; 0: all.")] = 400,
+    bound: Annotated[
+        float, typer.Option("--bound", min=0, max=1, help="Share of right answers that a tool has to reach.")
+    ] = 0.9,
+    seed: Seed = 0,
+    buffer: options.Buffer = None,
+    settings_file: options.SettingsFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Ask held-out calls: exactness per tool beside recordings and rules, calibration, and the gate.
+
+    Writes gate.json into the model's directory (with --endpoint: into OUT): a dry run asks the model where it
+    is trusted or watched, a training only where trusted.
+    """
+    import asyncio
+    from contextlib import closing
+
+    from dreamgym_kit.adapters.distilling.evaluating import held_out_calls
+    from dreamgym_kit.adapters.distilling.material import MODEL, material, read_begun
+    from dreamgym_kit.adapters.models.experience_models import open_directory, weights_of
+    from dreamgym_kit.adapters.stores.opening import open_to_search
+    from dreamgym_kit.training.distil.exactness import exactness
+    from dreamgym_kit.training.distil.gate import FILE, NEVER, gate_of, write_gate
+
+    begun = read_begun(out)
+    settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": begun.tenant})
+    folder = None if endpoint else model or out / MODEL
+    with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
+        chat = _server(settings) if folder is None else open_directory(folder)
+        with closing(chat):
+            calls = asyncio.run(held_out_calls(material(begun, store, settings), chat, most=most, seed=seed))
+    found = exactness(calls, threshold=settings.simulate.threshold)
+    gate = gate_of(found, weights="" if folder is None else weights_of(folder), bound=bound)
+    path = (out if folder is None else folder) / FILE
+    write_gate(path, gate, found.to_json())
+    if as_json:
+        say_json(
+            {
+                **found.to_json(),
+                "gate": {name: one.verdict for name, one in gate.tools.items()},
+                "file": str(path),
+            }
+        )
+    else:
+        _show_exactness(found, gate, path)
+    if any(one.verdict == NEVER for one in gate.tools.values()):
+        raise typer.Exit(1)
+
+
+def _tools(settings: "Settings") -> "list[Any]":
+    """The graph's tools; none where no graph is named."""
+    if settings.graph is None:
+        tell(
+            "warning: no graph is named, so tools are known by their recordings alone; their descriptions "
+            "and arguments will stand in a dream's prompts, and not in what is taught"
+        )
+        return []
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+
+    return asyncio.run(inspect_graph(settings.graph, settings)).tools
+
+
+def _annotator(by: str, settings: "Settings") -> "tuple[Any, Any]":
+    """Who annotates, and what ends it."""
+    from dreamgym_kit.rollout.budgets import RunBudget
+    from dreamgym_kit.rollout.spending import BudgetedEndpoint
+    from dreamgym_kit.training.distil.noting import RecordedNotes
+    from dreamgym_kit.training.distil.teaching import TeachingModel
+
+    if by == RECORDINGS:
+        return RecordedNotes(), lambda: None
+    endpoint = _server(settings)
+    budget = RunBudget(settings.budget.calls, settings.budget.usd)
+    asked = BudgetedEndpoint(endpoint, budget, calls=1)
+    name = settings.endpoint.model or ""
+    return TeachingModel(asked, name=name, seed=settings.simulate.seed), endpoint.close
+
+
+def _server(settings: "Settings") -> "Any":
+    import asyncio
+
+    from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+    from dreamgym_kit.errors import UserError
+
+    endpoint = open_endpoint(settings)
+    if endpoint is None:
+        raise UserError(
+            f"a model is to be asked, and {settings.where('endpoint')} names no server: [endpoint] urls = "
+            '["http://localhost:8000/v1"], model = "..."'
+        )
+    asyncio.run(check_endpoint(endpoint))
+    return endpoint
+
+
+def _show_annotated(done: "Outcome", known: "Material", out: Path, *, as_json: bool) -> None:
+    taught, measured = known.sides.taught, known.sides.measured
+    if as_json:
+        say_json(
+            {
+                "episodes": len(taught),
+                "annotated": done.before + done.made,
+                "made": done.made,
+                "held_out": len(measured),
+                "groups": known.sides.groups,
+                "unusable": done.unusable,
+                "stopped": done.stopped or None,
+            }
+        )
+        return
+    for name, why in list(done.unusable.items())[:20]:
+        tell(f"not annotated: {_one_line(name)}: {_one_line(why)}")
+    if done.stopped:
+        tell(f"stopped: {_one_line(done.stopped)}; run it again to go on")
+    by = ", ".join(known.begun.by)
+    say(f" {out}  {done.before + done.made} of {len(taught)} episodes annotated, {done.made} of them now")
+    say(f" held out {len(measured)} episodes: {known.sides.groups} groups apart by {by}")
+    train = f"dreamgym-kit experience train {shlex.quote(str(out))} --model DIR"
+    say(_next("Train", train, "a model on them"))
+
+
+def _show_exactness(found: "Exactness", gate: "Gate", path: Path) -> None:
+    from dreamgym_kit.training.distil.exactness import WAYS
+
+    width = max(4, *(len(_one_line(tool.tool)) for tool in found.tools))
+    say(f" {found.calls} held-out calls; share answered exactly as recorded\n")
+    say(f" {'tool':{width}}  {'calls':>5}  " + "  ".join(f"{way:>8}" for way in WAYS) + "  gate")
+    for tool in found.tools:
+        shares = "  ".join(f"{tool.exact[way] / tool.calls:8.3f}" for way in WAYS)
+        one = gate.tools[tool.tool]
+        say(f" {_one_line(tool.tool):{width}}  {tool.calls:5}  {shares}  {one.verdict}: {one.why}")
+    say(f" {'all':{width}}  {found.calls:5}  " + "  ".join(f"{found.share(way):8.3f}" for way in WAYS))
+    if found.calibration is not None:
+        say(f"\n calibration error {found.calibration:.3f}")
+    say(f" gate  {path}")
+
+
+def _next(name: str, command: str, what: str) -> str:
+    from dreamgym_kit.report.terminal import next_steps
+
+    return next_steps([(name, command, what)])
+
+
+def _one_line(text: str) -> str:
+    from dreamgym_kit.report.clean import one_line
+
+    return one_line(text)

@@ -1,0 +1,185 @@
+"""What a model is to learn of each recorded call: the very prompt of a dream, and the decision that is right.
+
+Each part of a prompt (history, examples, state) is left out at random now and then, so that a model is no
+stranger to being without; it is not taught to know what stood there. A call is never shown itself: examples
+are of other episodes, and, where worlds suffice, rules and examples are of other worlds, as they will be in a
+world that nobody has recorded.
+"""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from typing import NamedTuple
+
+from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.grounds import Ground
+from dreamgym_kit.dream.prompt import messages_for
+from dreamgym_kit.dream.reasoned import Retrieve, Schemas
+from dreamgym_kit.dream.reasoned_audit import as_seen
+from dreamgym_kit.ports import ChatMessage, Situation
+from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, fits
+from dreamgym_kit.training.distil.pointing import Asked, spelled, target_of
+from dreamgym_kit.training.distil.rereads import observed_changes
+from dreamgym_kit.vocabulary import ToolSpec, Transition
+
+PARTS = ("history", "examples", "state")
+_MOST_REPEATED = 10
+_NOT_SHOWN = "What decides it is not shown."
+_WORD = re.compile(r"\w(?:[\w.@:-]*\w)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """How often each part of a prompt is left out, 0..1; and whether reasons are taught at all."""
+
+    history: float = 0.15
+    examples: float = 0.15
+    state: float = 0.15
+    reasoning: bool = True
+
+
+USUALLY = Leaving()
+
+
+class Sight(NamedTuple):
+    """What may be seen of other recordings while a trajectory is taught."""
+
+    retrieve: Retrieve
+    schemas: Schemas
+    following: Following
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One prompt, and the text that is right."""
+
+    row: str  # the transition's id
+    tool: str
+    kind: str  # "ok", "error"
+    messages: tuple[ChatMessage, ...]
+    answer: str
+    unlearned: tuple[tuple[int, int], ...] = ()  # places of `answer` that are given, not learned
+    left_out: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()  # ids of the transitions shown
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of recorded calls."""
+
+    lessons: Counter[str] = field(default_factory=Counter)  # by tool
+    unsayable: Counter[str] = field(default_factory=Counter)  # by tool: no decision makes the answer
+    unannotated: int = 0  # trajectories
+    unknown_tools: Counter[str] = field(default_factory=Counter)
+
+
+def lessons_of(
+    trajectory: Trajectory,
+    annotation: Annotation,
+    sight: Sight,
+    specs: Mapping[str, ToolSpec],
+    counts: Counts,
+    *,
+    leaving: Leaving = USUALLY,
+    seed: int = 0,
+) -> Iterator[Lesson]:
+    """The lessons of one annotated trajectory, in its order."""
+    if not fits(annotation, trajectory.steps):
+        counts.unannotated += 1
+        return
+    observed = observed_changes(trajectory.steps)
+    for place, (row, note) in enumerate(zip(trajectory.steps, annotation.notes, strict=True)):
+        tool = row.call.tool
+        if tool not in specs:
+            counts.unknown_tools[tool] += 1
+            continue
+        chance = random.Random(f"{seed} {row.id}")  # noqa: S311  the same recordings give the same lessons
+        left_out = tuple(part for part in PARTS if chance.random() < getattr(leaving, part))
+        asked = asked_of(row, trajectory.steps[:place], sight, specs[tool], left_out=left_out)
+        changes = note.changes if note.changes is not None else observed.get(row.step)
+        target = target_of(asked, _reason(note, asked) if leaving.reasoning else "", changes)
+        if target is None:
+            counts.unsayable[tool] += 1
+            continue
+        counts.lessons[tool] += 1
+        answer, unlearned = spelled(target)
+        yield Lesson(
+            row=row.id,
+            tool=tool,
+            kind=str(target.said["outcome"]),
+            messages=tuple(_messages(asked, chance)),
+            answer=answer,
+            unlearned=unlearned,
+            left_out=left_out,
+            examples=tuple(one.id for one in asked.examples),
+        )
+
+
+def asked_of(
+    row: Transition,
+    before: Sequence[Transition],
+    sight: Sight,
+    spec: ToolSpec,
+    *,
+    left_out: Sequence[str] = (),
+) -> Asked:
+    """A recorded call as the dream would ask it."""
+    situation = situation_of(row, before, spec)
+    shown: tuple[Transition, ...] = ()
+    if "examples" not in left_out:
+        found = sight.retrieve(row.call, situation)
+        shown = tuple(one for one in found if one.id != row.id and one.episode != row.episode)
+    models = sight.following.knowledge(row.tenant).models
+    return Asked(
+        row=row,
+        situation=situation,
+        examples=shown,
+        ground=Ground(sight.following, row.call, situation),
+        form=sight.schemas(row.call, situation),
+        as_seen=lambda answer: as_seen(answer, row.call.tool, models),
+        left_out=tuple(left_out),
+    )
+
+
+def situation_of(row: Transition, before: Sequence[Transition], spec: ToolSpec) -> Situation:
+    """Where a recorded call stood. Its episode gets another name: nothing of it is evidence."""
+    return Situation(
+        world=row.world,
+        task=row.task,
+        episode=row.episode,
+        history=tuple(before),
+        after=row.after,
+        tool=spec,
+        tenant=row.tenant,
+    )
+
+
+def balanced(lessons: Sequence[Lesson]) -> list[Lesson]:
+    """Lessons, rare ones several times: classes (tool, outcome) come by the square root of their counts."""
+    counts = Counter((one.tool, one.kind) for one in lessons)
+    most = max(map(sqrt, counts.values()), default=1.0)
+    return [
+        one
+        for one in lessons
+        for _ in range(min(_MOST_REPEATED, max(1, round(most / sqrt(counts[one.tool, one.kind])))))
+    ]
+
+
+def _reason(note: StepNote, asked: Asked) -> str:
+    """A note, unless it speaks of what is not shown: no reason is to be made up."""
+    spoken = set(_WORD.findall(note.reasoning))
+    return _NOT_SHOWN if any(len(one) > 1 and one in spoken for one in asked.hidden) else note.reasoning
+
+
+def _messages(asked: Asked, chance: random.Random) -> list[ChatMessage]:
+    situation = replace(asked.situation, history=asked.history)
+
+    def mark() -> str:
+        return f"{chance.getrandbits(64):016x}"
+
+    return messages_for(
+        asked.row.call, situation, asked.examples, asked.facts, asked.form, draw=mark, outer=mark()
+    )

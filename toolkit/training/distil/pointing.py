@@ -1,0 +1,231 @@
+"""A recorded answer as the decision that code would make it of: outcome, example, leaves, changes.
+
+A target is kept only where `render` and `Ground.settle`, the very code that reads a model's decision, make
+the recorded answer of it again, up to ids that the tool makes up. So nothing is learned that could not be
+said, and nothing has to be said that code fills in by itself.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dreamgym_kit.dream.answer_schema import AnswerSchema
+from dreamgym_kit.dream.decision import Decision, read_decision, render
+from dreamgym_kit.dream.grounds import Ground
+from dreamgym_kit.dream.state.entities import mentioned
+from dreamgym_kit.dream.state.observed import observation
+from dreamgym_kit.dream.state.values import is_scalar, spell, walk
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.training.distil.rereads import Change
+from dreamgym_kit.vocabulary import Answer, Call, Transition
+
+SURE, GUESSED = 0.95, 0.3
+"""Confidence of a target that the prompt tells, and of one that it does not. What either is worth is tried
+on held-out calls afterwards (`reasoned_support`)."""
+_NOTHING: Mapping[str, JsonValue] = {"like": None, "leaves": [], "answer": None, "error": "", "set": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a model should have said of one call."""
+
+    said: Mapping[str, JsonValue]  # the decision, in the order of its schema
+    changes_known: bool  # whether `set` is to be learned
+    told: bool  # whether the prompt tells what stands in it
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One recorded call as it would be put to the model."""
+
+    row: Transition
+    situation: Situation
+    examples: tuple[Transition, ...]
+    ground: Ground
+    form: AnswerSchema | None
+    as_seen: Callable[[Answer], str]  # what the agent sees, with a sign for made-up ids
+    left_out: tuple[str, ...] = ()  # parts of the prompt that are not shown: history, state
+
+    @property
+    def history(self) -> Sequence[Transition]:
+        """What is shown of the episode before."""
+        return () if "history" in self.left_out else self.situation.history
+
+    @property
+    def facts(self) -> Mapping[str, JsonValue]:
+        """What is shown of the state."""
+        return {} if "state" in self.left_out else self.ground.facts
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Values that stand only in what is not shown."""
+        shown = _words(self.facts, self.history, self.row.call)
+        return _words(self.ground.facts, self.situation.history, self.row.call) - shown
+
+
+def target_of(asked: Asked, reasoning: str, changes: Sequence[Change] | None) -> Target | None:
+    """The decision of a recorded answer; None where no decision makes it.
+
+    Args:
+        asked: the call, and what is shown with it.
+        reasoning: why the tool answered so.
+        changes: what it changed; None: nobody knows.
+    """
+    if asked.row.answer.update is not None:
+        return None
+    told = _is_told(asked)
+    sets = [_set(changes, asked.row.call)] if changes else []
+    for tried in (*sets, []):  # changes that contradict what recordings show of the tool are not taught
+        for said in _ways(asked):
+            whole = {"reasoning": reasoning, **_NOTHING, **said, "set": tried}
+            if not asked.situation.tool.effect.changes_world or said["outcome"] == "error":
+                whole["set"] = []
+            made = _made(asked, whole)
+            if made is None or asked.as_seen(made) != asked.as_seen(asked.row.answer):
+                continue
+            sure = told and _leaves_told(asked, whole)
+            whole["confidence"] = SURE if sure else GUESSED
+            known = changes is not None and whole["set"] == (sets[0] if sets else [])
+            return Target(_ordered(whole), known or said["outcome"] == "error", sure)
+    return None
+
+
+def spelled(target: Target) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """A target's JSON as a server's grammar spells it, and the places in it that are not learned."""
+    parts: list[str] = []
+    unlearned: list[tuple[int, int]] = []
+    at = 1
+    for name, value in target.said.items():
+        key = f"{', ' if parts else ''}{json.dumps(name)}: "
+        text = json.dumps(value, ensure_ascii=False)
+        if name == "set" and not target.changes_known:
+            unlearned.append((at + len(key), at + len(key) + len(text)))
+        parts.append(key + text)
+        at += len(key) + len(text)
+    return "{" + "".join(parts) + "}", tuple(unlearned)
+
+
+def _ordered(said: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    names = ("reasoning", "outcome", "like", "leaves", "answer", "error", "set", "confidence")
+    return {name: said[name] for name in names}
+
+
+def _ways(asked: Asked) -> Iterator[dict[str, JsonValue]]:
+    """Ways to say the answer, those that say least first."""
+    answer, tool = asked.row.answer, asked.row.call.tool
+    if answer.error is not None:
+        for number, one in enumerate(asked.examples, 1):
+            if one.call.tool == tool and one.answer.error == answer.error:
+                yield {"outcome": "error", "like": number}
+        yield {"outcome": "error", "error": answer.error}
+        return
+    found = []
+    for number, one in enumerate(asked.examples, 1):
+        if one.call.tool == tool and one.answer.error is None and one.answer.update is None:
+            for leaves in _leaves(asked, number):
+                found.append((len(leaves), number, leaves))
+    for _, number, leaves in sorted(found, key=lambda one: one[:2]):
+        listed = [{"path": path, "value": value} for path, value in leaves.items()]
+        yield {"outcome": "ok", "like": number, "leaves": listed}
+    content = answer.content
+    yield {
+        "outcome": "ok",
+        "answer": content if isinstance(content, str) else json.dumps(content, ensure_ascii=False),
+    }
+
+
+def _leaves(asked: Asked, number: int) -> Iterator[dict[str, JsonValue]]:
+    """What has to be replaced in an example: without what code knows, and else all of it."""
+    plain = {"outcome": "ok", "like": number}
+    for settled in (True, False):
+        made = _made(asked, {"reasoning": "", **_NOTHING, **plain}, settled=settled)
+        if made is None:
+            continue
+        wanted, there = json.loads(asked.as_seen(asked.row.answer)), json.loads(asked.as_seen(made))
+        found = _differing(there, wanted, ())
+        if found is not None:
+            yield {path: _pointed(value, asked.row.call) for path, value in found.items()}
+
+
+def _made(asked: Asked, said: Mapping[str, JsonValue], *, settled: bool = True) -> Answer | None:
+    """The answer that code makes of a decision; None where it refuses."""
+    row = asked.row
+    try:
+        decision: Decision = read_decision(json.dumps({**said, "confidence": 1.0}))
+        made = render(decision, row.call, asked.situation.tool, asked.examples, asked.form)
+        if settled:
+            made = asked.ground.settle(made, decision, asked.examples)
+    except NotJson:
+        return None
+    if made.error is not None and row.answer.error_type is not None:
+        made = replace(made, error_type=row.answer.error_type)  # its class is no part of a decision
+    return made
+
+
+def _differing(form: JsonValue, wanted: JsonValue, path: tuple[str, ...]) -> dict[str, JsonValue] | None:
+    """By path, the leaves in which two observations differ; None where their forms do."""
+    if isinstance(form, dict) and isinstance(wanted, dict):
+        if set(form) != set(wanted):
+            return None
+        if set(form) == {"$json", "$spelling"}:
+            return _differing(form["$json"], wanted["$json"], path)
+        if set(form) == {"$answer"}:  # what stands beside the content follows from it
+            return _differing(form["$answer"].get("content"), wanted["$answer"].get("content"), path)
+        pairs = [(name, form[name], wanted[name]) for name in form]
+    elif isinstance(form, list) and isinstance(wanted, list):
+        if len(form) != len(wanted):
+            return None
+        pairs = [(str(place), *both) for place, both in enumerate(zip(form, wanted, strict=True))]
+    elif is_scalar(form) and is_scalar(wanted):
+        return {} if spell(form) == spell(wanted) else {".".join(path): wanted}
+    else:
+        return None
+    found: dict[str, JsonValue] = {}
+    for name, before, after in pairs:
+        inner = None if "." in name or not name else _differing(before, after, (*path, name))
+        if inner is None:
+            return None
+        found |= inner
+    return found
+
+
+def _pointed(value: JsonValue, call: Call) -> JsonValue:
+    """`arg:NAME` where a value is an argument: copying is code's work."""
+    named = (name for name, given in call.args.items() if isinstance(given, str) and given == value)
+    name = next(named, None) if isinstance(value, str) and len(value) > 1 else None
+    return value if name is None else f"arg:{name}"
+
+
+def _set(changes: Sequence[Change], call: Call) -> list[JsonValue]:
+    return [{**change, "value": _pointed(change["value"], call)} for change in changes]
+
+
+def _is_told(asked: Asked) -> bool:
+    """Whether the things that a call names are known, or its tool was never seen to answer in two ways."""
+    if any(name in asked.facts for name in mentioned(dict(asked.row.call.args))):
+        return True
+    outcomes = {one.answer.error is None for one in asked.examples if one.call.tool == asked.row.call.tool}
+    return outcomes == {asked.row.answer.error is None} or not asked.situation.tool.effect.changes_world
+
+
+def _leaves_told(asked: Asked, said: Mapping[str, JsonValue]) -> bool:
+    """Whether the values that a decision states stand in what the model is shown of this very world."""
+    if said["outcome"] == "error":
+        return True
+    stated = [leaf["value"] for leaf in said["leaves"]]
+    if said["answer"] is not None:
+        stated += [value for _, value in walk(observation(asked.row.answer), depth=8) if is_scalar(value)]
+    if not stated:
+        return True
+    known = _words(asked.facts, asked.history, asked.row.call)
+    return all(str(value) in known or str(value).startswith("arg:") for value in stated)
+
+
+def _words(facts: Mapping[str, JsonValue], history: Sequence[Transition], call: Call) -> frozenset[str]:
+    """Values that a model is shown of the world that a call is made in."""
+    told = [dict(facts), dict(call.args), *(observation(row.answer) for row in history)]
+    told += [dict(row.call.args) for row in history]
+    values = {str(value) for one in told for _, value in walk(one, depth=8) if is_scalar(value)}
+    return frozenset({*facts, *values})

@@ -1,0 +1,126 @@
+"""Which trajectories teach and which measure: apart by world, by task, by entity, or by several of these.
+
+Trajectories that share what the split goes by are one group, and a group is never divided. What a person
+held out measures, with all of its group. Which other groups measure is drawn by hash: adding recordings
+moves none of the groups that were there.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dreamgym_kit.dream.state.entities import records
+from dreamgym_kit.dream.state.observed import observation
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.training.annotation import Trajectory
+from dreamgym_kit.training.distil.trajectories import is_held_out
+
+WAYS = ("world", "task", "entity", "episode")
+_COMMON = 0.1  # an entity in more than this share of all trajectories ties none of them together
+_FEW = 20  # trajectories below which no entity is common
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The two sides of a split."""
+
+    taught: tuple[Trajectory, ...]
+    measured: tuple[Trajectory, ...]
+    groups: int
+
+    def folds(self, count: int) -> list[tuple[Trajectory, ...]]:
+        """The taught trajectories in parts, none of which shares a world with another if worlds suffice."""
+        by_world: dict[str, list[Trajectory]] = defaultdict(list)
+        for one in self.taught:
+            by_world[f"{one.tenant}/{one.world}"].append(one)
+        if len(by_world) < 2:
+            by_world = defaultdict(list, {one.key: [one] for one in self.taught})
+        parts: list[list[Trajectory]] = [[] for _ in range(min(count, len(by_world)))]
+        for place, name in enumerate(sorted(by_world, key=lambda name: _drawn(name, 0))):
+            parts[place % len(parts)] += by_world[name]
+        return [tuple(part) for part in parts]
+
+
+def split(
+    trajectories: Sequence[Trajectory], by: Sequence[str] = ("world",), *, share: float = 0.25, seed: int = 0
+) -> Sides:
+    """Divide trajectories.
+
+    Args:
+        trajectories: all of them.
+        by: what the two sides must not share: "world", "task", "entity"; "episode": nothing but the episode.
+        share: of the groups that measure, 0..1, beside those that a person held out.
+        seed: draws them.
+
+    Raises:
+        UserError: an unknown way, or a side without a trajectory.
+    """
+    for way in by:
+        if way not in WAYS:
+            raise UnknownName("way to split", way, known=WAYS, source="--split", where="what can be split by")
+    groups = _groups(trajectories, by)
+    measured: set[str] = set()
+    for name, group in groups.items():
+        if any(map(is_held_out, group)) or _drawn(name, seed) < share:
+            measured.update(one.key for one in group)
+    sides = Sides(
+        tuple(one for one in trajectories if one.key not in measured),
+        tuple(one for one in trajectories if one.key in measured),
+        len(groups),
+    )
+    if not sides.taught or not sides.measured:
+        side = "to learn from" if not sides.taught else "to measure with"
+        raise UserError(
+            f"split by {' and '.join(by)}: {len(trajectories)} recorded episodes are {len(groups)} groups, "
+            f"and none is left {side}; record more, split by less, or choose another --hold-out or --seed."
+        )
+    return sides
+
+
+def _groups(trajectories: Sequence[Trajectory], by: Sequence[str]) -> dict[str, list[Trajectory]]:
+    """Trajectories that share a key, directly or through others, by the name of the first of them."""
+    keys = [set(_keys(one, by)) for one in trajectories]
+    counts = Counter(key for one in keys for key in one if key[0] == "entity")
+    most = max(_COMMON * len(trajectories), _FEW)
+    of_key: dict[tuple[str, str], int] = {}
+    group_of: list[int] = []
+    members: dict[int, set[int]] = {}
+    for place, mine in enumerate(keys):
+        mine = {key for key in mine if key[0] != "entity" or counts[key] <= most}
+        met = {group_of[of_key[key]] for key in mine if key in of_key}
+        group_of.append(place)
+        members[place] = {place}
+        for other in met:
+            for one in members.pop(other):
+                group_of[one] = place
+                members[place].add(one)
+        of_key.update(dict.fromkeys(mine, place))
+    named: dict[str, list[Trajectory]] = {}
+    for group in members.values():
+        inside = [trajectories[one] for one in sorted(group)]
+        named[min(_name(one, by) for one in inside)] = inside
+    return dict(sorted(named.items()))
+
+
+def _keys(one: Trajectory, by: Sequence[str]) -> Iterator[tuple[str, str]]:
+    yield "episode", one.key
+    if "world" in by:
+        yield "world", f"{one.tenant}/{one.world}"
+    if "task" in by and one.task:
+        yield "task", f"{one.tenant}/{one.task}"
+    if "entity" in by:
+        for step in one.steps:
+            for record in records(observation(step.answer), step.call.args):
+                yield "entity", f"{one.tenant}/{one.world}/{record.entity}"
+
+
+def _name(one: Trajectory, by: Sequence[str]) -> str:
+    """What a group is drawn by: its world where worlds are kept together, so that more episodes move none."""
+    return f"{one.tenant}/{one.world}" if "world" in by else one.key
+
+
+def _drawn(name: str, seed: int) -> float:
+    """A number in 0..1 that belongs to a name."""
+    told = hashlib.blake2b(f"{seed} {name}".encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(told, "big") / 2**64
