@@ -246,6 +246,7 @@ def eval_command(
 
     from dreamgym_kit.adapters.distilling.evaluating import held_out_calls
     from dreamgym_kit.adapters.distilling.material import MODEL, material, read_begun
+    from dreamgym_kit.adapters.distilling.training import taught_to
     from dreamgym_kit.adapters.models.experience_models import open_directory, weights_of
     from dreamgym_kit.adapters.stores.opening import open_to_search
     from dreamgym_kit.training.distil.exactness import exactness
@@ -257,7 +258,9 @@ def eval_command(
     with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
         chat = _server(settings) if folder is None else open_directory(folder)
         with closing(chat):
-            calls = asyncio.run(held_out_calls(material(begun, store, settings), chat, most=most, seed=seed))
+            known = material(begun, store, settings)
+            without = frozenset() if folder is None else taught_to(folder)
+            calls = asyncio.run(held_out_calls(known, chat, without=without, most=most, seed=seed))
     found = exactness(calls, threshold=settings.simulate.threshold)
     gate = gate_of(found, weights="" if folder is None else weights_of(folder), bound=bound)
     path = (out if folder is None else folder) / FILE

@@ -1,7 +1,6 @@
 """Annotating a buffer's trajectories: those that nobody annotated yet, a few at a time, each kept at once."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +9,7 @@ from dreamgym_kit.training.annotation import Annotator, Trajectory
 from dreamgym_kit.training.distil.kept import KeptAnnotations
 
 _AT_ONCE = 8
+_GONE = 8  # questions in a row that nobody answers
 
 
 @dataclass(slots=True)
@@ -35,9 +35,10 @@ async def annotate(
     missing = kept.missing(trajectories, annotator.name)
     done = Annotated(before=len(trajectories) - len(missing))
     waiting = iter(missing)
-    failures: Counter[str] = Counter()
+    failed = 0  # in a row
 
     async def work() -> None:
+        nonlocal failed
         for one in waiting:
             if done.stopped:
                 return
@@ -47,14 +48,15 @@ async def annotate(
                 done.stopped = str(spent)
                 return
             except EndpointError as error:
-                failures[error.kind] += 1
+                failed += 1
                 done.unusable[one.key] = str(error)
-                if not done.made and failures.total() >= at_once:
+                if failed >= _GONE:
                     done.stopped = f"the endpoint answers nothing: {error}"
             except NotJson as error:
                 done.unusable[one.key] = str(error)
             else:
                 kept.append(one, annotation)
+                failed = 0
                 done.made += 1
                 done.steps += len(annotation.notes)
             tell(done)

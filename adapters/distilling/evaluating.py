@@ -27,6 +27,7 @@ async def held_out_calls(
     material: Material,
     chat: ChatEndpoint | None,
     *,
+    without: frozenset[str] = frozenset(),
     most: int = 0,
     seed: int = 0,
     at_once: int = 8,
@@ -37,6 +38,8 @@ async def held_out_calls(
     Args:
         material: the taught side answers, the measured side is asked.
         chat: the model; None: only code is asked.
+        without: trajectories that the model was taught: it is not measured with them, whatever side they
+            are on now.
         most: calls, as many of each tool as can be; 0: all.
         seed: draws which.
         at_once: questions at the same time.
@@ -59,7 +62,7 @@ async def held_out_calls(
     if chat is not None:
         shown = frozenset(row.id for row in seen)
         model = reasoned_over(material.store, chat, settings, only=shown, following=chain.following)
-    put = _drawn(_situations(material), most, seed)
+    put = _drawn(_situations(material, without), most, seed)
     gate, done = asyncio.Semaphore(at_once), 0
 
     async def asked(row: Transition, situation: Situation) -> HeldOutCall:
@@ -117,11 +120,12 @@ def _charged(situation: Situation, account: RunAccount) -> Situation:
     return replace(situation, account=account)
 
 
-def _situations(material: Material) -> list[Put]:
+def _situations(material: Material, without: frozenset[str]) -> list[Put]:
     tools = material.begun.tools
     return [
         (row, situation_of(row, one.steps[:place], tools[row.call.tool]))
         for one in material.sides.measured
+        if one.key not in without
         for place, row in enumerate(one.steps)
         if row.call.tool in tools
     ]

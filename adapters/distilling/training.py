@@ -9,8 +9,10 @@ from pathlib import Path
 from dreamgym_kit.adapters.distilling.material import MODEL, Material
 from dreamgym_kit.adapters.distilling.tokens import Rows, rows_of
 from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep, train_sft
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.rollout.files import read_whole
 from dreamgym_kit.training.distil.kept import KeptAnnotations
 from dreamgym_kit.training.distil.lessons import (
     USUALLY,
@@ -107,6 +109,7 @@ def _about(
         "steps": options.steps,
         "lora": None if options.lora is None else options.lora.rank,
         "split": list(begun.by),
+        "taught": sorted(one.key for one in material.sides.taught),
         "taught_episodes": len(material.sides.taught),
         "held_out_episodes": len(material.sides.measured),
         "lessons": dict(sorted(counts.lessons.items())),
@@ -127,8 +130,23 @@ def _card(about: Mapping[str, JsonValue]) -> str:
             "held-out recordings (`dreamgym-kit experience eval`); without that it has passed nothing.",
             "",
             "```json",
-            json.dumps(about, indent=1),
+            json.dumps({name: value for name, value in about.items() if name != "taught"}, indent=1),
             "```",
             "",
         ]
     )
+
+
+def taught_to(model: Path) -> frozenset[str]:
+    """The trajectories that a model directory was made of; none where it was not made here.
+
+    Raises:
+        UserError: what lies in it cannot be read.
+    """
+    try:
+        said = read_json(read_whole(model / ABOUT))
+        return frozenset(map(str, said["taught"]))
+    except FileNotFoundError:
+        return frozenset()
+    except (NotJson, KeyError, TypeError) as error:
+        raise UserError(f"{model / ABOUT}: cannot be read ({error}); train the model again.") from None

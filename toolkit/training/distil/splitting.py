@@ -1,8 +1,8 @@
 """Which trajectories teach and which measure: apart by world, by task, by entity, or by several of these.
 
 Trajectories that share what the split goes by are one group, and a group is never divided. What a person
-held out measures, with all of its group. Which other groups measure is drawn by hash: adding recordings
-moves none of the groups that were there.
+held out measures, with all of its group. Which other groups measure is drawn by hash, one at least, so
+that more recordings move hardly any; what a model was taught is kept with it (`adapters.distilling`).
 """
 
 import hashlib
@@ -60,10 +60,12 @@ def split(
         if way not in WAYS:
             raise UnknownName("way to split", way, known=WAYS, source="--split", where="what can be split by")
     groups = _groups(trajectories, by)
-    measured: set[str] = set()
-    for name, group in groups.items():
-        if any(map(is_held_out, group)) or _drawn(name, seed) < share:
-            measured.update(one.key for one in group)
+    apart = [name for name, group in groups.items() if any(map(is_held_out, group))]
+    left = sorted((_drawn(name, seed), name) for name in groups.keys() - set(apart))
+    chosen = sum(drawn < share for drawn, _ in left)
+    if share > 0:
+        chosen = min(max(chosen, not apart), max(0, len(left) - 1))
+    measured = {one.key for name in (*apart, *(name for _, name in left[:chosen])) for one in groups[name]}
     sides = Sides(
         tuple(one for one in trajectories if one.key not in measured),
         tuple(one for one in trajectories if one.key in measured),

@@ -1,0 +1,142 @@
+"""What a model may stand in for: figures per tool, verdicts against a bound, and who obeys them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
+from dreamgym_kit.training.distil.exactness import HeldOutCall, exactness
+from dreamgym_kit.training.distil.gate import (
+    NEVER,
+    TRUST,
+    WATCH,
+    Gate,
+    ToolGate,
+    gate_of,
+    read_gate,
+    write_gate,
+)
+from dreamgym_kit.vocabulary import Call, Effect, ToolSpec, World
+
+
+def calls(right: int, wrong: int, *, tool: str = "get", confidence: float = 1.0, **more) -> list[HeldOutCall]:
+    """Calls that only the model can answer."""
+    one = {"tool": tool, "failed": False, "form": "template", "confidence": confidence, **more}
+    told = [HeldOutCall(**one, model=True)] * right + [HeldOutCall(**one, model=False)] * wrong
+    return told[::2] + told[1::2]
+
+
+def verdict(found: list[HeldOutCall], threshold: float = 0.5, bound: float = 0.9) -> str:
+    return gate_of(exactness(found, threshold=threshold), weights="w", bound=bound).tools["get"].verdict
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "expected"),
+    [
+        (40, 0, TRUST),
+        (18, 2, TRUST),
+        (19, 0, WATCH),
+        (17, 3, WATCH),
+        (30, 30, NEVER),
+        (1, 0, WATCH),
+        (3, 7, NEVER),
+    ],
+)
+def test_a_tool_is_trusted_at_the_bound_on_enough_calls(right: int, wrong: int, expected: str) -> None:
+    assert verdict(calls(right, wrong), threshold=0.0) == expected
+
+
+def test_a_model_that_takes_refusals_for_done_is_never_asked() -> None:
+    refused = calls(0, 5, failed=True)
+    assert verdict([*calls(95, 0), *refused], threshold=0.0) == NEVER
+    seen = calls(5, 0, failed=True, model_failed=True)
+    assert verdict([*calls(95, 0), *seen], threshold=0.0) == TRUST
+
+
+def test_what_it_is_not_sure_of_does_not_count_against_it() -> None:
+    unsure = calls(0, 200, confidence=0.1)
+    assert verdict([*calls(60, 0), *unsure]) == TRUST
+    assert verdict([*calls(60, 0), *unsure], threshold=0.0) == NEVER
+
+
+def test_calls_that_code_answers_are_none_of_the_models() -> None:
+    known = [HeldOutCall("get", False, composed=True, model=False, form="template", confidence=1.0)] * 50
+    found = exactness([*known, *calls(30, 0)], threshold=0.0)
+    assert gate_of(found, weights="w").tools["get"].tried == 30
+    assert found.share("layered") == 1.0
+    assert found.share("composed") == pytest.approx(50 / 80)
+    assert found.share("model") == pytest.approx(30 / 80)
+
+
+def test_a_wrong_answer_of_code_is_not_mended_by_the_model() -> None:
+    found = exactness([HeldOutCall("get", False, composed=False, model=True, confidence=1.0)], threshold=0.0)
+    assert found.share("layered") == 0.0
+
+
+def test_calibration_is_no_error_where_support_is_the_share_of_right_answers() -> None:
+    honest = exactness([*calls(90, 10, confidence=0.95), *calls(20, 80, confidence=0.3)], threshold=0.5)
+    assert honest.calibration < 0.06
+    assert exactness([HeldOutCall("get", False)], threshold=0.5).calibration is None
+
+
+def test_a_calls_support_is_not_learned_from_the_call_itself() -> None:
+    # were it, one right answer beside nothing else would be believed more than one wrong answer
+    one, other = exactness(calls(1, 0), threshold=0.5), exactness(calls(0, 1), threshold=0.5)
+    assert one.tools[0].open == other.tools[0].open == 1
+
+
+def test_a_gate_is_read_as_it_was_written_and_only_for_its_weights(tmp_path: Path) -> None:
+    gate = gate_of(exactness(calls(40, 1), threshold=0.5), weights="abc")
+    write_gate(tmp_path / "gate.json", gate, {})
+    assert read_gate(tmp_path / "gate.json", weights="abc") == gate
+    with pytest.raises(
+        UserError, match="is of other weights than those that lie beside it; try the model again"
+    ):
+        read_gate(tmp_path / "gate.json", weights="abd")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"weights": "", "bound": 1, "tools": {"a": 1}, "trials": []}']
+)
+def test_a_file_that_is_no_gate_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "gate.json").write_text(text)
+    with pytest.raises(UserError, match=r"gate.json: is no gate"):
+        read_gate(tmp_path / "gate.json")
+    with pytest.raises(UserError, match="there is no such gate"):
+        read_gate(tmp_path / "none.json")
+
+
+GATE = Gate("w", 0.9, {name: ToolGate(name, 0, 0, f"it is {name}") for name in (TRUST, WATCH, NEVER)})
+
+
+@pytest.mark.parametrize(
+    ("tool", "dry", "training"),
+    [(TRUST, True, True), (WATCH, True, False), (NEVER, False, False), ("new", True, False)],
+)
+def test_dry_runs_ask_what_is_watched_and_trainings_only_what_is_trusted(
+    tool: str, dry: bool, training: bool
+) -> None:
+    assert GATE.may_answer(tool, training=False) is dry
+    assert GATE.may_answer(tool, training=True) is training
+
+
+class CountingDouble:
+    asked = 0
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        self.asked += 1
+        return ChatReply("{}")
+
+
+def test_a_tool_that_did_not_pass_is_not_asked_about() -> None:
+    chat = CountingDouble()
+    model = ReasonedExperience(
+        chat, allows=lambda tool: None if GATE.may_answer(tool, training=True) else "no"
+    )
+    tool = ToolSpec(NEVER, Effect.READ)
+    answer = asyncio.run(model.answer(Call(NEVER, {}), Situation(World(), "t", "e", (), "", tool)))
+    assert (answer.abstained, chat.asked) == (True, 0)
+    assert answer.why == "the dream's model may not answer never: no"
