@@ -10,25 +10,28 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from dreamgym_kit.adapters.distilling.annotating import Annotated as Outcome
     from dreamgym_kit.adapters.distilling.material import Material
     from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.training.annotation import Annotator, Trajectory
     from dreamgym_kit.training.distil.exactness import Exactness
     from dreamgym_kit.training.distil.gate import Gate
 
 EXAMPLES = (
     "dreamgym-kit experience annotate distilled my_agent:graph",
     "dreamgym-kit experience annotate distilled --by teacher --outcomes runs/2026-11-21-record-desk",
-    "dreamgym-kit experience train distilled --model models/llama-3.1-8b --lora 16 --bf16 --pieces 8",
+    "dreamgym-kit experience train distilled --model models/llama-3.1-8b --lora 16 --bf16 --pieces 16",
     "dreamgym-kit experience eval distilled",
 )
 CODES = "Exit codes: 0 done; 1 stopped early, or a tool failed the gate; 2 cannot run."
-RECORDINGS, TEACHER = "recordings", "teacher"
+RULES, TEACHER = "rules", "teacher"
 
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of this distillation.")]
 By = Annotated[
     str,
-    typer.Option("--by", help="recordings: what they say themselves; teacher: the model of [endpoint]."),
+    typer.Option("--by", help="rules: trees mined from the recordings; teacher: the model of [endpoint]."),
 ]
 SplitBy = Annotated[
     list[str] | None,
@@ -75,7 +78,7 @@ app = typer.Typer(
 def annotate_command(
     out: Out,
     graph: options.Graph = None,
-    by: By = RECORDINGS,
+    by: By = RULES,
     split: SplitBy = None,
     hold_out: HoldOut = 0.25,
     seed: Seed = 0,
@@ -99,17 +102,15 @@ def annotate_command(
     from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.training.distil.kept import KeptAnnotations
 
-    if by not in (RECORDINGS, TEACHER):
-        raise UnknownName(
-            "annotator", by, known=(RECORDINGS, TEACHER), source="--by", where="who can annotate"
-        )
+    if by not in (RULES, TEACHER):
+        raise UnknownName("annotator", by, known=(RULES, TEACHER), source="--by", where="who can annotate")
     settings = options.settings_for(graph, settings_file, {"buffer": buffer, "tenant": tenant})
     tools = _tools(settings)
     texts, successes = outcomes_of(outcomes or ())
     with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
         begun = begin(out, store, settings, tools, by=tuple(split or ("world",)), share=hold_out, seed=seed)
         known = material(begun, store, settings, texts=texts, outcomes=successes)
-        annotator, close = _annotator(by, settings)
+        annotator, close = _annotator(by, settings, known.sides.taught)
         try:
             done = asyncio.run(
                 annotate(
@@ -294,15 +295,17 @@ def _tools(settings: "Settings") -> "list[Any]":
     return asyncio.run(inspect_graph(settings.graph, settings)).tools
 
 
-def _annotator(by: str, settings: "Settings") -> "tuple[Any, Any]":
+def _annotator(
+    by: str, settings: "Settings", taught: "Sequence[Trajectory]"
+) -> "tuple[Annotator, Callable[[], None]]":
     """Who annotates, and what ends it."""
     from dreamgym_kit.rollout.budgets import RunBudget
     from dreamgym_kit.rollout.spending import BudgetedEndpoint
-    from dreamgym_kit.training.distil.noting import RecordedNotes
+    from dreamgym_kit.training.distil.ruling import MinedRules
     from dreamgym_kit.training.distil.teaching import TeachingModel
 
-    if by == RECORDINGS:
-        return RecordedNotes(), lambda: None
+    if by == RULES:
+        return MinedRules(taught), lambda: None
     endpoint = _server(settings)
     budget = RunBudget(settings.budget.calls, settings.budget.usd)
     asked = BudgetedEndpoint(endpoint, budget, calls=1)
