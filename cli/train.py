@@ -18,6 +18,7 @@ EXAMPLES = (
     "dreamgym-kit train --steps 40 --per-step 16 -n 8 --lr 2e-4",
     "dreamgym-kit train --policy models/qwen3-8b --lora 16 --lr 5e-5 --overlap",
     "dreamgym-kit train --algorithm ppo --faults 0.1",
+    "dreamgym-kit train --curriculum --steps 60",
     "dreamgym-kit train --eval-every 5 --report-to tensorboard",
     "dreamgym-kit train --resume runs/2026-11-21-train-desk-7f3a",
 )
@@ -61,6 +62,9 @@ Overlap = Annotated[
     bool,
     typer.Option("--overlap", help="Collect the next step while this one is learned.", show_default=False),
 ]
+Curriculum = Annotated[
+    bool, typer.Option("--curriculum", help="Hard but solvable tasks first.", show_default=False)
+]
 SaveEvery = Annotated[
     int | None, typer.Option("--save-every", min=1, help="Steps between checkpoints.", show_default=False)
 ]
@@ -99,6 +103,7 @@ def command(
     lora: Lora = None,
     faults: Faults = None,
     overlap: Overlap = False,
+    curriculum: Curriculum = False,
     save_every: SaveEvery = None,
     eval_every: EvalEvery = None,
     eval_n: EvalN = None,
@@ -138,6 +143,7 @@ def command(
         "train.lora": lora,
         "train.faults": faults,
         "train.staleness": 1 if overlap else None,
+        "curriculum.use": True if curriculum else None,
         "train.save_every": save_every,
         "train.eval_every": eval_every,
         "train.eval_n": eval_n,

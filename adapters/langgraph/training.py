@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dreamgym_kit.adapters.langgraph.curricula import curriculum_of
 from dreamgym_kit.adapters.langgraph.evaluating import under_faults
 from dreamgym_kit.adapters.langgraph.real_calls import RealCalls
 from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
@@ -34,7 +35,7 @@ from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import REPORT, RunDirectory, half_made, new_run
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks, tasks_digest
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.model import CurriculumSettings, Settings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.attestation import KNOWN_TEXT
 from dreamgym_kit.training.learned_from import write_learned_from
@@ -154,6 +155,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
                 policy=policy,
                 examiner=examiner if held_out else None,
                 real=wanted.eval_real or request.mode is Mode.RECORD,
+                chooser=curriculum_of(request.settings, learn),
                 known_ids=_known_ids(trainer),
             ),
             folder=directory.path,
@@ -353,8 +355,13 @@ def _matters(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[
         "max_output": settings.policy.max_output,
         "only_nodes": list(settings.policy.only_nodes),
         "learned_from": tasks_digest(learn),
+        **({"curriculum": _plain(settings.curriculum)} if settings.curriculum.use else {}),
         **wanted,
     }
+
+
+def _plain(curriculum: CurriculumSettings) -> dict[str, Any]:
+    return {**asdict(curriculum), "judges": list(curriculum.judges)}
 
 
 def _about(request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task]) -> dict[str, Any]:

@@ -368,8 +368,14 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "approver": "a:b",
             "coverage": "0.25",
             "canary_low": "0.25",
+            "use": "true",
+            "vary": "true",
+            "judges": "a:b",
+            "judge_error": "0.2",
+            "candidates": "7",
         }
         odd |= {"success_low": "0.25"} if key[0] == "s2r" else {}
+        odd |= {name: "0.75" for name in ("turns", "mastered", "hopeless", "doubtful", "synthetic")}
         text = kinds.get(key[0], odd.get(key[-1], "0.5" if key[0] == "gate" else "17"))
         text = "17" if key[-1] == "contradictions" else text
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable

@@ -14,8 +14,10 @@ from training.loop_doubles import (
     tasks_named,
 )
 
+from dreamgym_kit.curriculum.clusters import Clusters
+from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.settings.model import AlarmSettings, TrainSettings
+from dreamgym_kit.settings.model import AlarmSettings, CurriculumSettings, TrainSettings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.loop import TrainingLoop
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
@@ -51,6 +53,7 @@ def run_loop(
     stop: StopSwitch | None = None,
     takes_s: float = 0.0,
     lr: float = 1.0,
+    curriculum: bool = False,
 ) -> Ran:
     planted = planted or Planted()
     folder.mkdir(exist_ok=True)
@@ -68,6 +71,7 @@ def run_loop(
         trainer=trainer,
         policy=server,
         examiner=CollectorDouble(server, planted),
+        chooser=curriculum_over(plan) if curriculum else None,
         known_ids=KNOWN_IDS,
     )
     with LoopAside() as aside:
@@ -75,11 +79,24 @@ def run_loop(
         return Ran(loop.run(), trainer, server, collector, heard)
 
 
+def curriculum_over(plan: TrainPlan) -> Curriculum:
+    return Curriculum(
+        CurriculumPlan(
+            tasks=plan.tasks,
+            settings=CurriculumSettings(use=True),
+            per_step=plan.train.tasks,
+            seed=plan.train.seed,
+            doubted=lambda _: False,
+            clusters=Clusters(None, None),
+        )
+    )
+
+
 def main() -> None:
-    """python loop_run.py FOLDER STALENESS SAVE_EVERY"""
+    """python loop_run.py FOLDER STALENESS SAVE_EVERY [curriculum]"""
     folder, staleness, save_every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     settings = replace(QUICK, staleness=staleness, save_every=save_every)
-    ran = run_loop(folder, settings, alarms=AlarmSettings(kl=5.0))
+    ran = run_loop(folder, settings, alarms=AlarmSettings(kl=5.0), curriculum="curriculum" in sys.argv)
     sys.stdout.write(json.dumps({"logits": ran.trainer.logits, "alarm": str(ran.trained.alarm)}))
 
 

@@ -194,6 +194,29 @@ class TrainSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CurriculumSettings:
+    """Which tasks a training spends its episodes on; without it they go in turn."""
+
+    use: bool = False  # false: no task twice in an epoch, whatever came of it
+    half_life: float = 20.0  # steps after which what was seen of a task counts half
+    explore: float = 0.5  # weight of not knowing, beside that of hard but solvable
+    focus: float = 2.0  # power of a task's score that its chance of being drawn follows
+    turns: float = 0.25  # 0..1 of each draw for tasks not met for longest, whatever their score
+    mastered: float = 0.95  # estimated success above which a task rests, 0..1
+    hopeless: float = 0.9  # how likely it has to be that nobody can do a task before it rests, 0..1
+    doubtful: float = 0.1  # how likely that may be of a task whose group is learned from, 0..1
+    judge_error: float = 0.05  # 0..1 of a model's verdicts that are wrong; a checker's word is taken as it is
+    clusters: str | None = None  # the field of `meta` that says which tasks are alike; None: their words do
+    maker: str | None = None  # "module:function" that makes tasks like a given one, by rules
+    vary: bool = False  # the endpoint's model makes variations of tasks
+    judges: tuple[str, ...] = ()  # two or more who judge its tasks: "endpoint", checkers; all have to agree
+    synthetic: float = 0.3  # 0..1: most of a draw that are made tasks
+    every: int = 5  # steps between makings
+    seeds: int = 4  # tasks that are varied at each
+    candidates: int = 4  # variations of each that one is chosen from
+
+
+@dataclass(frozen=True, slots=True)
 class AlarmSettings:
     """When a training stops at its last good checkpoint; that numbers are finite is always asked for."""
 
@@ -267,6 +290,7 @@ class Settings:
     gate: GateSettings = GateSettings()
     replay: ReplaySettings = ReplaySettings()
     train: TrainSettings = TrainSettings()
+    curriculum: CurriculumSettings = CurriculumSettings()
     alarms: AlarmSettings = AlarmSettings()
     s2r: S2rSettings = S2rSettings()
     policy: PolicySettings = PolicySettings()

@@ -7,7 +7,7 @@ loss, however many tokens and samples it has: each of its tokens gets `T / (E * 
 episodes in the batch and n tokens of its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum, isfinite
 
@@ -29,6 +29,7 @@ class StepFacts:
     groups: int = 0
     dead: int = 0  # groups whose decided rewards are all equal
     small: int = 0  # groups with fewer than two decided episodes
+    left_out: int = 0  # groups that would teach, and that the curriculum leaves out
     episodes: int = 0
     undetermined: int = 0
     success: int = 0
@@ -51,7 +52,12 @@ class StepFacts:
 
 
 def batch_of(
-    step: int, groups: Sequence[Group], *, algorithm: str = GRPO, pairs: int = 1
+    step: int,
+    groups: Sequence[Group],
+    *,
+    algorithm: str = GRPO,
+    pairs: int = 1,
+    left_out: Container[str] = (),
 ) -> tuple[Batch, StepFacts]:
     """Give what a step learns from, and what its episodes came to; no samples where nothing can be learned.
 
@@ -60,6 +66,7 @@ def batch_of(
         groups: its episodes.
         algorithm: who learns from them; see `lessons`.
         pairs: of one group at most, where it learns from pairs.
+        left_out: tasks whose groups are counted and not learned from.
 
     Raises:
         TrainingStopped: a reward is no finite number.
@@ -78,7 +85,11 @@ def batch_of(
             facts = replace(facts, small=facts.small + 1)
         elif dead(rewards):
             facts = replace(facts, dead=facts.dead + 1)
-        rows += lessons_of(algorithm, f"{place}:{group.task}", decided, pairs=pairs)
+        taught = lessons_of(algorithm, f"{place}:{group.task}", decided, pairs=pairs)
+        if taught and group.task in left_out:
+            facts = replace(facts, left_out=facts.left_out + 1)
+        else:
+            rows += taught
     learned = _weighed(rows)
     facts = replace(
         facts,

@@ -33,16 +33,19 @@ from dreamgym_kit.training.attestation import (
     version_alarm,
 )
 from dreamgym_kit.training.batching import StepFacts, batch_of
-from dreamgym_kit.training.choosing import step_seed, tasks_of_step
+from dreamgym_kit.training.choosing import InTurn, step_seed
 from dreamgym_kit.training.evaluating import evaluated
 from dreamgym_kit.training.lessons import BY_RATIO, COMPARED, SFT
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.training.records import (
+    COURSES,
     EVALUATIONS,
     STEPS,
+    CourseRecord,
     EvaluationRecord,
     Lines,
     StepRecord,
+    read_courses,
     read_evaluations,
     read_steps,
     record_of,
@@ -85,6 +88,8 @@ class TrainingLoop:
         self._plan, self._parts = plan, parts
         self._folder, self._aside, self._events, self._stop = folder, aside, events, stop
         self._state = StateFolder(folder / STATE)
+        wanted = plan.train
+        self._chooser = parts.chooser or InTurn(plan.tasks, wanted.tasks, wanted.seed)
         self._steps: list[StepRecord] = []
         self._evaluations: list[EvaluationRecord] = []
         self._waiting: dict[int, Drawn] = {}
@@ -129,10 +134,12 @@ class TrainingLoop:
     def _begin(self) -> None:
         """Take up what the last checkpoint left, and prove that the server has its weights."""
         step = self._parts.trainer.step
-        for name in (STEPS, EVALUATIONS):
+        for name in (STEPS, EVALUATIONS, COURSES):
             Lines(self._folder / name).cut_back(step)
         self._steps, self._evaluations = read_steps(self._folder), read_evaluations(self._folder)
         self._waiting = {drawn.batch.step: drawn for drawn in self._state.read(step)}
+        courses = {one.step: one.course for one in read_courses(self._folder)}
+        self._chooser.restore(courses | {later: one.course for later, one in self._waiting.items()})
         self._kept = step
         self._events.emit("training_started", step=step, steps=self._plan.train.steps)
         self._sync(step)
@@ -184,6 +191,8 @@ class TrainingLoop:
             canary_gap=gap,
             seconds=self._spent,
         )
+        if drawn.course is not None:
+            Lines(self._folder / COURSES).append(CourseRecord(step, drawn.course))
         Lines(self._folder / STEPS).append(record)
         self._steps.append(record)
         self._events.emit("step_finished", **_told(record))
@@ -221,15 +230,18 @@ class TrainingLoop:
         began = time.monotonic()
         wanted = self._plan.train
         for draw in range(1, self._plan.alarms.dead_draws + 1):
-            tasks = tasks_of_step(self._plan.tasks, wanted.tasks, step=step, seed=wanted.seed, draw=draw)
+            tasks = await self._chooser.tasks(step, draw)
             seed = step_seed(wanted.seed, step, draw)
             groups = await self._parts.collector.collect(tasks, wanted.n, step=step, seed=seed)
             if self._stop.requested:
                 raise _Ended
-            batch, facts = batch_of(step, groups, algorithm=wanted.algorithm, pairs=wanted.dpo_pairs)
+            left = self._chooser.saw(step, groups)
+            batch, facts = batch_of(
+                step, groups, algorithm=wanted.algorithm, pairs=wanted.dpo_pairs, left_out=left
+            )
             if batch.samples:
                 await self._spot_check(batch)
-                return Drawn(batch, facts, draw, time.monotonic() - began)
+                return Drawn(batch, facts, draw, time.monotonic() - began, self._chooser.course(step))
             self._events.emit("draw_without_signal", step=step, draw=draw, dead=facts.dead, small=facts.small)
         await self._parts.policy.score([[0, 0]])  # a server that is gone leaves nothing decided either
         raise Alarm(NO_SIGNAL, _no_signal(facts, draw, wanted.algorithm)).stop(step)
@@ -321,7 +333,7 @@ class TrainingLoop:
         """What an alarm ended is no step: its weights must not be taken for the result, nor its figures."""
         if step > self._kept:
             shutil.rmtree(self._folder / WEIGHTS / version_of(step), ignore_errors=True)
-            for name in (STEPS, EVALUATIONS):
+            for name in (STEPS, EVALUATIONS, COURSES):
                 Lines(self._folder / name).cut_back(step - 1)
             self._steps = [one for one in self._steps if one.step < step]
             self._evaluations = [one for one in self._evaluations if one.step < step]

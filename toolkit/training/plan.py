@@ -7,6 +7,7 @@ from pathlib import Path
 from dreamgym_kit.errors import TrainingStopped
 from dreamgym_kit.ports import Collector, PolicyServer, Trainer
 from dreamgym_kit.settings.model import AlarmSettings, TrainSettings
+from dreamgym_kit.training.choosing import Chooser
 from dreamgym_kit.training.records import EvaluationRecord, StepRecord
 from dreamgym_kit.vocabulary import Task
 
@@ -32,6 +33,7 @@ class TrainParts:
         policy: serves them; the collector's episodes are answered by it.
         examiner: runs the episodes of evaluations; None: there are none.
         real: whether the examiner's tools are the real ones.
+        chooser: which tasks a step learns from; None: all in turn.
         known_ids: what the trained model's own tokenizer makes of `attestation.KNOWN_TEXT`; None: not asked.
     """
 
@@ -40,6 +42,7 @@ class TrainParts:
     policy: PolicyServer
     examiner: Collector | None = None
     real: bool = False
+    chooser: Chooser | None = None
     known_ids: Sequence[int] | None = None
 
 

@@ -2,8 +2,9 @@
 
     steps.jsonl        one line a step          written after its update, before its checkpoint
     evaluations.jsonl  one line an evaluation
+    curriculum.jsonl   one line a step: what chose its tasks has to remember of it; none where they go in turn
 
-Both are cut back to the checkpoint that a resume goes on from: a line of a step that was lost with its
+All are cut back to the checkpoint that a resume goes on from: a line of a step that was lost with its
 process is written again by the step that takes its place.
 """
 
@@ -17,11 +18,12 @@ from typing import Any
 
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_atomically, write_whole
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.turns import UpdateFacts
 
-STEPS, EVALUATIONS = "steps.jsonl", "evaluations.jsonl"
+STEPS, EVALUATIONS, COURSES = "steps.jsonl", "evaluations.jsonl", "curriculum.jsonl"
 _MOST_BYTES = 512 * 2**20  # a line of a step has about 1 kB
 
 
@@ -48,6 +50,14 @@ class StepRecord:
     def success(self) -> float | None:
         """0..1 of the decided episodes, in the dream; None: none was decided."""
         return self.facts.success / self.facts.decided if self.facts.decided else None
+
+
+@dataclass(frozen=True, slots=True)
+class CourseRecord:
+    """What whoever chose a step's tasks has to remember of it (`choosing.Chooser.course`)."""
+
+    step: int
+    course: JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +119,7 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def append(self, record: StepRecord | EvaluationRecord) -> None:
+    def append(self, record: StepRecord | EvaluationRecord | CourseRecord) -> None:
         """Keep a record; it is there once this returns, whatever becomes of the process.
 
         Raises:
@@ -150,6 +160,15 @@ def read_evaluations(folder: Path) -> list[EvaluationRecord]:
         RunDirectoryError: a line is no record of an evaluation; names it.
     """
     return _read(folder / EVALUATIONS, lambda told: EvaluationRecord(**_known(EvaluationRecord, told)))
+
+
+def read_courses(folder: Path) -> list[CourseRecord]:
+    """What the choosing of tasks has to remember of each step, in order; none where they go in turn.
+
+    Raises:
+        RunDirectoryError: a line is no such record; names it.
+    """
+    return _read(folder / COURSES, lambda told: CourseRecord(**_known(CourseRecord, told)))
 
 
 def _read(path: Path, read: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.errors import RunDirectoryError
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.files import read_whole, write_atomically
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.turns import Batch, Sample
@@ -30,6 +31,7 @@ class Drawn:
     facts: StepFacts
     draws: int  # times that tasks were drawn for it
     seconds: float  # that the rollouts took
+    course: JsonValue = None  # what the choosing of its tasks has to remember
 
 
 class StateFolder:
@@ -82,6 +84,7 @@ def _record(drawn: Drawn) -> dict[str, Any]:
         "facts": asdict(drawn.facts),
         "draws": drawn.draws,
         "seconds": drawn.seconds,
+        "course": drawn.course,
     }
 
 
@@ -95,6 +98,7 @@ def _drawn(record: Mapping[str, Any]) -> Drawn:
         facts=StepFacts(**record["facts"]),
         draws=record["draws"],
         seconds=record["seconds"],
+        course=record.get("course"),
     )
 
 

@@ -1,0 +1,72 @@
+"""The curriculum in the training loop: its choices are in the files, and a killed training goes on alike."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from training.loop_run import QUICK, run_loop
+
+from dreamgym_kit.curriculum.records import draw_from_record
+from dreamgym_kit.training.records import read_courses
+
+SCRIPT = Path(__file__).parents[1] / "training" / "loop_run.py"
+
+
+def courses(folder: Path) -> list[str]:
+    return (folder / "curriculum.jsonl").read_text().splitlines()
+
+
+def test_what_each_step_chose_and_saw_is_kept_beside_it(tmp_path: Path) -> None:
+    ran = run_loop(tmp_path / "run", curriculum=True)
+    told = read_courses(tmp_path / "run")
+    assert [one.step for one in told] == list(range(1, 9))
+    for one, (_, asked, _) in zip(told, ran.collector.asked, strict=True):
+        (draw,) = [draw_from_record(draw) for draw in one.course]
+        assert tuple(group.task for group in draw.groups) == asked
+        assert all(group.success + group.failure + group.undetermined == QUICK.n for group in draw.groups)
+
+
+def test_estimates_choose_other_tasks_than_turns_do(tmp_path: Path) -> None:
+    chosen, in_turn = (
+        [asked for _, asked, _ in run_loop(tmp_path / str(use), curriculum=use).collector.asked]
+        for use in (True, False)
+    )
+    assert chosen != in_turn
+
+
+def program(folder: Path, staleness: int, save_every: int, die_at: str = "") -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, SCRIPT, folder, str(staleness), str(save_every), "curriculum"],
+        env={**os.environ, "DIE_AT": die_at, "PYTHONPATH": str(SCRIPT.parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_killed_curriculum_goes_on_as_the_unbroken_one(tmp_path: Path) -> None:
+    staleness, save_every = 2, 3
+    whole = program(tmp_path / "whole", staleness, save_every)
+    assert whole.returncode == 0, whole.stderr
+    for phase in ("rollout 4", "update 5", "sync 5", "save 6"):
+        folder = tmp_path / phase.replace(" ", "-")
+        assert program(folder, staleness, save_every, phase).returncode == -signal.SIGKILL
+        resumed = program(folder, staleness, save_every)
+        assert resumed.stdout == whole.stdout, (phase, resumed.stderr)
+        assert courses(folder) == courses(tmp_path / "whole"), phase
+
+
+def test_a_step_collected_ahead_is_remembered_by_the_leg_that_goes_on(tmp_path: Path) -> None:
+    """Killed while step 5 is saved, with step 6 collected ahead: its course waits in the state's file."""
+    folder = tmp_path / "run"
+    assert program(folder, 1, 1, "save 5").returncode == -signal.SIGKILL
+    body = (folder / "state" / "step-000005.json").read_text().partition("\n")[2]
+    (waiting,) = json.loads(body)
+    assert waiting["step"] == 6
+    assert len(waiting["course"][0]["groups"]) == QUICK.tasks

@@ -1,0 +1,94 @@
+"""What each draw of tasks chose and saw: the curriculum remembers nothing else.
+
+    curriculum.jsonl   one line a step, with its draws; written beside steps.jsonl, and cut back with it
+
+Estimates, what rests and which tasks were made follow from these lines alone, so a training that was killed
+and goes on chooses as the unbroken one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.rollout.tasks import task_from_record, task_to_record
+from dreamgym_kit.vocabulary import Task
+
+CURRICULUM = "curriculum.jsonl"
+
+SCORE, TURN = "score", "turn"
+"""Why a task was chosen: by its score, or because it had not been met for the longest time."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """One group: why its task was chosen, and what came of its episodes."""
+
+    task: str
+    why: str
+    score: float
+    success: int = 0
+    failure: int = 0
+    undetermined: int = 0
+    left_out: bool = False  # the task may be impossible: nothing is learned from the group, whatever it shows
+    failed_at: Mapping[str, int] = field(default_factory=dict)  # "missing refund_payment" -> episodes
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A task that was made, and from which one."""
+
+    task: Task
+    like: str  # the task's id
+    how: str  # "rules" or "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One draw of a step's tasks."""
+
+    draw: int
+    groups: tuple[GroupSeen, ...] = ()
+    made: tuple[Made, ...] = ()  # before it
+    refused: Mapping[str, int] = field(default_factory=dict)  # why -> tasks that were made and not taken
+
+
+def draw_to_record(draw: Draw) -> dict[str, JsonValue]:
+    """A draw as JSON."""
+    return {
+        "draw": draw.draw,
+        "groups": [asdict(group) for group in draw.groups],
+        "made": [{"task": task_to_record(one.task), "like": one.like, "how": one.how} for one in draw.made],
+        "refused": dict(draw.refused),
+    }
+
+
+def draw_from_record(told: Mapping[str, Any]) -> Draw:
+    """Read it again.
+
+    Raises:
+        KeyError, TypeError, UserError: it is no record of a draw.
+    """
+    names = {one.name for one in fields(GroupSeen)}
+    return Draw(
+        draw=int(told["draw"]),
+        groups=tuple(
+            GroupSeen(**{name: value for name, value in group.items() if name in names})
+            for group in told["groups"]
+        ),
+        made=tuple(
+            Made(task_from_record(one["task"], source=CURRICULUM), str(one["like"]), str(one["how"]))
+            for one in told["made"]
+        ),
+        refused=dict(told["refused"]),
+    )
+
+
+def seen_in(draws: Mapping[int, Sequence[Draw]]) -> list[tuple[int, str, int, int]]:
+    """(step, task, successes, failures) of each group, in order; see `estimates.evidence_of`."""
+    return [
+        (step, group.task, group.success, group.failure)
+        for step in sorted(draws)
+        for draw in draws[step]
+        for group in draw.groups
+    ]
