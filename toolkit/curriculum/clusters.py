@@ -15,7 +15,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Embedder
 from dreamgym_kit.vocabulary import Task
 
-ALIKE = 0.5  # least cosine of two texts of one cluster
+ALIKE = 0.6  # least cosine of two texts of one cluster
 
 
 class Clusters:

@@ -199,8 +199,8 @@ class CurriculumSettings:
 
     use: bool = False  # false: no task twice in an epoch, whatever came of it
     half_life: float = 20.0  # steps after which what was seen of a task counts half
-    explore: float = 0.5  # weight of not knowing, beside that of hard but solvable
-    focus: float = 2.0  # power of a task's score that its chance of being drawn follows
+    explore: float = 0.25  # weight of not knowing, beside that of hard but solvable
+    focus: float = 3.0  # power of a task's score that its chance of being drawn follows
     turns: float = 0.25  # 0..1 of each draw for tasks not met for longest, whatever their score
     mastered: float = 0.95  # estimated success above which a task rests, 0..1
     hopeless: float = 0.9  # how likely it has to be that nobody can do a task before it rests, 0..1
