@@ -293,6 +293,32 @@ class Collector(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A task that others are to be made like, and what is known of it."""
+
+    task: Task
+    success: float = 0.5  # 0..1, as estimated for the policy
+    failed_at: Mapping[str, int] = field(default_factory=dict)  # "missing refund_payment" -> episodes
+    known: tuple[str, ...] = ()  # values that its world was seen to hold: what a task in it may speak of
+    worlds: tuple[World, ...] = ()  # those of all given tasks, its own first: where a new one may be set
+
+
+class TaskMaker(Protocol):
+    """Makes tasks like a given one: by rules where a world can say what may be asked in it, or by a model."""
+
+    how: str
+    """Named in the training's records: "rules" or "model"."""
+
+    async def like(self, pattern: Pattern, count: int, *, seed: int) -> list[Task]:
+        """Give up to `count` tasks, none where it has no idea; whoever asks names and checks them.
+
+        Raises:
+            UserError: it cannot be used at all.
+        """
+        ...
+
+
 class TransitionStore(Protocol):
     """Keeps transitions: writing twice is writing once, and what was acknowledged stays."""
 

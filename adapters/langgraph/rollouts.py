@@ -10,7 +10,7 @@ it works while the next step is collected, it does so inside of `aside`.
 """
 
 import shutil
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,6 +18,13 @@ from hashlib import blake2b
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.capture import ModelPolicy
+from dreamgym_kit.adapters.langgraph.naming import (
+    check_expectations,
+    check_inputs,
+    check_resets,
+    checkers_of,
+    real_worlds,
+)
 from dreamgym_kit.adapters.langgraph.opening import (
     Answering,
     Prepared,
@@ -34,7 +41,7 @@ from dreamgym_kit.errors import EndpointError, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import awake
-from dreamgym_kit.ports import EventSink, Group, Rollout
+from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, Group, Rollout
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import Job, jobs_for, run_episodes
 from dreamgym_kit.rollout.events import FanOut, NoEvents
@@ -52,7 +59,7 @@ MOST_AT_ONCE = 256  # episodes; each may hold a thread while it waits for the po
 async def open_rollouts(
     request: RunRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
 ) -> AsyncIterator["Rollouts"]:
-    """Open what a request names, to collect from: `request.tasks` are all that will ever be asked for.
+    """Open what a request names, to collect from: `request.tasks`, and what is admitted later.
 
     `request.policy` answers; without one the graph's own models do, and there are no turns. In
     `Mode.RECORD` the tools are the real ones, in `Mode.S2R` those that are overseen.
@@ -127,6 +134,34 @@ class Rollouts:
     def notes(self) -> tuple[str, ...]:
         """What a person should know of how the policy stands in for the graph's models."""
         return tuple(self._policy.notes) if self._policy is not None else ()
+
+    @property
+    def chat(self) -> ChatEndpoint | None:
+        """The dream's own model, where settings name an endpoint; charged to the run's budget."""
+        return self._who.chat
+
+    def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
+        """Let more tasks be collected from, held to what those that were opened with are held to.
+
+        Args:
+            tasks: whose ids may be known already.
+            judges: checkers that no setting names, by the name that tasks have for them.
+
+        Raises:
+            UserError: one of them cannot be run; none is admitted.
+        """
+        request, ready = self._request, self._ready
+        check_inputs(tasks, ready.graph)
+        check_expectations(tasks, ready.facts)
+        if request.must_reset:
+            check_resets(tasks, ready.facts, request.settings)
+        own = judges or {}
+        named = [task for task in tasks if task.checker not in own]
+        found = {**checkers_of(request.settings, named), **own}
+        worlds = real_worlds(request.settings, {task.world.name for task in tasks} - set(ready.worlds))
+        ready.checkers.update(found)
+        ready.worlds.update(worlds)
+        self._known.update(task.id for task in tasks)
 
     async def collect(self, tasks: Sequence[Task], n: int, *, step: int, seed: int) -> list[Group]:
         """See `Collector.collect`.

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 
 ROLLOUTS, EXAMINED, CHECKPOINTS, LOGS = "rollouts", "evaluations", "checkpoints", "logs"
+MADE = "made"  # tasks that the curriculum made
 _FREE = (
     "steps",
     "eval_every",
@@ -155,7 +156,14 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
                 policy=policy,
                 examiner=examiner if held_out else None,
                 real=wanted.eval_real or request.mode is Mode.RECORD,
-                chooser=curriculum_of(request.settings, learn),
+                chooser=curriculum_of(
+                    request.settings,
+                    learn,
+                    held_out,
+                    collector,
+                    store=request.store if request.experience is None else None,
+                    folder=directory.path / MADE,
+                ),
                 known_ids=_known_ids(trainer),
             ),
             folder=directory.path,

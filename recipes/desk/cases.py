@@ -32,6 +32,26 @@ DAYS = ("02", "05", "09", "12", "16", "21", "25", "28", "33", "40", "47", "58")
 CARRIERS = ("north", "swift")
 
 FAMILIES = ("double", "cancel", "broken", "address", "late", "cancel_all", "complaint", "forget", "stranger")
+WORDINGS = {
+    "double": (
+        "My name is {name}. I was charged twice for the {item}.",
+        "{name} here. You charged me twice for the {item}.",
+    ),
+    "cancel": (
+        "{name} here. Please cancel order {order}.",
+        "I am {name}. I want to cancel my order {order}.",
+    ),
+    "broken": ("{name} here. My {item} arrived broken.", "My name is {name}. The {item} is broken."),
+    "address": ("This is {name}. I moved to {city}.", "{name} here. My new city is {city}."),
+    "late": ("Where is my order {order}?", "My order {order} has not come yet."),
+    "cancel_all": (
+        "I am {name}. Cancel all my open orders.",
+        "{name} here. Please cancel all my open orders.",
+    ),
+    "complaint": ("{name} here. Your service is bad.", "I am {name}. I want to complain."),
+    "forget": ("I am {name}. Delete my account.", "{name} here. Please delete all my data."),
+}
+"""How each kind of request is worded; strangers ask as those who cancel."""
 TRAIN_SEEDS = range(1_000, 500_000)
 HELD_OUT_SEEDS = range(500_000, 1_000_000)
 
@@ -142,9 +162,9 @@ class _Draft:
         """Whether this request is to end in the consequence that its family is about."""
         return self.random.random() < _DECISIVE_SHARE
 
-    def say(self, *phrasings: str, **words: str) -> str:
+    def say(self, family: str, **words: str) -> str:
         """Word the request."""
-        return self.random.choice(phrasings).format(name=self.me["name"], **words)
+        return self.random.choice(WORDINGS[family]).format(name=self.me["name"], **words)
 
     def rows(self) -> Rows:
         parcels = [
@@ -172,11 +192,7 @@ def _double(draft: _Draft) -> str:
     second = draft.pay(draft.order)
     if not draft.decisive():
         draft.random.choice((first, second))["status"] = "failed"
-    return draft.say(
-        "My name is {name}. I was charged twice for the {item}.",
-        "{name} here. You charged me twice for the {item}.",
-        item=draft.order["item"],
-    )
+    return draft.say("double", item=draft.order["item"])
 
 
 def _cancel(draft: _Draft) -> str:
@@ -186,21 +202,13 @@ def _cancel(draft: _Draft) -> str:
 
 
 def _please_cancel(draft: _Draft) -> str:
-    return draft.say(
-        "{name} here. Please cancel order {order}.",
-        "I am {name}. I want to cancel my order {order}.",
-        order=draft.order["id"],
-    )
+    return draft.say("cancel", order=draft.order["id"])
 
 
 def _broken(draft: _Draft) -> str:
     draft.order["status"] = "delivered"
     draft.order["days"] = draft.random.choice(DAYS[:8] if draft.decisive() else DAYS[8:])
-    return draft.say(
-        "{name} here. My {item} arrived broken.",
-        "My name is {name}. The {item} is broken.",
-        item=draft.order["item"],
-    )
+    return draft.say("broken", item=draft.order["item"])
 
 
 def _address(draft: _Draft) -> str:
@@ -210,28 +218,20 @@ def _address(draft: _Draft) -> str:
     if draft.random.random() < 0.5:
         draft.order["status"] = "shipped"
     elsewhere = [city for city in CITIES if city != draft.me["city"]]
-    return draft.say(
-        "This is {name}. I moved to {city}.",
-        "{name} here. My new city is {city}.",
-        city=draft.random.choice(elsewhere),
-    )
+    return draft.say("address", city=draft.random.choice(elsewhere))
 
 
 def _late(draft: _Draft) -> str:
     draft.order["status"] = draft.random.choice(("shipped", "shipped", "delivered", "new"))
-    return draft.say(
-        "Where is my order {order}?", "My order {order} has not come yet.", order=draft.order["id"]
-    )
+    return draft.say("late", order=draft.order["id"])
 
 
 def _cancel_all(draft: _Draft) -> str:
-    return draft.say(
-        "I am {name}. Cancel all my open orders.", "{name} here. Please cancel all my open orders."
-    )
+    return draft.say("cancel_all")
 
 
 def _complaint(draft: _Draft) -> str:
-    return draft.say("{name} here. Your service is bad.", "I am {name}. I want to complain.")
+    return draft.say("complaint")
 
 
 def _forget(draft: _Draft) -> str:
@@ -240,7 +240,7 @@ def _forget(draft: _Draft) -> str:
         order["status"] = draft.random.choice(settled)
     if draft.random.random() < 0.5:
         draft.order["status"] = draft.random.choice(("new", "packed", "shipped"))
-    return draft.say("I am {name}. Delete my account.", "{name} here. Please delete all my data.")
+    return draft.say("forget")
 
 
 def _stranger(draft: _Draft) -> str:

@@ -257,7 +257,7 @@ def _curriculum(tasks: Sequence[Any], seed: int) -> Any:
             settings=CurriculumSettings(use=True, judge_error=WRONG),
             per_step=PER_STEP,
             seed=seed,
-            doubted=lambda _: True,
+            error=lambda _: WRONG,
             clusters=Clusters("family", None),
         )
     )

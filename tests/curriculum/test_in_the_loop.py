@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,17 @@ def test_estimates_choose_other_tasks_than_turns_do(tmp_path: Path) -> None:
         for use in (True, False)
     )
     assert chosen != in_turn
+
+
+def test_made_tasks_join_those_that_were_given_within_their_share(tmp_path: Path) -> None:
+    ran = run_loop(tmp_path / "run", replace(QUICK, steps=14, tasks=6), curriculum=True)
+    draws = [draw_from_record(one.course[0]) for one in read_courses(tmp_path / "run")]
+    made = [len(draw.made) for draw in draws]
+    assert made[:4] == [0, 0, 2, 0]
+    assert all(one.like.startswith("t") and one.task.id.startswith(one.like) for one in draws[2].made)
+    counts = [sum("~" in task for task in asked) for _, asked, _ in ran.collector.asked]
+    assert max(counts) == 1  # 0.3 of 6 tasks
+    assert sum(counts) > 2
 
 
 def program(folder: Path, staleness: int, save_every: int, die_at: str = "") -> subprocess.CompletedProcess:

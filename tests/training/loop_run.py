@@ -16,11 +16,15 @@ from training.loop_doubles import (
 
 from dreamgym_kit.curriculum.clusters import Clusters
 from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
+from dreamgym_kit.curriculum.making import Workshop
+from dreamgym_kit.curriculum.wellformed import Bounds
+from dreamgym_kit.ports import Pattern
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.settings.model import AlarmSettings, CurriculumSettings, TrainSettings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.loop import TrainingLoop
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
+from dreamgym_kit.vocabulary import Task
 
 QUICK = TrainSettings(tasks=4, n=8, steps=8, eval_every=4, eval_n=4)
 
@@ -61,7 +65,7 @@ def run_loop(
     trainer = TrainerDouble(folder, planted=planted, save_every=settings.save_every, lr=lr)
     collector = CollectorDouble(server, planted, takes_s=takes_s)
     plan = TrainPlan(
-        tasks=tasks_named(10),
+        tasks=[replace(task, input={"messages": task.id}) for task in tasks_named(10)],
         train=settings,
         alarms=alarms or AlarmSettings(kl=0.3),
         held_out=tasks_named(3, "h"),
@@ -71,7 +75,7 @@ def run_loop(
         trainer=trainer,
         policy=server,
         examiner=CollectorDouble(server, planted),
-        chooser=curriculum_over(plan) if curriculum else None,
+        chooser=curriculum_over(plan, folder) if curriculum else None,
         known_ids=KNOWN_IDS,
     )
     with LoopAside() as aside:
@@ -79,14 +83,36 @@ def run_loop(
         return Ran(loop.run(), trainer, server, collector, heard)
 
 
-def curriculum_over(plan: TrainPlan) -> Curriculum:
+class VaryingDouble:
+    """Makes a task of another number like each that it is asked about."""
+
+    how = "rules"
+
+    async def like(self, pattern: Pattern, count: int, *, seed: int) -> list[Task]:
+        return [replace(pattern.task, input={"messages": f"{seed % 1000} {place}"}) for place in range(count)]
+
+
+def curriculum_over(plan: TrainPlan, folder: Path) -> Curriculum:
+    bounds = Bounds(
+        held_out=plan.held_out,
+        given=plan.tasks,
+        recorded=lambda _: True,
+        known=lambda _: map(str, range(1000)),
+    )
     return Curriculum(
         CurriculumPlan(
             tasks=plan.tasks,
-            settings=CurriculumSettings(use=True),
+            settings=CurriculumSettings(use=True, every=2, seeds=1, candidates=2),
+            workshop=Workshop(
+                makers=[VaryingDouble()],
+                bounds=bounds,
+                judged=lambda task: task,
+                admit=lambda _: None,
+                folder=folder / "made",
+            ),
             per_step=plan.train.tasks,
             seed=plan.train.seed,
-            doubted=lambda _: False,
+            error=lambda _: 0.0,
             clusters=Clusters(None, None),
         )
     )

@@ -6,17 +6,22 @@ goes on, and keeps nothing else. Implements `training.choosing.Chooser`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
+from dreamgym_kit.canonical import digest
 from dreamgym_kit.curriculum.choosing import Pick, Standing, drawn, rests, score_of
 from dreamgym_kit.curriculum.clusters import Clusters
 from dreamgym_kit.curriculum.estimates import Doubt, Estimate, Evidence, estimated, evidence_of, pooled
 from dreamgym_kit.curriculum.failures import failed_at
+from dreamgym_kit.curriculum.making import Workshop, patterns_of
 from dreamgym_kit.curriculum.records import (
     Draw,
     GroupSeen,
+    Made,
     draw_from_record,
     draw_to_record,
+    failures_of,
     seen_in,
 )
 from dreamgym_kit.plain import JsonValue
@@ -39,16 +44,18 @@ class CurriculumPlan:
         settings: of `[curriculum]`.
         per_step: tasks of a draw.
         seed: of the run.
-        doubted: whether a task's verdicts are a model's word alone, which `judge_error` is for.
-        clusters: which tasks are alike; the plan's tasks are added to it.
+        error: share of a task's verdicts that are wrong; 0 where a checker's word is taken as it is.
+        clusters: which tasks are alike; all tasks are added to it.
+        workshop: makes more tasks; None: those that were given are all.
     """
 
     tasks: Sequence[Task]
     settings: CurriculumSettings
     per_step: int
     seed: int
-    doubted: Callable[[Task], bool]
+    error: Callable[[Task], float]
     clusters: Clusters
+    workshop: Workshop | None = None
 
 
 class Curriculum:
@@ -63,6 +70,8 @@ class Curriculum:
     def restore(self, courses: Mapping[int, JsonValue]) -> None:
         """Take up what earlier legs remembered, by step."""
         self._draws = {step: [draw_from_record(one) for one in _list(told)] for step, told in courses.items()}
+        for step in sorted(self._draws):
+            self._admit([one.task for draw in self._draws[step] for one in draw.made])
 
     def course(self, step: int) -> JsonValue:
         """What a later leg has to know of the step."""
@@ -72,7 +81,11 @@ class Curriculum:
         """Choose the tasks of a draw; the first of a step forgets what an earlier try at it saw."""
         if draw == 1:
             self._draws[step] = []
+            made = await self._made(step)
+        else:
+            made = Draw(draw)
         earlier = [group.task for one in self._draws[step] for group in one.groups]
+        self._draws[step].append(replace(made, draw=draw))
         self._picks = drawn(
             self.standings(step),
             self._plan.per_step,
@@ -80,19 +93,17 @@ class Curriculum:
             key=["curriculum", self._plan.seed, step, draw],
             without=earlier,
         )
-        self._draws[step].append(Draw(draw))
         return [pick.task for pick in self._picks]
 
     def saw(self, step: int, groups: Sequence[Group]) -> frozenset[str]:
         """Keep what a draw came to; gives the tasks that are not learned from, for they may be impossible."""
-        why = {pick.task.id: pick for pick in self._picks}
-        seen = tuple(_seen(group, why[group.task]) for group in groups)
+        picks = {pick.task.id: pick for pick in self._picks}
         now = self._draws[step][-1]
+        seen = tuple(_seen(group, picks[group.task]) for group in groups)
         self._draws[step][-1] = replace(now, groups=seen)
         estimates = self._estimates(step)
-        left = frozenset(
-            group.task for group in seen if estimates[group.task].impossible > self._plan.settings.doubtful
-        )
+        most = self._plan.settings.doubtful
+        left = frozenset(group.task for group in seen if estimates[group.task].impossible > most)
         kept = tuple(replace(group, left_out=group.task in left) for group in seen)
         self._draws[step][-1] = replace(now, groups=kept)
         return left
@@ -100,47 +111,85 @@ class Curriculum:
     def standings(self, step: int) -> list[Standing]:
         """How each task stands before a draw of this step."""
         settings, met = self._plan.settings, self._met(step)
+        made = self._made_ids(step)
+        estimates = self._estimates(step)
+        whole = self._estimates(step, half_life=inf) if made else {}
         return [
             Standing(
                 task,
-                estimate,
-                score_of(estimate, settings.explore),
-                rests(estimate, settings),
+                estimates[task.id],
+                score_of(estimates[task.id], settings.explore),
+                rests((whole if task.id in made else estimates)[task.id], settings),  # a made one for good
+                made=task.id in made,
                 met=met.get(task.id, 0),
             )
-            for task, estimate in zip(self._plan.tasks, self._estimates(step).values(), strict=True)
+            for task in self._pool(step)
         ]
 
-    def _estimates(self, step: int) -> dict[str, Estimate]:
-        """Of every task, from what was seen up to now, earlier draws of this step included."""
-        plan = self._plan
-        told = {at: draws for at, draws in self._draws.items() if at <= step}
-        own = evidence_of(seen_in(told), step=step, half_life=plan.settings.half_life)
+    async def _made(self, step: int) -> Draw:
+        """Have tasks made where it is time, and while not enough wait to be tried already."""
+        workshop, settings = self._plan.workshop, self._plan.settings
+        told = self._told(step)
+        if workshop is None or step == 1 or (step - 1) % settings.every:
+            return Draw(1)
+        met, made = self._met(step), self._made_ids(step)
+        waiting = sum(identity not in met for identity in made)
+        if waiting >= settings.synthetic * self._plan.per_step * settings.every:
+            return Draw(1)
+        failures = failures_of(told, step=step, half_life=settings.half_life)
+        patterns = patterns_of(self.standings(step), failures, self._plan.clusters.of, settings.seeds)
+        done = await workshop.make(
+            patterns,
+            self._pool(step),
+            step=step,
+            count=settings.candidates,
+            seed=int(digest(["made", self._plan.seed, step])[:12], 16),
+        )
+        self._admit([one.task for one in done.made])
+        return done
+
+    def _admit(self, tasks: Sequence[Task]) -> None:
+        if tasks and self._plan.workshop is not None:
+            self._plan.workshop.admit(tasks)
+        self._plan.clusters.add(tasks)
+
+    def _told(self, step: int) -> dict[int, list[Draw]]:
+        """What was seen up to now, earlier draws of this step included."""
+        return {at: draws for at, draws in self._draws.items() if at <= step}
+
+    def _pool(self, step: int) -> list[Task]:
+        return [*self._plan.tasks, *(one.task for one in self._all_made(step))]
+
+    def _all_made(self, step: int) -> list[Made]:
+        told = self._told(step)
+        return [one for at in sorted(told) for draw in told[at] for one in draw.made]
+
+    def _made_ids(self, step: int) -> frozenset[str]:
+        return frozenset(one.task.id for one in self._all_made(step))
+
+    def _estimates(self, step: int, half_life: float | None = None) -> dict[str, Estimate]:
+        """Of every task."""
+        plan, made = self._plan, self._made_ids(step)
+        seen = seen_in(self._told(step))
+        own = evidence_of(seen, step=step, half_life=half_life or plan.settings.half_life)
         likes, clusters = pooled(own, plan.clusters.of), plan.clusters.of
         found = {}
-        for task in plan.tasks:
-            mine = own.get(task.id, Evidence())
+        for task in self._pool(step):
+            mine, error = own.get(task.id, Evidence()), plan.error(task)
             theirs = likes.get(clusters[task.id], Evidence()) - mine
-            found[task.id] = estimated(mine, theirs, self._doubt(task))
+            doubt = Doubt(error, error, MADE_IMPOSSIBLE if task.id in made else GIVEN_IMPOSSIBLE)
+            found[task.id] = estimated(mine, theirs, doubt)
         return found
-
-    def _doubt(self, task: Task) -> Doubt:
-        error = self._plan.settings.judge_error if self._plan.doubted(task) else 0.0
-        return Doubt(error, error, GIVEN_IMPOSSIBLE)
 
     def _met(self, step: int) -> dict[str, int]:
         """The step that each task was drawn in last."""
-        return {
-            group.task: at
-            for at in sorted(self._draws)
-            if at <= step
-            for draw in self._draws[at]
-            for group in draw.groups
-        }
+        told = self._told(step)
+        return {group.task: at for at in sorted(told) for draw in told[at] for group in draw.groups}
 
 
 def _seen(group: Group, pick: Pick) -> GroupSeen:
-    verdicts = [rollout.episode.verdict for rollout in group.rollouts]
+    episodes = [rollout.episode for rollout in group.rollouts]
+    verdicts = [episode.verdict for episode in episodes]
     return GroupSeen(
         task=group.task,
         why=pick.why,
@@ -148,7 +197,7 @@ def _seen(group: Group, pick: Pick) -> GroupSeen:
         success=verdicts.count(Verdict.SUCCESS),
         failure=verdicts.count(Verdict.FAILURE),
         undetermined=verdicts.count(Verdict.UNDETERMINED),
-        failed_at=failed_at([rollout.episode for rollout in group.rollouts]),
+        failed_at=failed_at(episodes),
     )
 
 

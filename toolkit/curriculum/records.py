@@ -92,3 +92,16 @@ def seen_in(draws: Mapping[int, Sequence[Draw]]) -> list[tuple[int, str, int, in
         for draw in draws[step]
         for group in draw.groups
     ]
+
+
+def failures_of(
+    draws: Mapping[int, Sequence[Draw]], *, step: int, half_life: float
+) -> dict[str, dict[str, float]]:
+    """By task, how often it failed at what; a failure counts half after `half_life` steps."""
+    found: dict[str, dict[str, float]] = {}
+    for at in sorted(draws):
+        for group in (group for draw in draws[at] for group in draw.groups):
+            told = found.setdefault(group.task, {})
+            for place, often in group.failed_at.items():
+                told[place] = told.get(place, 0.0) + often * 0.5 ** ((step - at) / half_life)
+    return {task: told for task, told in found.items() if told}

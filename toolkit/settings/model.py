@@ -209,7 +209,8 @@ class CurriculumSettings:
     clusters: str | None = None  # the field of `meta` that says which tasks are alike; None: their words do
     maker: str | None = None  # "module:function" that makes tasks like a given one, by rules
     vary: bool = False  # the endpoint's model makes variations of tasks
-    judges: tuple[str, ...] = ()  # two or more who judge its tasks: "endpoint", checkers; all have to agree
+    checker: str | None = None  # who judges any task of these worlds, a model's variations too
+    judges: tuple[str, ...] = ()  # else two or more that have to agree: "endpoint", checkers
     synthetic: float = 0.3  # 0..1: most of a draw that are made tasks
     every: int = 5  # steps between makings
     seeds: int = 4  # tasks that are varied at each

@@ -138,7 +138,8 @@ _WORDS: Mapping[tuple[str, ...], str] = {
     ("curriculum", "clusters"): 'the field of meta that says which tasks are alike: "family"',
     ("curriculum", "maker"): '"my_agent.tasks:like" makes tasks like a given one, by rules',
     ("curriculum", "vary"): "true: the endpoint's model makes variations of tasks",
-    ("curriculum", "judges"): '["endpoint", "my_agent.checks:judge"]: all have to agree on its tasks',
+    ("curriculum", "checker"): "judges any task of these worlds, the model's variations too",
+    ("curriculum", "judges"): 'else ["endpoint", "my_agent.checks:judge"], who have to agree',
     ("curriculum", "synthetic"): "0..1: most of a draw that are made tasks",
     ("curriculum", "every"): "steps between makings",
     ("curriculum", "seeds"): "tasks that are varied at each",
@@ -208,6 +209,7 @@ _EXAMPLE_VALUES: Mapping[tuple[str, ...], Any] = {
     ("train", "eval_tasks"): "held_out.jsonl",
     ("curriculum", "clusters"): "family",
     ("curriculum", "maker"): "my_agent.tasks:like",
+    ("curriculum", "checker"): "orders",
     ("policy", "model"): "models/agent",
     ("policy", "key_env"): "POLICY_KEY",
 }

@@ -1,0 +1,62 @@
+"""Other requests like a given one, by rules: what else a desk's customer could ask, in desks that are known.
+
+Same kind of request, of the customer whose desk it is, about another order, item or city; in the desk of the
+pattern first, then in the others. The desk's checker judges any of them: it works out from the words what a
+good colleague would have done. Named by `curriculum.maker`; `ports.Pattern` says what it is given.
+"""
+
+import random
+from collections.abc import Iterator
+
+from dreamgym_kit.ports import Pattern
+from dreamgym_kit.recipes.desk.cases import CITIES, WORDINGS, make_case
+from dreamgym_kit.recipes.desk.database import COLUMNS
+from dreamgym_kit.recipes.desk.tasks import task_record
+from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.vocabulary import Task
+
+
+def like(pattern: Pattern, count: int, seed: int) -> list[Task]:
+    """Give up to `count` requests like the pattern's; equal arguments give equal ones."""
+    chance = random.Random(f"like {pattern.task.id} {seed}")  # noqa: S311  reproducible, not secret
+    family = str(pattern.task.meta.get("family", ""))
+    here, *elsewhere = [world.seed for world in pattern.worlds] or [pattern.task.world.seed]
+    chance.shuffle(elsewhere)
+    made: list[Task] = []
+    for world in [here, *elsewhere]:
+        if len(made) >= count:
+            break
+        texts = list(_requests(family, world))
+        chance.shuffle(texts)
+        most = count if world == here else 1
+        made += [_task(pattern, family, world, text) for text in texts[:most]]
+    return made[:count]
+
+
+def _task(pattern: Pattern, family: str, world: int, text: str) -> Task:
+    """The pattern's form with other words, in this desk."""
+    record = task_record(pattern.task.id, world) | {"input": text, "meta": {"family": family}}
+    return task_from_record(record, source="a request like another")
+
+
+def _requests(family: str, world: int) -> Iterator[str]:
+    """All that the customer of this desk could ask of this kind."""
+    case = make_case(world)
+    rows = {
+        table: [dict(zip(columns, row, strict=True)) for row in case.rows[table]]
+        for table, columns in COLUMNS.items()
+    }
+    me = next(row for row in rows["customers"] if row["id"] == case.customer_id)
+    mine = [row for row in rows["orders"] if row["customer_id"] == me["id"]]
+    others = [row for row in rows["orders"] if row["customer_id"] != me["id"]]
+    about = others if family == "stranger" else mine
+    for wording in WORDINGS.get("cancel" if family == "stranger" else family, ()):
+        if "{city}" in wording:
+            for city in CITIES:
+                if city != me["city"]:
+                    yield wording.format(name=me["name"], city=city)
+        elif "{order}" in wording or "{item}" in wording:
+            for order in about:
+                yield wording.format(name=me["name"], order=order["id"], item=order["item"])
+        else:
+            yield wording.format(name=me["name"])

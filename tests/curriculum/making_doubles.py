@@ -1,0 +1,68 @@
+"""Makers and chat models that say what they are told to, and tasks in worlds that are known."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dreamgym_kit.curriculum.making import Workshop
+from dreamgym_kit.curriculum.wellformed import Bounds
+from dreamgym_kit.ports import ChatReply, ChatRequest, Pattern
+from dreamgym_kit.vocabulary import Task, World
+
+KNOWN = ("O11", "O12", "lamp", "chair", "Ana")
+
+
+def asking(identity: str, text: str, world: int = 1, **more: object) -> Task:
+    return Task(identity, {"messages": [{"role": "user", "content": text}]}, World("shop", world), **more)
+
+
+class MakerDouble:
+    """Gives the texts that it was made with, as tasks in the pattern's world."""
+
+    how = "rules"
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.asked = texts, list[Pattern]()
+
+    async def like(self, pattern: Pattern, count: int, *, seed: int) -> list[Task]:
+        self.asked.append(pattern)
+        return [
+            replace(asking("made", text), world=pattern.task.world, checker="shop")
+            for text in self.texts[:count]
+        ]
+
+
+class ChatDouble:
+    """Says its answers in order, the last one again and again."""
+
+    def __init__(self, *said: object) -> None:
+        self._said, self.requests = list(said), list[ChatRequest]()
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        self.requests.append(request)
+        said = self._said[min(len(self.requests), len(self._said)) - 1]
+        if isinstance(said, Exception):
+            raise said
+        return ChatReply(said if isinstance(said, str) else json.dumps(said))
+
+
+def bounds(
+    held_out: Sequence[Task] = (),
+    given: Sequence[Task] = (),
+    *,
+    recorded: Callable[[World], bool] = lambda _: True,
+    embedder: object = None,
+) -> Bounds:
+    return Bounds(held_out=held_out, given=given, recorded=recorded, known=lambda _: KNOWN, embedder=embedder)
+
+
+def workshop(folder: Path, maker: object, given: Sequence[Task] = (), **more: object) -> Workshop:
+    parts = {
+        "makers": [maker],
+        "bounds": bounds(given=given),
+        "judged": lambda task: task if task.checker else None,
+        "admit": lambda _: None,
+        "folder": folder,
+    }
+    return Workshop(**(parts | more))

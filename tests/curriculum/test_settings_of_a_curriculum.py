@@ -1,0 +1,128 @@
+"""A curriculum put together from settings: what cannot be is refused before anything is learned."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from curriculum.making_doubles import ChatDouble, asking
+
+from dreamgym_kit.adapters.langgraph.curricula import RecordedValues, curriculum_of
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.curriculum.verdicts import AGREED
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Task, Transition, World
+
+MAKER = """
+from dataclasses import replace
+
+def like(pattern, count, seed):
+    text = {"messages": [{"role": "user", "content": "Cancel order O12."}]}
+    return [replace(pattern.task, input=text, checker=None, expect={})]
+
+def judge(outcome):
+    return True
+
+NOTHING = 3
+"""
+TASKS = [asking("a", "Cancel order O11.", checker="orders:judge")]
+ROW = Transition(
+    Call("get_order", {"order_id": "O12"}),
+    Answer('{"order": {"id": "O12", "total": 21.5, "open": true}, "notes": ["a lamp"]}'),
+    Effect.READ,
+    "e",
+    1,
+    World("shop", 1),
+)
+
+
+class RolloutsDouble:
+    def __init__(self, chat: object = None) -> None:
+        self.chat = chat
+        self.admitted: list[Task] = []
+        self.judges: dict[str, object] = {}
+
+    def admit(self, tasks: Sequence[Task], judges: dict[str, object]) -> None:
+        self.admitted += tasks
+        self.judges |= judges
+
+
+def put_together(tmp_path: Path, said: str, chat: object = None) -> tuple[object, RolloutsDouble]:
+    (tmp_path / "orders.py").write_text(MAKER)
+    file = tmp_path / "dreamgym.toml"
+    file.write_text(f"[train]\ntasks = 1\n[curriculum]\nuse = true\nevery = 1\n{said}")
+    settings = parse_settings(file.read_text(), path=file)
+    rollouts, store = RolloutsDouble(chat), MemoryStore()
+    store.put([ROW])
+    found = curriculum_of(settings, TASKS, [], rollouts, store=store, folder=tmp_path / "made")
+    return found, rollouts
+
+
+@pytest.mark.parametrize(
+    ("said", "refusal"),
+    [
+        ('maker = "orders:lik"', "dreamgym.toml:6: "),
+        (
+            'maker = "orders:NOTHING"',
+            "dreamgym.toml:6: maker 'orders:NOTHING' is of type int, not a function",
+        ),
+        (
+            "vary = true",
+            "dreamgym.toml:6: curriculum.vary has the endpoint's model make variations, and there",
+        ),
+        (
+            'judges = ["orders:judge"]',
+            "dreamgym.toml:6: curriculum.judges names one judge; a made task needs two",
+        ),
+        (
+            'judges = ["endpoint", "orders:judge"]',
+            "dreamgym.toml:6: 'endpoint' is to judge, and there is none",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_its_line(tmp_path: Path, said: str, refusal: str) -> None:
+    with pytest.raises(UserError) as error:
+        put_together(tmp_path, said)
+    assert str(error.value).startswith(refusal)
+
+
+def test_variations_that_nobody_may_judge_are_refused_from_the_start(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nobody may judge the variations that a model makes"):
+        put_together(tmp_path, "vary = true", ChatDouble("{}"))
+    put_together(tmp_path, 'vary = true\nchecker = "orders:judge"', ChatDouble("{}"))
+
+
+async def made_by(curriculum: object) -> Sequence[str]:
+    """Tasks of the second step, where one more is made."""
+    await curriculum.tasks(1, 1)
+    return [task.id for task in await curriculum.tasks(2, 1)]
+
+
+async def test_made_tasks_get_the_judges_that_settings_name(tmp_path: Path) -> None:
+    two = 'maker = "orders:like"\njudges = ["orders:judge", "endpoint"]'
+    curriculum, rollouts = put_together(tmp_path, two, ChatDouble("{}"))
+    await made_by(curriculum)
+    assert [(task.id, task.checker) for task in rollouts.admitted] == [("a~2.1", AGREED)]
+    assert AGREED in rollouts.judges
+    other = tmp_path / "one"
+    other.mkdir()
+    one, rollouts = put_together(other, 'maker = "orders:like"\nchecker = "orders:judge"')
+    await made_by(one)
+    assert [task.checker for task in rollouts.admitted] == ["orders:judge"]
+
+
+async def test_a_made_task_without_any_judge_never_trains(tmp_path: Path) -> None:
+    curriculum, rollouts = put_together(tmp_path, 'maker = "orders:like"')
+    await made_by(curriculum)
+    assert rollouts.admitted == []
+    assert curriculum.course(2)[0]["refused"] == {"unjudged": 1}
+
+
+def test_what_a_world_was_seen_to_hold_is_read_from_its_answers() -> None:
+    store = MemoryStore()
+    store.put([ROW])
+    worlds = RecordedValues(store, "default")
+    assert worlds.values(World("shop", 1)) == ("O12", "21.5", "a lamp")
+    assert worlds.recorded(World("shop", 1))
+    assert not worlds.recorded(World("shop", 2))
+    assert RecordedValues(None, "default").recorded(World("shop", 2))

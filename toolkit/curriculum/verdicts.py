@@ -1,0 +1,44 @@
+"""Two verdicts or more that have to agree: how tasks are judged that nobody wrote a checker for.
+
+A judge that errs in one of twenty verdicts makes a third of all groups of an impossible task look as if it
+could be learned (0.95^8 of eight failures are seen as such); two independent ones that have to agree make it
+one in fifty. Where they differ the episode is undetermined, and nothing is learned from it.
+"""
+
+from collections.abc import Mapping
+
+from dreamgym_kit.dream.outcome import judge
+from dreamgym_kit.ports import Checker, Judgement, Outcome
+from dreamgym_kit.vocabulary import Verdict
+
+AGREED = "curriculum.judges"
+"""The checker's name in tasks that are judged so."""
+
+
+class Agreed:
+    """Implements `ports.Checker` over several, by name."""
+
+    def __init__(self, judges: Mapping[str, Checker]) -> None:
+        """Two or more; fewer are no second word."""
+        if len(judges) < 2:
+            raise ValueError("two judges or more")
+        self._judges = judges
+
+    async def __call__(self, outcome: Outcome) -> Judgement:
+        """The verdict that all of them come to."""
+        told = {name: await judge(outcome, checker) for name, checker in self._judges.items()}
+        verdicts = {one.verdict for one in told.values()}
+        if len(verdicts) == 1 and Verdict.UNDETERMINED not in verdicts:
+            (verdict,) = verdicts
+            reason = next(iter(told.values())).reason
+            return Judgement(
+                verdict, f"{' and '.join(told)} agree: {reason}", float(verdict is Verdict.SUCCESS)
+            )
+        said = "; ".join(f"{name}: {one.verdict} ({one.reason})" for name, one in told.items())
+        return Judgement(Verdict.UNDETERMINED, f"its judges do not agree: {said}"[:600])
+
+
+def agreed_error(error: float) -> float:
+    """Share of agreeing verdicts that are wrong, of two independent judges with this error each."""
+    both = error**2
+    return both / (both + (1 - error) ** 2)
