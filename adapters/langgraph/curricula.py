@@ -24,6 +24,7 @@ from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatEndpoint, Checker, Judgement, Outcome, TaskMaker, TransitionStore
 from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.training.lessons import COMPARED
 from dreamgym_kit.vocabulary import Task, World
 
 ENDPOINT = "endpoint"
@@ -83,6 +84,7 @@ def curriculum_of(
             error=lambda task: _error(task, wanted.judge_error),
             clusters=Clusters(wanted.clusters, embedder),
             workshop=workshop if makers else None,
+            by_cluster=settings.train.algorithm not in COMPARED,
         )
     )
 

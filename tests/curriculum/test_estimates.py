@@ -14,7 +14,7 @@ counts = st.integers(0, 30)
 @given(counts, counts)
 def test_without_doubt_it_is_the_beta_posterior(success: int, failure: int) -> None:
     found = estimated(Evidence(success, failure), NOBODY, CERTAIN)
-    a, b = success + 1, failure + 1
+    a, b = success + 0.5, failure + 0.5
     assert found.mean == pytest.approx(a / (a + b), abs=5e-3)
     assert found.spread**2 == pytest.approx(a * b / (a + b) ** 2 / (a + b + 1), abs=1e-3)
     assert found.value == pytest.approx(a * b / (a + b) / (a + b + 1), abs=5e-3)
@@ -30,7 +30,7 @@ def test_a_dead_group_of_a_task_that_succeeds_one_time_in_ten_leaves_it_worth_dr
 
 def test_one_success_that_a_checker_vouches_for_is_no_impossible_task() -> None:
     assert estimated(Evidence(1, 200), NOBODY, Doubt()).impossible == 0
-    assert estimated(Evidence(0, 200), NOBODY, Doubt()).impossible > 0.8
+    assert estimated(Evidence(0, 200), NOBODY, Doubt()).impossible > 0.5
 
 
 def test_under_a_judge_that_errs_a_few_successes_prove_nothing() -> None:

@@ -47,6 +47,8 @@ class CurriculumPlan:
         error: share of a task's verdicts that are wrong; 0 where a checker's word is taken as it is.
         clusters: which tasks are alike; all tasks are added to it.
         workshop: makes more tasks; None: those that were given are all.
+        by_cluster: clusters are the groups, for an algorithm that compares no siblings (PPO): what a task
+            promises is what its cluster does.
     """
 
     tasks: Sequence[Task]
@@ -56,6 +58,7 @@ class CurriculumPlan:
     error: Callable[[Task], float]
     clusters: Clusters
     workshop: Workshop | None = None
+    by_cluster: bool = False
 
 
 class Curriculum:
@@ -179,6 +182,9 @@ class Curriculum:
             theirs = likes.get(clusters[task.id], Evidence()) - mine
             doubt = Doubt(error, error, MADE_IMPOSSIBLE if task.id in made else GIVEN_IMPOSSIBLE)
             found[task.id] = estimated(mine, theirs, doubt)
+            if plan.by_cluster:
+                together = estimated(mine + theirs, Evidence(), replace(doubt, impossible=0.0))
+                found[task.id] = replace(together, impossible=found[task.id].impossible)
         return found
 
     def _met(self, step: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _POINTS = 100  # of the grid, between 0 and 1
-_OWN_WEIGHT = 2.0  # of a prior that knows nothing, in episodes
+_OWN_WEIGHT = 1.0  # of a prior that knows nothing (Jeffreys'), in episodes: most tasks go well or do not
 _MOST_WEIGHT = 6.0  # of one that many likes speak for; more would drown what the task itself shows
 
 
@@ -82,7 +82,7 @@ def estimated(evidence: Evidence, likes: Evidence, doubt: Doubt) -> Estimate:
     weight = min(_MOST_WEIGHT, _OWN_WEIGHT + likes.episodes / 16)
     mean = (likes.success + 1) / (likes.episodes + 2)
     grid = _grid()
-    prior = (weight * mean - 1) * np.log(grid) + (weight * (1 - mean) - 1) * np.log1p(-grid)
+    prior = (weight * mean - 0.5) * np.log(grid) + (weight * (1 - mean) - 0.5) * np.log1p(-grid)
     prior = np.exp(prior - prior.max())
     mass = np.concatenate(([doubt.impossible], (1 - doubt.impossible) * prior / prior.sum()))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -123,7 +123,9 @@ def pooled(evidence: Mapping[str, Evidence], clusters: Mapping[str, int]) -> dic
 
 @lru_cache(maxsize=1)
 def _grid() -> NDArray[np.float64]:
-    return (np.arange(_POINTS) + 0.5) / _POINTS
+    """Even steps of an angle, densest at both ends: p = sin^2, so a Beta's exponents are a - 1/2, b - 1/2."""
+    evenly: NDArray[np.float64] = (np.arange(_POINTS) + 0.5) / _POINTS
+    return np.sin(evenly * np.pi / 2) ** 2
 
 
 @lru_cache(maxsize=64)

@@ -32,10 +32,10 @@ from dreamgym_kit.training.attestation import (
     sampling_gap,
     version_alarm,
 )
-from dreamgym_kit.training.batching import StepFacts, batch_of
+from dreamgym_kit.training.batching import batch_of
 from dreamgym_kit.training.choosing import InTurn, step_seed
 from dreamgym_kit.training.evaluating import evaluated
-from dreamgym_kit.training.lessons import BY_RATIO, COMPARED, SFT
+from dreamgym_kit.training.lessons import BY_RATIO
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.training.records import (
     COURSES,
@@ -51,12 +51,12 @@ from dreamgym_kit.training.records import (
     record_of,
 )
 from dreamgym_kit.training.signals import (
-    NO_SIGNAL,
     SERVER,
     Alarm,
     alarm_of_judges,
     alarm_of_update,
     logprobs_alarm,
+    no_signal,
 )
 from dreamgym_kit.training.staleness import corrected, staleness_of, version_of
 from dreamgym_kit.training.state import Drawn, StateFolder
@@ -244,7 +244,7 @@ class TrainingLoop:
                 return Drawn(batch, facts, draw, time.monotonic() - began, self._chooser.course(step))
             self._events.emit("draw_without_signal", step=step, draw=draw, dead=facts.dead, small=facts.small)
         await self._parts.policy.score([[0, 0]])  # a server that is gone leaves nothing decided either
-        raise Alarm(NO_SIGNAL, _no_signal(facts, draw, wanted.algorithm)).stop(step)
+        raise no_signal(facts, draw, wanted.algorithm).stop(step)
 
     async def _spot_check(self, batch: Batch) -> None:
         """Have the server score some of what it just sampled; overlapped, no trainer has these weights."""
@@ -357,25 +357,6 @@ class TrainingLoop:
 async def _ended(work: "Future[Any]") -> None:
     """Wait for work on this loop, however it ends."""
     await asyncio.wait([asyncio.ensure_future(asyncio.wrap_future(work))])
-
-
-def _no_signal(facts: StepFacts, draws: int, algorithm: str) -> str:
-    """What all the draws came to, in words."""
-    if algorithm not in COMPARED:
-        wanted = "that succeeded" if algorithm == SFT and facts.decided else "that could be judged"
-        return (
-            f"{draws} draws of tasks in a row without an episode {wanted} (of the last one's "
-            f"{facts.episodes} {facts.undetermined} are undetermined): nothing can be learned from them"
-        )
-    if facts.small == facts.groups:
-        return (
-            f"{draws} draws of tasks in a row: of the last one's {facts.episodes} episodes "
-            f"{facts.undetermined} are undetermined, and no group has two that could be judged"
-        )
-    return (
-        f"{draws} draws of tasks in a row without a group whose episodes differ in reward "
-        f"({facts.dead} dead groups in the last, {facts.small} too small): nothing can be learned from them"
-    )
 
 
 def _share(drawn: Drawn) -> float | None:

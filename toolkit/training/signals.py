@@ -22,6 +22,7 @@ from statistics import NormalDist
 from dreamgym_kit.errors import TrainingStopped
 from dreamgym_kit.settings.model import AlarmSettings
 from dreamgym_kit.training.batching import StepFacts
+from dreamgym_kit.training.lessons import COMPARED, SFT
 from dreamgym_kit.training.records import StepRecord
 from dreamgym_kit.turns import UpdateFacts
 
@@ -90,6 +91,31 @@ def _entropy(entropy: float, earlier: Sequence[StepRecord], bounds: AlarmSetting
         ENTROPY,
         f"entropy {way} {entropy:.3g} nats a token; it began at {reference:.3g} and may lie between "
         f"{low:.3g} and {high:.3g}",
+    )
+
+
+def no_signal(facts: StepFacts, draws: int, algorithm: str) -> Alarm:
+    """Draw after draw nothing could be learned; `facts` are the last one's."""
+    return Alarm(NO_SIGNAL, _no_signal(facts, draws, algorithm))
+
+
+def _no_signal(facts: StepFacts, draws: int, algorithm: str) -> str:
+    if algorithm not in COMPARED:
+        wanted = "that succeeded" if algorithm == SFT and facts.decided else "that could be judged"
+        return (
+            f"{draws} draws of tasks in a row without an episode {wanted} (of the last one's "
+            f"{facts.episodes} {facts.undetermined} are undetermined): nothing can be learned from them"
+        )
+    if facts.small == facts.groups:
+        return (
+            f"{draws} draws of tasks in a row: of the last one's {facts.episodes} episodes "
+            f"{facts.undetermined} are undetermined, and no group has two that could be judged"
+        )
+    left = f", {facts.left_out} of tasks that may be impossible" if facts.left_out else ""
+    return (
+        f"{draws} draws of tasks in a row without a group whose episodes differ in reward "
+        f"({facts.dead} dead groups in the last, {facts.small} too small{left}): nothing can be learned from "
+        "them"
     )
 
 
