@@ -4,6 +4,7 @@ A pure function of tasks, settings, seed and the records of earlier steps: it is
 goes on, and keeps nothing else. Implements `training.choosing.Chooser`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -89,8 +90,11 @@ class Curriculum:
             made = Draw(draw)
         earlier = [group.task for one in self._draws[step] for group in one.groups]
         self._draws[step].append(replace(made, draw=draw))
+        standings = self.standings(step)
+        resting = Counter(one.rests for one in standings if one.rests)
+        self._draws[step][-1] = replace(made, draw=draw, rests=dict(sorted(resting.items())))
         self._picks = drawn(
-            self.standings(step),
+            standings,
             self._plan.per_step,
             settings=self._plan.settings,
             key=["curriculum", self._plan.seed, step, draw],

@@ -51,6 +51,7 @@ class Draw:
     groups: tuple[GroupSeen, ...] = ()
     made: tuple[Made, ...] = ()  # before it
     refused: Mapping[str, int] = field(default_factory=dict)  # why -> tasks that were made and not taken
+    rests: Mapping[str, int] = field(default_factory=dict)  # why -> tasks that were not to be drawn
 
 
 def draw_to_record(draw: Draw) -> dict[str, JsonValue]:
@@ -60,6 +61,7 @@ def draw_to_record(draw: Draw) -> dict[str, JsonValue]:
         "groups": [asdict(group) for group in draw.groups],
         "made": [{"task": task_to_record(one.task), "like": one.like, "how": one.how} for one in draw.made],
         "refused": dict(draw.refused),
+        "rests": dict(draw.rests),
     }
 
 
@@ -81,6 +83,7 @@ def draw_from_record(told: Mapping[str, Any]) -> Draw:
             for one in told["made"]
         ),
         refused=dict(told["refused"]),
+        rests=dict(told.get("rests", {})),
     )
 
 

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from math import fsum
 
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.curriculum import CurriculumFacts, curriculum_facts
 from dreamgym_kit.report.whole import whole_percent
 from dreamgym_kit.rollout.manifest import manifest_to_record
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.training.records import EvaluationRecord, StepRecord, read_evaluations, read_steps
+from dreamgym_kit.training.records import (
+    EvaluationRecord,
+    StepRecord,
+    read_courses,
+    read_evaluations,
+    read_steps,
+)
 from dreamgym_kit.trust.beating import Beating, Word, beaten
 from dreamgym_kit.trust.outcomes import Share, TaskOutcome, passed_once
 
@@ -30,6 +37,7 @@ class Training:
     steps: Sequence[StepRecord]
     evaluations: Sequence[EvaluationRecord]
     outcome: Mapping[str, JsonValue]  # what the end knew: kept, weights, alarm, stopped; {} while it runs
+    curriculum: CurriculumFacts | None = None  # None: tasks went in turn
 
     @property
     def planned(self) -> int:
@@ -129,6 +137,7 @@ class Training:
             "logprob_gap": max((one.logprob_gap or 0.0 for one in self.steps), default=None),
             "canary_gap": max((one.canary_gap or 0.0 for one in self.steps), default=None),
             "seconds": dict(self.seconds()),
+            "curriculum": None if self.curriculum is None else self.curriculum.to_json(),
             **self.outcome,
         }
 
@@ -155,6 +164,7 @@ def training_of(directory: RunDirectory) -> Training:
         steps=read_steps(directory.path),
         evaluations=read_evaluations(directory.path),
         outcome={name: kept[name] for name in _ENDED if name in kept},
+        curriculum=curriculum_facts(read_courses(directory.path)),
     )
 
 

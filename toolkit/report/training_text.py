@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from dreamgym_kit.report.clean import one_line
+from dreamgym_kit.report.curriculum import facts_of_curriculum
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.terminal import duration, fold
 from dreamgym_kit.report.training import Training, mean_success, share_of
@@ -33,6 +34,8 @@ def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
     steps = training.steps
     yield "steps", f"{len(steps)} of {training.planned}"
     yield "episodes", _episodes(training)
+    if training.curriculum is not None:
+        yield from facts_of_curriculum(training.curriculum)
     yield "learned", _learned(training)
     if steps:
         yield "policy", _policy(training)
