@@ -17,6 +17,7 @@ import typer
 from typer.main import get_command
 
 from dreamgym_kit.cli import (
+    ablate,
     buffer,
     compare,
     demo,
@@ -61,6 +62,7 @@ app.command("s2r", epilog=_examples(s2r.EXAMPLES, s2r.CODES))(s2r.command)
 app.command("report", epilog=_examples(report.EXAMPLES))(report.command)
 app.command("evaluate", epilog=_examples(evaluate.EXAMPLES, evaluate.CODES))(evaluate.command)
 app.command("deploy", epilog=_examples(deploy.EXAMPLES, deploy.CODES))(deploy.command)
+app.command("ablate", epilog=_examples(ablate.EXAMPLES, ablate.CODES))(ablate.command)
 app.command("compare", epilog=_examples(compare.EXAMPLES))(compare.command)
 app.add_typer(buffer.app, name="buffer")
 app.add_typer(experience.app, name="experience")

@@ -11,6 +11,7 @@ from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.reasoned import Allows, ReasonedExperience
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport
+from dreamgym_kit.dream.without import without
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
 from dreamgym_kit.replay.terms import question_text
@@ -56,18 +57,22 @@ def with_model(
     *,
     before: ExperienceModel | None = None,
     allows: Allows | None = None,
+    only: Container[str] | None = None,
 ) -> ExperienceModel | None:
     """`first`, and behind it the model where there is one; `support`: what its confidence is worth.
 
-    `before`: what is asked before the model instead, `first` and more; `allows`: which tools the model may
-    answer.
+    `before`: what is asked before the model instead, `first` and more. `only`: ids of the recordings that the
+    model may be shown; None: all but the held-out ones. `allows`: which tools the model may answer.
     """
-    if chat is None:
-        return before or first
-
-    following = first.following if isinstance(first, ChainedExperience) else None
-    reasoned = reasoned_over(store, chat, settings, following=following, support=support, allows=allows)
-    return AskedLast(before or first, reasoned)
+    parts, told = settings.simulate.without, before or first
+    code = without(told, parts) if told is not None else None
+    if chat is None or "reasoning" in parts:
+        return code
+    following = first.following if isinstance(first, ChainedExperience) and "state" not in parts else None
+    model = reasoned_over(
+        store, chat, settings, only=only, following=following, support=support, allows=allows
+    )
+    return AskedLast(code, without(model, parts))
 
 
 def reasoned_over(
@@ -87,7 +92,7 @@ def reasoned_over(
     recorded = RecordedAnswers(store, only)
     return ReasonedExperience(
         chat,
-        retrieve=recorded.examples,
+        retrieve=None if "retrieval" in settings.simulate.without else recorded.examples,
         schemas=recorded.schema,
         following=following,
         support=support,

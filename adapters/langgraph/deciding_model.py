@@ -8,6 +8,7 @@ from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.kept import read_learned
 from dreamgym_kit.dream.learned.layered import LayeredExperience
+from dreamgym_kit.dream.without import without
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, ExperienceModel
@@ -43,7 +44,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
         decides = LearnedExperience(
             endpoint, learned, following=first.following, threshold=settings.simulate.threshold
         )
-        yield LayeredExperience(first, decides)
+        yield LayeredExperience(without(first, settings.simulate.without), decides)
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class Deployed:
             "sentence": self.sentence,
             "event": event_to_json(self.event),
             "comparison": beating_to_json(found.whole if found is not None else None),
-            "families": {name: beating_to_json(one) for name, one in found.families} if found else {},
+            "families": {one.name: beating_to_json(one.found) for one in found.families} if found else {},
             "model": str(self.pointing.merged),
             "lines": list(self.pointing.lines),
             "card": None if self.card is None else str(self.card),

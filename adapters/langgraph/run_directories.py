@@ -81,6 +81,8 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "tenant": settings.tenant,
         "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
     }
+    if request.mode is Mode.DREAM and settings.simulate.without:
+        matters["without"] = list(settings.simulate.without)
     if request.mode is Mode.DREAM and (stated := stated_models(settings)):
         matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
     if settings.learned.model is not None and request.mode is Mode.DREAM:

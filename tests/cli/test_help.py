@@ -8,10 +8,23 @@ import sys
 import pytest
 from typer.main import get_command
 
-from dreamgym_kit.cli import compare, demo, deploy, doctor, evaluate, init, record, report, simulate, train
+from dreamgym_kit.cli import (
+    ablate,
+    compare,
+    demo,
+    deploy,
+    doctor,
+    evaluate,
+    init,
+    record,
+    report,
+    simulate,
+    train,
+)
 from dreamgym_kit.cli.main import app
 
 COMMANDS = {
+    "ablate": ablate,
     "compare": compare,
     "demo": demo,
     "deploy": deploy,

@@ -98,7 +98,7 @@ def _families(found: Promotion) -> str:
             f"{100 * one.b:.0f} %",
             f"{100 * one.change:+.0f} ({100 * one.low:+.0f} to {100 * one.high:+.0f})",
         )
-        for name, one in found.families
+        for name, one in ((each.name, each.found) for each in found.families)
     ]
     sure = 100 * (1 - 0.05 / max(1, len(rows)))
     return _table(("kind of task", "tasks", "before", "now", f"points ({sure:.1f} % interval)"), rows)

@@ -79,7 +79,7 @@ async def audit_reasoned(
     model = reasoner(seen, chain)
     left = [
         (row, situation)
-        for row, situation in _situations(apart, specs, account)
+        for row, situation in situations_of(apart, specs, account)
         if (await chain.answer(row.call, situation)).abstained
     ]
     fresh = chain.following.knowledge(left[0][0].tenant).models if left else ToolModels()
@@ -93,13 +93,14 @@ async def audit_reasoned(
         exact = as_seen(decided.answer, row.call.tool, fresh) == as_seen(row.answer, row.call.tool, fresh)
         return ReasonedTrial(decided.form, decided.confidence, exact)
 
-    found = await asyncio.gather(*(tried(*one) for one in _drawn(left, most, seed)))
+    found = await asyncio.gather(*(tried(*one) for one in drawn_calls(left, most, seed)))
     return [trial for trial in found if trial is not None]
 
 
-def _situations(
+def situations_of(
     rows: Sequence[Transition], specs: Mapping[str, ToolSpec], account: Account | None
 ) -> Iterable[tuple[Transition, Situation]]:
+    """Where each recorded call stood; its history is the recorded one, whatever a dream would have said."""
     episodes: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
     for row in rows:
         episodes[row.tenant, str(row.world), row.episode].append(row)
@@ -122,7 +123,7 @@ def _situations(
                 )
 
 
-def _drawn(
+def drawn_calls(
     left: list[tuple[Transition, Situation]], most: int, seed: int
 ) -> list[tuple[Transition, Situation]]:
     """As many calls of each tool as can be, drawn by the seed."""

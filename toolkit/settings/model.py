@@ -23,6 +23,7 @@ class SimulateSettings:
     concurrency: int = 8  # episodes at once
     seed: int = 0  # same seed, same run
     abstain: str = "stop"  # what happens when the dream cannot tell: "stop" the episode, or a tool "error"
+    without: tuple[str, ...] = ()  # parts of the dream that are left out, to see what they are worth
     threshold: float = 0.5  # support below which the dream cannot tell; 0 answers all, above 1 only repeats
 
 
@@ -264,6 +265,7 @@ class PolicySettings:
 
 
 ALGORITHMS = ("grpo", "ppo", "dpo", "sft")
+DREAM_PARTS = ("history", "state", "retrieval", "reasoning")  # `dream.without` says what each is
 FAULT_KINDS = (
     *("error", "timeout", "timeout_applied", "rate_limit"),
     *("slow", "malformed", "stale_read", "outage"),

@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.settings.model import ALGORITHMS, FAULT_KINDS, Settings
+from dreamgym_kit.settings.model import ALGORITHMS, DREAM_PARTS, FAULT_KINDS, Settings
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.vocabulary import Effect
@@ -303,6 +303,10 @@ class _Reader:
         if key == ("train", "algorithm") and text not in ALGORITHMS:
             raise UnknownName(
                 "algorithm", text, known=ALGORITHMS, source=self.where(*key), where="the ways to learn"
+            )
+        if key == ("simulate", "without") and text not in DREAM_PARTS:
+            raise UnknownName(
+                "part", text, known=DREAM_PARTS, source=self.where(*key), where="the parts of a dream"
             )
         if key[0] == "faults" and key[-1] == "kinds" and text not in FAULT_KINDS:
             raise UnknownName(

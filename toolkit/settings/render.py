@@ -38,6 +38,7 @@ _WORDS: Mapping[tuple[str, ...], str] = {
         "simulate",
         "abstain",
     ): '"stop" the episode when the dream cannot tell, or answer the tool with an "error"',
+    ("simulate", "without"): 'parts left out to see what they are worth: ["retrieval"]',
     ("simulate", "threshold"): "0..1: how well supported an answer must be; 0.7 is stricter",
     ("limits",): "Where one episode ends at the latest.",
     ("limits", "steps"): "tool calls",

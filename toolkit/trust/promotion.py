@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from dreamgym_kit.trust.beating import Beating, Word, beaten
 from dreamgym_kit.trust.outcomes import TaskOutcome
 from dreamgym_kit.trust.paired import ALPHA
+from dreamgym_kit.trust.stratified import chance_of_as_few
 
 MOST_LOOKS = 8  # at one baseline; a ninth would need an interval of 99.98 %
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyChange:
+    """One kind of task, on the tasks that both tried."""
+
+    name: str
+    found: Beating  # at its share of 5 %
+    luck: float  # the chance of as few successes, or fewer, of one that is as good at each of these tasks
+    worse: bool  # whether that is less than its share of 5 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +33,7 @@ class Promotion:
 
     whole: Beating  # over all tasks, at 95 %
     strict: Beating  # the same at the level of this look
-    families: tuple[tuple[str, Beating], ...]  # each at its share of 5 %; none where there is but one
+    families: tuple["FamilyChange", ...]  # none where there is but one
     look: int  # at this A, from 1
 
     @property
@@ -48,16 +59,16 @@ class Promotion:
                 f"{100 * self.strict.low:+.1f} to {100 * self.strict.high:+.1f} points."
             )
         told += [
-            f"At '{name}' the candidate is clearly worse: {100 * found.change:+.0f} points on "
-            f"{found.tasks} tasks."
-            for name, found in self.worse_families
+            f"At '{one.name}' the candidate is clearly worse: {100 * one.found.change:+.0f} points on "
+            f"{one.found.tasks} tasks, which is luck with a chance of {100 * one.luck:.2g} %."
+            for one in self.worse_families
         ]
         return tuple(told)
 
     @property
-    def worse_families(self) -> tuple[tuple[str, Beating], ...]:
-        """Families whose interval lies below zero, whatever the undetermined episodes would say."""
-        return tuple((name, found) for name, found in self.families if found.word is Word.WORSE)
+    def worse_families(self) -> tuple[FamilyChange, ...]:
+        """Families that it is clearly worse at."""
+        return tuple(one for one in self.families if one.worse)
 
 
 def promotion(
@@ -80,7 +91,8 @@ def promotion(
     families = []
     for name in names if len(names) > 1 else ():
         sides = [[one for one in side if one.family == name] for side in (a, b)]
-        families.append((name, beaten(*sides, seed=seed, alpha=ALPHA / len(names))))
+        share, luck = ALPHA / len(names), chance_of_as_few(*sides)
+        families.append(FamilyChange(name, beaten(*sides, seed=seed, alpha=share), luck, luck < share))
     return Promotion(whole, strict, tuple(families), look)
 
 

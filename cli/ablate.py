@@ -1,0 +1,125 @@
+"""`dreamgym-kit ablate`: what each part of the dream is worth, by leaving one out at a time."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.record import Yes
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.ablating import AblationRequest
+
+EXAMPLES = (
+    "dreamgym-kit ablate my_agent:graph",
+    "dreamgym-kit ablate --without history --without state --calls 200 --out runs/ablation",
+    "dreamgym-kit ablate --policy models/agent --tasks tasks.jsonl",
+    "dreamgym-kit ablate --policy models/agent --learn --yes",
+)
+CODES = (
+    "Exit codes: 0 measured; 2 cannot run, or nobody agreed. Run it again to go on where it was broken off."
+)
+
+
+class Part(StrEnum):
+    """What is left out."""
+
+    HISTORY = "history"
+    STATE = "state"
+    RETRIEVAL = "retrieval"
+    REASONING = "reasoning"
+    CURRICULUM = "curriculum"
+    FAULTS = "faults"
+
+
+Without = Annotated[
+    list[Part] | None,
+    typer.Option("--without", help="Leave this out; may be repeated. All by default.", show_default=False),
+]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that rows are kept in.")]
+Most = Annotated[int, typer.Option("--calls", min=1, help="Held-out recorded calls put to each dream.")]
+Policy = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="DIR", help="A model that fares in each dream.", show_default=False),
+]
+Learn = Annotated[
+    bool,
+    typer.Option(
+        "--learn", help="Train it in each dream, then try it on the REAL tools; asks.", show_default=False
+    ),
+]
+
+
+def command(
+    graph: options.Graph = None,
+    tasks: options.Tasks = None,
+    without: Without = None,
+    policy: Policy = None,
+    learn: Learn = False,
+    most: Most = 400,
+    out: Out = Path("ablation"),
+    seed: options.Seed = None,
+    buffer: options.Buffer = None,
+    tenant: options.Tenant = None,
+    settings_file: options.SettingsFile = None,
+    yes: Yes = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Leave out one part of the dream at a time: how true it is then, and how an agent fares in it.
+
+    Recorded calls are put to each dream and held against what the real tools said. With --policy an agent
+    works in each; with --learn it is trained in each and tried on the real tools.
+    """
+    overrides = {
+        "tasks": tasks,
+        "buffer": buffer,
+        "tenant": tenant,
+        "simulate.seed": seed,
+        "train.seed": seed,
+    }
+    settings = options.settings_for(graph, settings_file, overrides)
+    from dreamgym_kit.adapters.langgraph.ablating import AblationRequest, ablate
+    from dreamgym_kit.report.ablation import DREAM_ONLY, LEARNING_ONLY, render_ablation
+    from dreamgym_kit.rollout.tasks import read_tasks
+
+    parts = tuple(one.value for one in without or ()) or (*DREAM_ONLY, *(LEARNING_ONLY if learn else ()))
+    needs_tasks = policy is not None or learn
+    request = AblationRequest(
+        graph=options.graph_of(settings, "ablate"),
+        tasks=read_tasks(options.tasks_of(settings, "ablate")) if needs_tasks else [],
+        settings=settings,
+        out=out.absolute(),
+        parts=parts,
+        policy=policy.absolute() if policy is not None else None,
+        learn=learn,
+        most=most,
+    )
+    if learn:
+        _agree(request, yes=yes)
+    rows = ablate(request, tell=lambda row: tell(f"measured without {row.part}"))
+    if as_json:
+        from dreamgym_kit.report.ablation import row_to_json
+
+        say_json({"kind": "ablate", "rows": [row_to_json(row) for row in rows]})
+    else:
+        say(render_ablation(rows))
+    from dreamgym_kit.cli.running import end
+
+    end(0, dreamt=policy is not None)
+
+
+def _agree(request: "AblationRequest", *, yes: bool) -> None:
+    """Say what the real tools can do and how often they may be called, and ask."""
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.cli.record import agree
+    from dreamgym_kit.vocabulary import Split
+
+    tried = [task for task in request.tasks if task.split is Split.HELD_OUT] or list(request.tasks)
+    episodes = (1 + len(request.parts)) * len(tried) * request.settings.train.eval_n
+    facts = asyncio.run(inspect_graph(request.graph, request.settings))
+    agree(facts.tools, episodes=episodes, yes=yes, command="ablate")

@@ -1,0 +1,76 @@
+"""A dream without one of its parts: what that would have said is an abstention, nothing else changes."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from dreamgym_kit.dream.without import without
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.ports import Situation, ToolSpec
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Transition, World, history_digest
+
+CALL = Call("get_order", {"order_id": "o1"})
+WRITE = Transition(Call("cancel_order", {"order_id": "o1"}), Answer("done"), Effect.WRITE, "e", 1, World())
+NOW = Situation(
+    world=World(),
+    task="t",
+    episode="e",
+    history=(WRITE,),
+    after=history_digest([WRITE.call.key]),
+    tool=ToolSpec("get_order", Effect.READ),
+    seen=2,
+)
+
+
+class ModelDouble:
+    """Answers by a provenance, and keeps where it was asked."""
+
+    waits = False
+
+    def __init__(self, provenance: Provenance) -> None:
+        self.said, self.heard = Answer("paid", provenance=provenance, support=0.9), None
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        self.heard = situation
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("part", "gone"),
+    [
+        ("state", {Provenance.COMPOSED, Provenance.ANALOGOUS}),
+        ("retrieval", {Provenance.ANALOGOUS}),
+        ("reasoning", {Provenance.REASONED}),
+        ("history", set()),
+    ],
+)
+def test_a_part_that_is_left_out_says_nothing(part: str, gone: set[Provenance]) -> None:
+    told = (Provenance.RECORDED, Provenance.COMPOSED, Provenance.ANALOGOUS, Provenance.REASONED)
+    silent = set()
+    for provenance in told:
+        answer = asyncio.run(without(ModelDouble(provenance), [part]).answer(CALL, NOW))
+        assert answer.abstained or answer.content == "paid"
+        if answer.abstained:
+            assert answer.why.endswith(f"(simulate.without: {part})")
+            silent.add(provenance)
+    assert silent == gone
+
+
+def test_without_history_nothing_of_the_episode_is_known() -> None:
+    model = ModelDouble(Provenance.RECORDED)
+    asyncio.run(without(model, ["history"]).answer(CALL, NOW))
+    assert model.heard == replace(NOW, history=(), after=history_digest([]), seen=0)
+    assert without(model, []) is model
+
+
+def test_a_part_that_is_none_is_named() -> None:
+    assert parse_settings('[simulate]\nwithout = ["state", "history"]').simulate.without == (
+        "state",
+        "history",
+    )
+    with pytest.raises(
+        UserError, match=r"part 'stat' is not in the parts of a dream; did you mean 'state'\?"
+    ):
+        parse_settings('[simulate]\nwithout = ["stat"]')

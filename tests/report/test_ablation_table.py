@@ -1,0 +1,37 @@
+"""The table of an ablation: what is not known is no figure."""
+
+import pytest
+
+from dreamgym_kit.errors import NotJson
+from dreamgym_kit.report.ablation import WHOLE, Row, render_ablation, row_of, row_to_json
+
+ROWS = [
+    Row(part=WHOLE, calls=200, answered=194, exact=190, dream=0.6, undetermined=3, real=0.55),
+    Row(
+        part="history",
+        calls=200,
+        answered=170,
+        exact=150,
+        real=0.4,
+        against_whole="It solves 15 points less.",
+    ),
+    Row(part="faults", alarm="entropy"),
+]
+
+
+def test_rows_stand_below_each_other_and_nothing_is_made_up() -> None:
+    assert render_ablation(ROWS).splitlines() == [
+        " without  answered  exact   success in it  undetermined  learned in it, real",
+        " nothing  97.0 %    95.0 %  60.0 %         3             55.0 %",
+        " history  85.0 %    75.0 %  -              -             40.0 %",
+        " faults   -         -       -              -             -",
+        "",
+        "  without history: It solves 15 points less.",
+        "  without faults: an alarm ended its training: entropy",
+    ]
+
+
+def test_a_row_is_read_back_as_it_was_written() -> None:
+    assert [row_of(row_to_json(row)) for row in ROWS] == ROWS
+    with pytest.raises(NotJson, match="exact: expected a whole number"):
+        row_of({**row_to_json(ROWS[0]), "exact": "all"})

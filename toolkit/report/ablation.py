@@ -1,0 +1,85 @@
+"""What each part of the dream is worth: the same measured with one part left out at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.replay.fields import Fields, mapping, number_or_none, text, text_or_none, whole
+
+WHOLE = "nothing"  # is left out: what the others are held against
+DREAM_ONLY = ("history", "state", "retrieval", "reasoning")
+LEARNING_ONLY = ("curriculum", "faults")  # matter only where something is learned
+_FIELDS = ("part", "calls", "answered", "exact", "dream", "undetermined", "real", "against_whole", "alarm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A dream without one part."""
+
+    part: str
+    calls: int = 0  # held-out recorded calls that were put to it
+    answered: int = 0
+    exact: int = 0
+    dream: float | None = None  # success of the policy in it, of decided episodes, 0..1
+    undetermined: int = 0  # episodes of that which the dream could not tell
+    real: float | None = None  # real success of what learned in it, 0..1
+    against_whole: str | None = None  # that, held against what learned in the whole dream
+    alarm: str | None = None  # what ended its training early
+
+
+def row_to_json(row: Row) -> dict[str, JsonValue]:
+    """Give a row as a JSON object."""
+    return {name: getattr(row, name) for name in _FIELDS}
+
+
+def row_of(record: object) -> Row:
+    """Read a row.
+
+    Raises:
+        NotJson: it is none; names the field.
+    """
+    told = Fields(mapping(record, "row"), "", _FIELDS)
+    told.refuse_unknown()
+    return Row(
+        part=told.take("part", text),
+        calls=told.take("calls", whole),
+        answered=told.take("answered", whole),
+        exact=told.take("exact", whole),
+        dream=told.take("dream", number_or_none),
+        undetermined=told.take("undetermined", whole),
+        real=told.take("real", number_or_none),
+        against_whole=told.take("against_whole", text_or_none),
+        alarm=told.take("alarm", text_or_none, None),
+    )
+
+
+def render_ablation(rows: Sequence[Row]) -> str:
+    """The table as text; the whole dream first."""
+    head = ("without", "answered", "exact", "success in it", "undetermined", "learned in it, real")
+    body = [head, *(_cells(row) for row in rows)]
+    widths = [max(len(cells[place]) for cells in body) for place in range(len(head))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) for cells in body
+    ]
+    told = [f"  without {row.part}: {row.against_whole}" for row in rows if row.against_whole]
+    told += [f"  without {row.part}: an alarm ended its training: {row.alarm}" for row in rows if row.alarm]
+    return "\n".join([*(f" {line}".rstrip() for line in lines), *([""] if told else []), *told])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.part,
+        _share(row.answered, row.calls),
+        _share(row.exact, row.calls),
+        _percent(row.dream),
+        str(row.undetermined) if row.dream is not None or row.undetermined else "-",
+        _percent(row.real),
+    )
+
+
+def _share(count: int, of: int) -> str:
+    return f"{100 * count / of:.1f} %" if of else "-"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
