@@ -136,6 +136,13 @@ def test_a_draw_without_signal_is_drawn_again(tmp_path: Path) -> None:
     assert len({tasks for _, tasks, _ in ran.collector.asked[-2:]}) == 2
 
 
+def test_an_alarm_of_nothing_decided_says_why_most_episodes_are_not(tmp_path: Path) -> None:
+    ran = run_loop(tmp_path / "run", planted=Planted("nothing decided", 2))
+    assert ran.trained.alarm is not None
+    episodes = QUICK.tasks * QUICK.n
+    assert ran.trained.alarm.text.endswith(f" (undetermined, {episodes} times: by the double)")
+
+
 def test_an_alarm_leaves_neither_weights_nor_figures_of_its_step(tmp_path: Path) -> None:
     ran = run_loop(tmp_path / "run", planted=Planted("stale weights", 6))
     assert ran.trained.alarm is not None

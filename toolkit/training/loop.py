@@ -244,7 +244,7 @@ class TrainingLoop:
                 return Drawn(batch, facts, draw, time.monotonic() - began, self._chooser.course(step))
             self._events.emit("draw_without_signal", step=step, draw=draw, dead=facts.dead, small=facts.small)
         await self._parts.policy.score([[0, 0]])  # a server that is gone leaves nothing decided either
-        raise no_signal(facts, draw, wanted.algorithm).stop(step)
+        raise no_signal(facts, draw, wanted.algorithm, groups).stop(step)
 
     async def _spot_check(self, batch: Batch) -> None:
         """Have the server score some of what it just sampled; overlapped, no trainer has these weights."""

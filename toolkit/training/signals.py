@@ -14,17 +14,20 @@
 Decides what is an alarm from figures alone; who reads the figures, and when, is the loop's.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, isfinite, sqrt
 from statistics import NormalDist
 
 from dreamgym_kit.errors import TrainingStopped
+from dreamgym_kit.ports import Group
 from dreamgym_kit.settings.model import AlarmSettings
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.training.lessons import COMPARED, SFT
 from dreamgym_kit.training.records import StepRecord
 from dreamgym_kit.turns import UpdateFacts
+from dreamgym_kit.vocabulary import Verdict
 
 NOT_FINITE, LOGPROBS, STALE_WEIGHTS, TOKENIZER = "not_finite", "logprobs", "stale_weights", "tokenizer"
 KL, ENTROPY, NO_SIGNAL = "kl", "entropy", "no_signal"
@@ -33,6 +36,7 @@ JUDGES_DISAGREE, REWARD_GAP, SERVER = "judges_disagree", "reward_gap", "server"
 REFERENCE_STEPS = 3  # the first steps, whose mean entropy the corridor stands around
 _TREND_STEPS = 12  # that the trend of the gap is looked for in
 _TREND_P = 1e-3  # one-sided; tried at each step, so far below what one test would need
+_REASON_MOST = 300  # characters
 _LEAST_JUDGED = 20  # episodes; with fewer a share says nothing
 
 
@@ -94,9 +98,23 @@ def _entropy(entropy: float, earlier: Sequence[StepRecord], bounds: AlarmSetting
     )
 
 
-def no_signal(facts: StepFacts, draws: int, algorithm: str) -> Alarm:
-    """Draw after draw nothing could be learned; `facts` are the last one's."""
-    return Alarm(NO_SIGNAL, _no_signal(facts, draws, algorithm))
+def no_signal(facts: StepFacts, draws: int, algorithm: str, groups: Sequence[Group]) -> Alarm:
+    """Draw after draw nothing could be learned; `facts` and `groups` are the last one's."""
+    return Alarm(NO_SIGNAL, _no_signal(facts, draws, algorithm) + _most_often(groups))
+
+
+def _most_often(groups: Sequence[Group]) -> str:
+    """Why most of the undetermined episodes are that, in words; "" where none is."""
+    reasons = Counter(
+        rollout.episode.reason or rollout.episode.stop
+        for group in groups
+        for rollout in group.rollouts
+        if rollout.episode.verdict is Verdict.UNDETERMINED
+    )
+    if not reasons:
+        return ""
+    reason, times = reasons.most_common(1)[0]
+    return f" (undetermined, {times} times: {reason[:_REASON_MOST]})"
 
 
 def _no_signal(facts: StepFacts, draws: int, algorithm: str) -> str:
