@@ -179,7 +179,11 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
             directory=directory.path,
             training=training_of(directory),
             trained=trained,
-            warnings=tuple(dict.fromkeys((*collector.warnings, *collector.notes, *_ignored(trainer)))),
+            warnings=tuple(
+                dict.fromkeys(
+                    (*collector.warnings, *collector.notes, *_ignored(trainer), *impatience(policy.impatient))
+                )
+            ),
             strays=tuple(process_masker().text(stray) for stray in PROCESS.strays),
             stopped_by=switch.signal,
         )
@@ -319,6 +323,18 @@ def _known_ids(trainer: "TrlTrainer") -> list[int]:
 
 def _ignored(trainer: "TrlTrainer") -> list[str]:
     return [f"{folder}: is no whole checkpoint, and was passed over" for folder in trainer.ignored]
+
+
+def impatience(batches: int) -> list[str]:
+    """What a person should know of batches that lockstep began without everybody."""
+    if not batches:
+        return []
+    told = (
+        f"{batches} times an episode asked the policy nothing for so long that the others went on without "
+        "it: who shared a batch hung on time there, so the same training made again, or resumed, may differ in "
+        "the last bits; a tool or node that takes minutes is the usual cause"
+    )
+    return [told]
 
 
 @contextmanager
