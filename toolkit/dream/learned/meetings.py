@@ -5,17 +5,17 @@ own episode has seen of the world beforehand is left out. Of one episode in `_UN
 if nobody had recorded it, so that what is learned covers such worlds too.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from dreamgym_kit.dream.learned.facts import Facts, facts_of
 from dreamgym_kit.dream.learned.outcomes import form_of_failure
 from dreamgym_kit.dream.learned.saying import MOST_CHANGES
-from dreamgym_kit.dream.learned.things import things_of
+from dreamgym_kit.dream.learned.things import Thing, things_of
 from dreamgym_kit.dream.state.claims import differs
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
 from dreamgym_kit.dream.state.entities import records
-from dreamgym_kit.dream.state.history import OFF_RECORD, Recording, Step
+from dreamgym_kit.dream.state.history import OFF_RECORD, Recording
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.views import State, ViewKey, args_of
@@ -40,6 +40,7 @@ class Met(NamedTuple):
         frozenset[str] | None
     )  # facts known before and looked at again after; None of what changes nothing
     world: str
+    entities: Mapping[str, str]  # by role, the id that facts go without
     unseen: bool  # whether its world was met as if nobody had recorded it
 
 
@@ -57,10 +58,11 @@ def met_in(knowledge: Knowledge, world: str, episode: Recording, *, unseen: bool
     node = pool.root(world)
     for step in episode.steps:
         node = pool.next(node, step)
+        things = things_of(state, models.usual, step.tool, step.args)
         changes: Changes | None = ()
         looked: frozenset[str] | None = None
         if models.advances(step):
-            changes, looked = _changes(models, state, step, reads_at(pool, models, node, None))
+            changes, looked = _changes(models, things, reads_at(pool, models, node, None))
         yield Met(
             step.tool,
             step.args,
@@ -69,23 +71,24 @@ def met_in(knowledge: Knowledge, world: str, episode: Recording, *, unseen: bool
             changes,
             looked,
             world,
+            {thing.role: thing.entity for thing in things},
             unseen,
         )
         state = follow(knowledge, state, step)
 
 
 def _changes(
-    models: ToolModels, before: State, step: Step, told: Mapping[ViewKey, JsonValue]
+    models: ToolModels, things: Iterable[Thing], told: Mapping[ViewKey, JsonValue]
 ) -> tuple[Changes | None, frozenset[str]]:
     """What later reads show to be otherwise of the things that the call was about, and all that they show."""
-    things = {one.entity: one for one in things_of(before, models.usual, step.tool, step.args)}
+    by_entity = {one.entity: one for one in things}
     found: dict[str, tuple[JsonValue, JsonValue]] = {}
     looked: set[str] = set()
     for (tool, spelled), seen in told.items():
         if ":" in tool or tool in models.writes or failed(seen):
             continue
         for record in records(seen, args_of(spelled)):
-            thing = things.get(record.entity)
+            thing = by_entity.get(record.entity)
             for name, value in record.scalars() if thing is not None else ():
                 assert thing is not None
                 if name in thing.fields:
