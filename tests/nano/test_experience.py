@@ -10,11 +10,17 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 
+from vllm_double import VllmDouble
+
+from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
+from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.models.local import open_local
+from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.trainers.folders import load_tokenizer
 from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.kept import LEARNED_FILE, read_learned
+from dreamgym_kit.dream.learned.layered import LayeredExperience
 from dreamgym_kit.dream.learned.saying import read_said
 from dreamgym_kit.dream.learned.teaching import Lesson
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
@@ -27,6 +33,7 @@ from dreamgym_kit.recipes.nano.experience.teach import teach, told
 from dreamgym_kit.recipes.nano.experience.words import asked_text, build_word_tokenizer, decided_text
 from dreamgym_kit.recipes.nano.lessons import Progress, Shape
 from dreamgym_kit.recipes.nano.start import new_model
+from dreamgym_kit.settings.model import LearnedSettings, Settings
 from dreamgym_kit.vocabulary import Split
 
 MADE: dict[str, Any] = json.loads((WEIGHTS / LEARNED_FILE).read_text(encoding="utf-8"))
@@ -89,6 +96,26 @@ async def test_the_shipped_model_decides_what_the_desk_would() -> None:
         refusal = learned.vocabulary.tools["cancel_order"].form(said["cancelled"].outcome)
         assert refusal is not None
         assert "is already cancelled" in refusal
+
+
+async def test_behind_a_server_of_vllm_it_says_the_same_as_in_process() -> None:
+    asked = "refund_payment amount~0 above payment.there yes payment.status captured done no"
+    said = []
+    server = VllmDouble(WEIGHTS, name="experience")
+    with closing(server), closing(MemoryStore()) as store:
+        for learned in (
+            LearnedSettings(model=str(WEIGHTS)),
+            LearnedSettings(model=str(WEIGHTS), urls=(server.url,), served="experience"),
+        ):
+            settings = Settings(learned=learned)
+            with with_decisions(chained_experience(store, settings), settings) as model:
+                assert isinstance(model, LayeredExperience)
+                assert isinstance(model.learned, LearnedExperience)
+                said.append(await model.learned.words(asked))
+    (words, probability), (served_words, served_probability) = said
+    assert served_words == words
+    assert served_probability == pytest.approx(probability, abs=1e-4)
+    assert server.asked[0]["temperature"] == 0.0
 
 
 def test_it_learns_from_train_worlds_and_is_measured_on_held_out_ones() -> None:

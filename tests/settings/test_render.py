@@ -22,6 +22,7 @@ from dreamgym_kit.settings.model import (
     FunctionSettings,
     GateSettings,
     GuardSettings,
+    LearnedSettings,
     Limits,
     ModelSettings,
     NodeSettings,
@@ -121,6 +122,7 @@ any_settings = st.builds(
         timeout_s=amount,
         attempts=whole,
     ),
+    learned=st.builds(LearnedSettings, model=st.none() | text, urls=texts, served=st.none() | text),
     findings=st.builds(
         FindingsSettings, detectors=st.lists(reference, max_size=2).map(tuple), off=texts, approval=texts
     ),

@@ -10,11 +10,12 @@ from dreamgym_kit.dream.learned.meetings import met
 from dreamgym_kit.dream.learned.reasons import reasons_of
 from dreamgym_kit.dream.learned.saying import Said
 from dreamgym_kit.dream.learned.teaching import Lesson, Taught, lesson, taught
+from dreamgym_kit.dream.learned.things import things_of
 from dreamgym_kit.dream.learned.vocabulary import vocabulary_from_json, vocabulary_to_json
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import recordings
-from dreamgym_kit.dream.state.views import View
+from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.dream.state.worlds import start
 
 
@@ -52,6 +53,19 @@ def test_a_call_is_told_by_what_is_known_of_its_things_and_of_those_that_they_li
     unknown = facts_of(models, state, "pay", {"order_id": "O8", "amount": 45})
     assert unknown["order.there"] == "unknown"
     assert not any(name.startswith(("order.s", "customer.")) for name in unknown)
+
+
+def test_two_things_of_one_kind_go_by_the_names_of_their_arguments() -> None:
+    state = State({})
+    for entity, pin in (("A1", "set"), ("A2", "open")):
+        seen = {"account_id": entity, "pin": pin}
+        state = state.told(
+            View("get_account", f'{{"account_id":"{entity}"}}', seen, confidence=0.97, source="told")
+        )
+    things = things_of(state, {}, "transfer", {"from_id": "A1", "to_id": "A2", "amount": 3})
+    assert [(one.role, one.fields) for one in things] == [("from", {"pin": "set"}), ("to", {"pin": "open"})]
+    alone = things_of(state, {}, "close", {"target_id": "A2"})
+    assert [(one.role, one.fields) for one in alone] == [("account", {"pin": "open"})]
 
 
 def test_no_id_and_no_open_value_stands_in_a_record() -> None:

@@ -21,7 +21,7 @@ class LayeredExperience:
     waits = True
 
     def __init__(self, chain: ExperienceModel, learned: ExperienceModel) -> None:
-        self._chain, self._learned = chain, learned
+        self._chain, self.learned = chain, learned
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
@@ -30,7 +30,7 @@ class LayeredExperience:
         doubtful = writes and told.provenance in _BY_RULES and told.support < SURE
         if not (told.abstained or doubtful):
             return told
-        decided = await self._learned.answer(call, situation)
+        decided = await self.learned.answer(call, situation)
         if decided.abstained:
             return replace(told, why=f"{told.why}; {decided.why}") if told.abstained else told
         return decided if told.abstained or decided.support > told.support else told
