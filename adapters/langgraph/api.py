@@ -25,7 +25,7 @@ from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.models.endpoint import check_endpoint
-from dreamgym_kit.adapters.models.experience_models import allowance, open_experience
+from dreamgym_kit.adapters.models.experience_models import allowance, gate_of_settings, open_experience
 from dreamgym_kit.adapters.models.policies import Named, opened_policy, with_policy
 from dreamgym_kit.adapters.stores.opening import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -156,7 +156,13 @@ def _answering(
     try:
         asked = endpoint
         waited(lambda: check_endpoint(asked))
-        yield with_model(first, endpoint, settings, store, allows=allowance(settings, training=False))
+        yield with_model(
+            first,
+            endpoint,
+            settings,
+            store,
+            allows=allowance(settings, gate_of_settings(settings), training=False),
+        )
     finally:
         endpoint.close()
 

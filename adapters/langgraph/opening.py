@@ -35,11 +35,12 @@ from dreamgym_kit.adapters.langgraph.naming import (
 from dreamgym_kit.adapters.langgraph.policy_opening import check_nodes, open_graph_for
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.models.experience_models import allowance, directory_of
+from dreamgym_kit.adapters.models.experience_models import allowance, directory_of, gate_of_settings
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
 from dreamgym_kit.errors import ShapeRefused
 from dreamgym_kit.findings.detectors import Detectors
+from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import arm
 from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
@@ -47,6 +48,8 @@ from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.training.distil.gate import Gate
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Provenance, Spend, Task, Transition
 
@@ -136,16 +139,25 @@ async def answering(
     """Open the endpoint, try it on held-out recordings, and put the chain together."""
     settings, dreams = request.settings, not request.mode.bare
     chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
-    trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
-    support = learn_support(trials)
+    gate = _gate(settings) if chat is not None else None
+    if gate is not None or directory_of(settings) is not None:  # what it was taught would flatter it here
+        support, spend = learn_support(gate.trials if gate is not None else ()), Spend()
+    else:
+        trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
+        support = learn_support(trials)
     if not dreams:
         return Answering(None, None, chat, support, spend)
     recorded = request.experience or chained_experience(request.store, settings)
     decides = stack.enter_context(with_decisions(recorded, settings))
-    allows = allowance(settings, training=request.trains) if chat is not None else None
+    allows = allowance(settings, gate, training=request.trains) if chat is not None else None
     model = with_model(recorded, chat, settings, request.store, support, before=decides, allows=allows)
     text = chat if directory_of(settings) is None else None  # a directory decides, and no more
     return Answering(model, recorded, text, support, spend)
+
+
+def _gate(settings: Settings) -> Gate | None:
+    with egress.exempt():  # the kit's own files
+        return gate_of_settings(settings)
 
 
 def runner_of(

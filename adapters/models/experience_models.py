@@ -71,13 +71,12 @@ def weights_of(folder: Path) -> str:
     return digest_of_folder(folder)
 
 
-def allowance(settings: Settings, *, training: bool) -> Callable[[str], str | None] | None:
+def allowance(settings: Settings, gate: Gate | None, *, training: bool) -> Callable[[str], str | None] | None:
     """Why a tool's calls may not be put to the dream's model; None where all may.
 
     Raises:
-        UserError: see `gate_of_settings`; or training is to be done with a directory that has no gate.
+        UserError: training is to be done with a directory that has no gate.
     """
-    gate = gate_of_settings(settings)
     if gate is None:
         folder = directory_of(settings)
         if training and folder is not None:

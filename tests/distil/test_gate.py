@@ -71,6 +71,13 @@ def test_calls_that_code_answers_are_none_of_the_models() -> None:
     assert found.share("model") == pytest.approx(30 / 80)
 
 
+def test_support_is_learned_from_the_calls_that_are_left_to_the_model() -> None:
+    known = [HeldOutCall("get", False, composed=True, model=True, form="template", confidence=1.0)] * 50
+    found = exactness([*known, *calls(0, 30)], threshold=0.0)
+    assert {trial.exact for trial in found.trials} == {False}
+    assert found.calibration is not None
+
+
 def test_a_wrong_answer_of_code_is_not_mended_by_the_model() -> None:
     found = exactness([HeldOutCall("get", False, composed=False, model=True, confidence=1.0)], threshold=0.0)
     assert found.share("layered") == 0.0

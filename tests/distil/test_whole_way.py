@@ -116,16 +116,16 @@ def test_the_whole_way_and_the_gate_at_its_end(known, tmp_path: Path) -> None:
     settings = Settings(endpoint=EndpointSettings(model=str(done.folder)))
     assert directory_of(settings) == done.folder
     with pytest.raises(UserError, match="was never tried on held-out recordings, and training with it"):
-        allowance(settings, training=True)
-    assert allowance(settings, training=False) is None
+        allowance(settings, gate_of_settings(settings), training=True)
+    assert allowance(settings, gate_of_settings(settings), training=False) is None
     write_gate(done.folder / FILE, gate, figures.to_json())
     assert gate_of_settings(settings) == gate
-    barred = allowance(settings, training=True)
+    barred = allowance(settings, gate_of_settings(settings), training=True)
     assert barred is not None
     assert barred("get_order") is not None  # two steps taught it nothing: it has not passed
     (done.folder / "config.json").write_text((done.folder / "config.json").read_text() + " ")
     with pytest.raises(UserError, match="is of other weights"):
-        allowance(settings, training=False)
+        gate_of_settings(settings)
 
 
 def test_code_answers_beside_no_model_at_all(known) -> None:

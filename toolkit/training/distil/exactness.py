@@ -55,8 +55,8 @@ class Exactness:
     """All figures."""
 
     tools: tuple[ToolExactness, ...]
-    calibration: float | None  # expected error of the model's support; None: it answered nothing
-    trials: tuple[ReasonedTrial, ...]
+    calibration: float | None  # expected error of its support on calls left to it; None: it answered none
+    trials: tuple[ReasonedTrial, ...]  # of calls that code leaves open
     prompt_tokens: int
     completion_tokens: int
 
@@ -108,7 +108,9 @@ def exactness(calls: Sequence[HeldOutCall], *, threshold: float) -> Exactness:
     )
     return Exactness(
         tools=tools,
-        calibration=_calibration((s, c.model) for c, s in zip(calls, supports, strict=True)),
+        calibration=_calibration(
+            (s, c.model) for c, s in zip(calls, supports, strict=True) if c.composed is None
+        ),
         trials=tuple(_trials(calls)),
         prompt_tokens=sum(call.prompt_tokens for call in calls),
         completion_tokens=sum(call.completion_tokens for call in calls),
@@ -138,16 +140,24 @@ def _of_tool(tool: str, calls: Sequence[tuple[HeldOutCall, float]], threshold: f
 
 
 def _trials(calls: Iterable[HeldOutCall]) -> list[ReasonedTrial]:
-    return [ReasonedTrial(call.form, call.confidence, call.model) for call in calls if call.model is not None]
+    """Of the calls that code leaves open: others are never put to the model."""
+    return [
+        ReasonedTrial(call.form, call.confidence, call.model)
+        for call in calls
+        if call.model is not None and call.composed is None
+    ]
 
 
 def _supports(calls: Sequence[HeldOutCall]) -> list[float]:
-    """Each call's support, learned from the calls of the other half."""
-    halves: list[ReasonedSupport] = [learn_support(_trials(calls[half::2])) for half in (1, 0)]
-    return [
-        halves[place % 2].support(call.form, call.confidence) if call.model is not None else 0.0
-        for place, call in enumerate(calls)
-    ]
+    """Each call's support, learned from the other half of the trials."""
+    trials = _trials(calls)
+    halves: list[ReasonedSupport] = [learn_support(trials[half::2]) for half in (1, 0)]
+    found, place = [], 0
+    for call in calls:
+        answered = call.model is not None
+        found.append(halves[place % 2].support(call.form, call.confidence) if answered else 0.0)
+        place += answered and call.composed is None
+    return found
 
 
 def _calibration(answers: Iterable[tuple[float, bool | None]]) -> float | None:
