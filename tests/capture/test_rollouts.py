@@ -337,3 +337,33 @@ def test_what_a_graphs_model_was_set_to_is_told_once(folder: Path) -> None:
     assert asyncio.run(collecting(request, work)) == (
         "gpt-x is set to temperature 0.2; the policy that stands in for it samples at 1",
     )
+
+
+def test_a_task_that_is_admitted_later_is_collected_from_and_judged_as_any_other(folder: Path) -> None:
+    async def work(rollouts: Rollouts) -> list[Group]:
+        made = replace(rollouts_request.tasks[0], id="t0~2.1", checker="judges")
+        with pytest.raises(UserError, match=r"t0~2\.1"):
+            await rollouts.collect([made], 2, step=2, seed=0)
+        with pytest.raises(UserError, match="checker"):
+            rollouts.admit([made])
+        rollouts.admit([made], {"judges": lambda outcome: "lost" in str(outcome.messages[-1]["content"])})
+        return await rollouts.collect([made, *rollouts_request.tasks[:1]], 4, step=2, seed=0)
+
+    rollouts_request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="admitting")
+    made, given = asyncio.run(collecting(rollouts_request, work))
+    assert (made.task, given.task) == ("t0~2.1", "t0")
+    for group, good in ((made, "lost"), (given, "shipped")):
+        for rollout in group.rollouts:
+            said = str(rollout.episode.messages[-1]["content"])
+            assert (rollout.episode.verdict is Verdict.SUCCESS) == (good in said)
+
+
+def test_a_task_that_the_graph_cannot_take_is_not_admitted(folder: Path) -> None:
+    async def work(rollouts: Rollouts) -> None:
+        odd = Task("odd", {"question": "what of o1?"})
+        with pytest.raises(UserError, match="question"):
+            rollouts.admit([odd])
+        with pytest.raises(UserError, match="odd"):
+            await rollouts.collect([odd], 2, step=2, seed=0)
+
+    asyncio.run(collecting(asked_for(folder, PolicyServerDouble(looks_and_tells), name="refusing"), work))

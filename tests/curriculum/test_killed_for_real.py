@@ -9,7 +9,31 @@ from pathlib import Path
 import pytest
 from training.real_parts import command, environment, project, run
 
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+
 ASKED = ("train", "--plain", "--steps", "4", "--curriculum", "--overlap", "--eval-every", "0")
+
+
+LIKE = """
+def like(pattern, count, seed):
+    from dataclasses import replace
+    fruit = ["apples", "pears", "plums", "figs", "limes", "dates", "kiwis"][seed % 7]
+    said = {"role": "user", "content": f"Where are the {fruit} that I ordered?"}
+    return [replace(pattern.task, input={"messages": [said]})]
+"""
+MAKES = '[curriculum]\nmaker = "agent:like"\nevery = 1\nseeds = 1\nsynthetic = 0.4\n'
+
+
+def project_that_makes_tasks(folder: Path) -> Path:
+    """The agent of `real_parts` with something recorded of its world, and rules to make tasks by."""
+    project(folder)
+    (folder / "agent.py").write_text((folder / "agent.py").read_text() + LIKE)
+    (folder / "dreamgym.toml").write_text((folder / "dreamgym.toml").read_text() + MAKES)
+    store = SqliteStore(folder / "dreamgym.db")
+    store.put([Transition(Call("get_order", {"order_id": "O1"}), Answer("sent"), Effect.READ, "e", 1)])
+    store.close()
+    return folder
 
 
 def weights(run_: Path) -> str:
@@ -38,10 +62,10 @@ def killed(folder: Path, there: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_killed_and_resumed_it_chooses_and_learns_as_the_unbroken_one(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
-    folder = project(tmp_path)
+    folder = project_that_makes_tasks(tmp_path)
     whole = run(folder, *ASKED, "--runs", "whole")
     assert whole.returncode == 0, whole.stderr
     (unbroken,) = (folder / "whole").iterdir()
@@ -50,3 +74,5 @@ def test_killed_and_resumed_it_chooses_and_learns_as_the_unbroken_one(tmp_path: 
     assert done.returncode == 0, done.stderr
     assert (broken / "curriculum.jsonl").read_bytes() == (unbroken / "curriculum.jsonl").read_bytes()
     assert weights(broken) == weights(unbroken)
+    assert "~" in (unbroken / "curriculum.jsonl").read_text()
+    assert "made tasks" in done.stdout
