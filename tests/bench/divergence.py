@@ -2,10 +2,10 @@
 
 The desk is recorded, then one of its tools answers otherwise, in one of several ways. Scripted colleagues
 work the same requests on the real desk under an overseer, in the stage `live`, with nothing held.
-`caught_after` is the worst of all changes: real calls of any tool from the first changed one to the stop,
-both counted. `writes_after` counts writes that ran after the stop, over all changes. `false_stops`: the unchanged
-desk, four times over. A change of a writing tool that its answers do not show cannot be seen, and is not
-among them.
+`caught_after` is the worst of all changes: real calls of any tool from the first whose answer was changed to
+the stop, both counted. `writes_after` counts writes that ran after the stop, over all changes. `false_stops`:
+the unchanged desk, four times over. A change of a writing tool that its answers do not show cannot be seen,
+and is not among them.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from typing import Any
 from dreamgym_kit import record
 from dreamgym_kit.adapters.langgraph.crawling import CrawlRequest, crawl, worlds_of
 from dreamgym_kit.adapters.langgraph.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.frames import running
 from dreamgym_kit.adapters.langgraph.real_calls import EarlierRecordings, open_audit, overseer_over
 from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
@@ -31,7 +32,7 @@ from dreamgym_kit.recipes.desk.graph import simple_graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.s2r.audit import Entry, entries_of, verify
+from dreamgym_kit.s2r.audit import AuditLog, Entry, entries_of, verify
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
@@ -114,15 +115,15 @@ def figures(
         asyncio.run(crawl(request))
         caught, after = [], 0
         for number, (tool, what, change) in enumerate(changes):
-            log = _worked(Path(scratch) / f"{number}", tasks, settings, store, tool, change)
-            calls, writes = _caught(log, tool)
+            log, first = _worked(Path(scratch) / f"{number}", tasks, settings, store, tool, change)
+            calls, writes = _caught(log, tool, first)
             caught.append(calls)
             after += writes
             _TABLE.append(f"| {tool} | {what} | {calls} | {writes} |")
             sys.stderr.write(_TABLE[-1] + "\n")
         stops = 0
         for number in range(unchanged):
-            log = _worked(
+            log, _ = _worked(
                 Path(scratch) / f"same-{number}",
                 tasks,
                 _settings(Path(scratch), seed + number),
@@ -158,28 +159,36 @@ _desk.name = "desk"  # type: ignore[attr-defined]
 
 
 @contextmanager
-def _changed(tool: str, change: Change) -> Iterator[None]:
-    real = Desk.call
+def _changed(tool: str, change: Change, audit: AuditLog) -> Iterator[list[int]]:
+    """Change a tool for the block; gives how long the log was when an answer was first changed."""
+    real, first = Desk.call, []
 
     def call(self: Desk, operation: str, args: Any) -> Any:
         value = real(self, operation, args)
-        return change(value) if operation == tool else value
+        if operation != tool:
+            return value
+        if running() is not None:  # a real call; the judge works on a desk of its own
+            first.append(audit.entries)
+        return change(value)
 
     Desk.call = call  # type: ignore[method-assign]
     try:
-        yield
+        yield first
     finally:
         Desk.call = real  # type: ignore[method-assign]
 
 
 def _worked(
     folder: Path, tasks: list[Task], settings: Settings, store: SqliteStore, tool: str, change: Change
-) -> list[Entry]:
-    """Let colleagues work on the changed desk until they are stopped, or done; gives the audit log."""
+) -> tuple[list[Entry], int]:
+    """Let colleagues work on the changed desk until they are stopped, or done.
+
+    Gives the audit log, and how long it was when an answer was first changed.
+    """
     folder.mkdir()
     earlier = EarlierRecordings(store, f"{folder.name}:")
     stop = StopSwitch()
-    with closing(open_audit(folder / "audit.jsonl")) as audit, _changed(tool, change):
+    with closing(open_audit(folder / "audit.jsonl")) as audit, _changed(tool, change, audit) as first:
         overseer = overseer_over(
             audit,
             settings,
@@ -203,7 +212,7 @@ def _worked(
         asyncio.run(_collected(request, tasks, stop))
     wake()
     assert verify(folder / "audit.jsonl").whole
-    return list(entries_of(folder / "audit.jsonl"))
+    return list(entries_of(folder / "audit.jsonl")), min(first, default=0)
 
 
 async def _collected(request: RunRequest, tasks: list[Task], stop: StopSwitch) -> None:
@@ -211,10 +220,12 @@ async def _collected(request: RunRequest, tasks: list[Task], stop: StopSwitch) -
         await rollouts.collect(tasks, 2, step=1, seed=0)
 
 
-def _caught(log: Sequence[Entry], tool: str) -> tuple[int, int]:
+def _caught(log: Sequence[Entry], tool: str, length: int) -> tuple[int, int]:
     """Real calls from the first changed one to the stop, and writes after it; all of them where none came."""
     calls = [one for one in log if one.kind == "call"]
-    first = next((one.number for one in calls if one.facts["tool"] == tool), 0)
+    first = max(
+        (one.number for one in calls if one.facts["tool"] == tool and one.number <= length), default=0
+    )
     stops = [one.number for one in log if one.kind == "stopped" and one.facts["why"] == "diverged"]
     end = stops[0] if stops else sys.maxsize
     after = [one for one in calls if one.number > end and one.facts["effect"] in WRITES]

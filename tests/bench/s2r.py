@@ -1,15 +1,16 @@
-"""What do a few real calls add to a dream? Five seeds of the desk's nano model, beside learning from real calls.
+"""What do a few real calls add to a dream? Five seeds of the desk's nano model, beside learning for real.
 
-Over the folder of the bench `learns`, where `$DREAMGYM_LEARNS` names one (what is missing there is measured): `real`
-is GRPO on the real tools at all its calls. Two arms are added, each with 6 % of them as a hard budget: `s2r` goes
-on from the weights that the dream gave, through gate, canaries and stage `live`; `real_small` is GRPO on the
-real tools from the start. All are tried on real held-out tasks. `real_calls`: most that an `s2r` arm made, as
-a share of the real arm's; counted at the desk, too, below every gate.
+Over the folder of the bench `learns`, where `$DREAMGYM_LEARNS` names one (what is missing there is measured):
+`real` is GRPO on the real tools at all its calls. Two arms are added, each with 6 % of them as a hard budget:
+`s2r` goes on from the weights that the dream gave, through gate, canaries and stage `live`; `real_small` is
+GRPO on the real tools from the start. All are tried on real held-out tasks. `real_calls`: most that an `s2r`
+arm made, as a share of the real arm's.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,7 +55,8 @@ def figures(seeds: Sequence[int]) -> list[tuple[str, float, str]]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(kept or scratch)
         found = {seed: _seed(folder, seed) for seed in seeds}
-    means = {part: sum(parts[part].share for parts in found.values()) / len(found) for part in ("real", *ARMS)}
+    arms = ("real", *ARMS)
+    means = {part: sum(parts[part].share for parts in found.values()) / len(found) for part in arms}
     share = max(parts["s2r"].real_calls / parts["real"].real_calls for parts in found.values())
     return [
         ("s2r", means["s2r"], "of held-out tasks"),
@@ -71,7 +73,7 @@ def _seed(folder: Path, seed: int) -> dict[str, Found]:
     home = folder / f"seed-{seed}"
     start = (home / "model.txt").read_text()
     budget = int(SHARE * parts["real"].real_calls)
-    dreamt = str(_weights_of(home / "dream"))
+    dreamt = str(_weights_of(learns._place(home, "dream")))
     parts["s2r"] = _arm_of(folder, seed, "s2r", dreamt, budget=budget, small=False)
     parts["real_small"] = _arm_of(folder, seed, "real_small", start, budget=budget, small=False)
     shares = " | ".join(f"{parts[part].share:.3f}" for part in ("start", "dream", "real", *ARMS))
@@ -86,7 +88,7 @@ def _weights_of(arm: Path) -> Path:
 
 def _arm_of(folder: Path, seed: int, arm: str, model: str, *, budget: int, small: bool) -> Found:
     """Run an arm in its own process, or take what it found before."""
-    result = folder / f"seed-{seed}" / arm / "result.json"
+    result = learns._place(folder / f"seed-{seed}", arm) / "result.json"
     if not result.exists():
         command = [sys.executable, __file__, arm, str(seed), str(folder), model, str(budget)]
         threads = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -110,8 +112,9 @@ def _main() -> None:
     from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan, settings_for
 
     plan = replace(QUICK if asked.small else Plan(), seed=asked.seed)
-    place = asked.folder / f"seed-{asked.seed}" / asked.arm
-    place.mkdir(parents=True, exist_ok=True)
+    place = learns._place(asked.folder / f"seed-{asked.seed}", asked.arm)
+    shutil.rmtree(place, ignore_errors=True)  # what was broken off
+    place.mkdir(parents=True)
     settings = _settings(settings_for(place, plan), asked.model, asked.budget, small=asked.small)
     found = _went(asked.arm, place, plan, settings)
     (place / "result.json").write_text(json.dumps(found))
@@ -143,7 +146,6 @@ def _settings(settings: Any, model: str, budget: int, *, small: bool) -> Any:
 def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
     """Go on from the model by real calls, then try what came of it."""
     from dreamgym_kit.adapters.langgraph.s2r import S2rRequest, s2r
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.recipes.desk.world import times_opened
     from dreamgym_kit.recipes.train_then_deploy import GRAPH
@@ -151,7 +153,7 @@ def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
     from dreamgym_kit.vocabulary import Split
 
     learn = drawn_tasks(plan.worlds, seed=plan.seed)
-    # the gate tries tasks that nothing was learned from and whose worlds were recorded: it is a gate of the dream
+    # The gate is one of the dream: its tasks' worlds were recorded. Nothing more is learned from them.
     gate = [replace(task, split=Split.HELD_OUT) for task in learn[: min(len(learn) // 3, 45)]]
     learn = learn[len(gate) :]
     store = _copied(place.parent / "recordings.db", place / "recordings.db")
@@ -178,8 +180,6 @@ def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
 
 def _copied(recordings: Path, to: Path) -> Any:
     """The recordings of `learns` stay as they are: an arm adds its real calls to a copy."""
-    import shutil
-
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
     for file in recordings.parent.glob(f"{recordings.name}*"):

@@ -23,7 +23,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Answer, Effect, Provenance, ToolSpec
 
 READS_MOST = 1e4  # calls, on average, until a tool that reads as ever is taken for a changed one
-WRITES_MOST = 1e3  # the same of a tool that writes: one wrong write more costs more than a stop without cause
+WRITES_MOST = 500.0  # the same of one that writes: a wrong write more costs more than a stop without cause
 LEAST_SUPPORT = 0.5  # below it what the dream says is a guess, and differing from it says little
 _DIFFER = (0.1, 0.5, 0.95)  # how often a changed tool's answers differ
 _LEAST_DOUBT = 0.01  # no answer is surer than that,

@@ -1,0 +1,107 @@
+"""`s2r` as a person meets it: what it refuses, how it ends, what it leaves."""
+
+import json
+from pathlib import Path
+
+import pytest
+from training.real_parts import AGENT, SETTINGS, project, run
+from typer.main import get_command
+
+from dreamgym_kit.cli.approving import question
+from dreamgym_kit.cli.main import app
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.s2r.audit import entries_of, verify
+from dreamgym_kit.vocabulary import Answer, Call, Effect, HeldCall, World
+
+ONE = '{"id": "a", "input": "?"}\n'
+BOTH = '{"id": "a", "input": "?"}\n{"id": "b", "input": "?", "split": "held_out"}\n'
+OPEN = (
+    "[s2r]\ncalls = 50\nsuccess_low = 0.0\ncoverage = 0.0\ncanaries = 2\ncanary_low = 0.0\nper_second = 0.0\n"
+)
+
+
+def small(folder: Path, tasks: str) -> Path:
+    (folder / "agent.py").write_text(AGENT)
+    (folder / "tasks.jsonl").write_text(tasks)
+    (folder / "dreamgym.toml").write_text('graph = "agent.py:graph"\ntasks = "tasks.jsonl"\n')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tasks", "said"),
+    [
+        ([], BOTH, "say how many real calls there may be at most"),
+        (["--calls", "5", "--stage", "liv"], BOTH, "stage 'liv' is not in the stages; did you mean 'live'?"),
+        (["--calls", "5"], BOTH, "there is no terminal to ask at"),
+        (["--calls", "5", "--gate-only", "--stage", "staged"], BOTH, "nobody is there to give it"),
+        (["--calls", "5", "--gate-only"], BOTH, "no policy to train"),
+        (["--calls", "5", "--gate-only"], ONE, "no held-out task"),
+        (["--calls", "5", "--gate-only", "--approver", "agent"], BOTH, "write it as module:attribute"),
+    ],
+    ids=["no budget", "no such stage", "nobody agreed", "nobody approves", "no policy", "no gate", "no rule"],
+)
+def test_what_cannot_go_to_the_real_tools_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], tasks: str, said: str
+) -> None:
+    pytest.importorskip("trl", reason="the extra train is not installed")
+    monkeypatch.chdir(small(tmp_path, tasks))
+    with pytest.raises(UserError, match=said):
+        get_command(app)(["s2r", *arguments], standalone_mode=False)
+    assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_way_is_gone_to_its_end_shown_again_and_verified(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="the extra train is not installed")
+    folder = project(tmp_path)
+    (folder / "dreamgym.toml").write_text(SETTINGS + OPEN)
+    done = run(folder, "s2r", "--yes", "--json", "--steps", "1")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    directory = Path(told["directory"])
+    assert (told["gate"]["passed"], told["steps"], told["real_calls"]) == (True, 1, 0)
+    assert (directory / told["weights"] / "model.safetensors").is_file()
+    checked = verify(directory / "audit.jsonl", head=told["audit"]["head"])
+    assert (checked.whole, checked.closed) == (True, True)
+    kinds = [entry.kind for entry in entries_of(directory / "audit.jsonl")]
+    assert kinds == ["begun", "gate", "canaries", "open", "closed"]
+    again = run(folder, "report", str(directory))
+    assert again.returncode == 0
+    assert " DONE  1 steps were learned from real calls" in again.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_shut_gate_ends_it_before_any_real_call(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="the extra train is not installed")
+    folder = project(tmp_path)
+    (folder / "dreamgym.toml").write_text(SETTINGS + OPEN.replace("success_low = 0.0", "success_low = 1.0"))
+    done = run(folder, "s2r", "--yes", "--json")
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    assert "success in the dream is" in told["gate"]["text"]
+    assert (told["real_calls"], told["steps"], told["weights"]) == (0, 0, None)
+    guessed = SETTINGS.replace('effect = "read"', 'effect = "read"\nguessed = true') + OPEN
+    (folder / "dreamgym.toml").write_text(guessed)
+    refused = run(folder, "s2r", "--yes", "--json")
+    assert (refused.returncode, "what get_order can do is a guess" in refused.stderr) == (2, True)
+
+
+def test_what_a_person_is_asked_shows_all_and_nothing_moves_the_terminal() -> None:
+    held = HeldCall(
+        digest="ab" * 32,
+        call=Call("refund", {"payment": "P1\x1b[2Jyes", "amount": "9\u202e99"}),
+        effect=Effect.DESTRUCTIVE,
+        episode="e",
+        task="t\x07",
+        world=World("shop", 3),
+        expected=Answer(content={"state": "refunded\x1b]0;x\x07"}),
+        doubts=("this very call was made 1 times before in this episode",),
+    )
+    text = question(held)
+    assert "\x1b" not in text
+    assert text.isascii()
+    assert 'payment = "P1' in text
+    assert "DOUBT this very call was made 1 times before" in text
+    assert "Only the word yes" in text
