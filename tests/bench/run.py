@@ -59,6 +59,7 @@ BENCHES: Mapping[str, str] = {
     "learns": "real held-out success of the desk's nano model: at the start, after dreams, after real work",
     "algorithms": "real held-out success after GRPO, PPO, DPO and SFT on as many dreamt episodes",
     "faults": "real held-out success under faults, after learning with faults and without",
+    "curriculum": "real held-out success with tasks chosen and in turn; impossible tasks under a wrong judge",
     "promotion": "is a model promoted by chance, or one that got worse? real work on the desk, compared",
     "update_exact": "weights after two updates of the kit against plain PyTorch, row by row",
     "step_cost": "a training step beside the least it could cost: its rollouts and its update",
@@ -141,6 +142,9 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("learns", "gain_ratio"): Goal(">=", 0.9),
     ("learns", "real_calls_in_dream"): Goal("=", 0),
     ("learns", "shuffled_gain"): Goal("<=", 2),  # five times 360 episodes waver by about that
+    ("curriculum", "impossible_share"): Goal("<=", 0.02),
+    ("curriculum", "episodes_ratio"): Goal("=", 1),
+    ("curriculum", "real_calls"): Goal("=", 0),
     ("promotion", "null_promoted"): Goal("<=", 5),
     ("promotion", "null_promoted_8"): Goal("<=", 5),
     ("promotion", "regressions_promoted"): Goal("=", 0),

@@ -42,7 +42,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
         *("store", "findings"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
-        *("learns", "algorithms", "faults", "promotion", "update_exact"),
+        *("learns", "algorithms", "faults", "curriculum", "promotion", "update_exact"),
         *("step_cost", "page", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
