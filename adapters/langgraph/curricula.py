@@ -23,6 +23,7 @@ from dreamgym_kit.gate import egress
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatEndpoint, Checker, Judgement, Outcome, TaskMaker, TransitionStore
+from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.training.lessons import COMPARED
 from dreamgym_kit.vocabulary import Task, World
@@ -201,7 +202,9 @@ def _by_model(judge: ModelJudge) -> Any:
 
 
 def _judged(task: Task, settings: Settings, judges: Mapping[str, Checker]) -> Task | None:
-    """A made task with who judges it; None where nobody may."""
+    """A made task with who judges it, and without secrets of this process; None where nobody may judge it."""
+    said: Any = process_masker(settings.endpoint.key_env).plain(dict(task.input))
+    task = replace(task, input=said)
     if task.checker is not None or task.expect:  # its maker's own, who knows what is right
         return task
     if settings.curriculum.checker is not None:

@@ -20,6 +20,11 @@ def like(pattern, count, seed):
     text = {"messages": [{"role": "user", "content": "Cancel order O12."}]}
     return [replace(pattern.task, input=text, checker=None, expect={})]
 
+def telling(pattern, count, seed):
+    import os
+    text = {"messages": [{"role": "user", "content": "Cancel it, please: " + os.environ["SHOP_API_KEY"]}]}
+    return [replace(pattern.task, input=text, checker=None)]
+
 def judge(outcome):
     return True
 
@@ -126,3 +131,19 @@ def test_what_a_world_was_seen_to_hold_is_read_from_its_answers() -> None:
     assert worlds.recorded(World("shop", 1))
     assert not worlds.recorded(World("shop", 2))
     assert RecordedValues(None, "default").recorded(World("shop", 2))
+
+
+async def test_a_secret_that_a_maker_puts_into_a_task_is_masked_before_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", "sk-live-HxqZkTbVnQwErTyU")
+    curriculum, rollouts = put_together(tmp_path, 'maker = "orders:telling"\nchecker = "orders:judge"')
+    await made_by(curriculum)
+    (made,) = rollouts.admitted
+    told = (
+        str(made.input)
+        + str(curriculum.course(2))
+        + "".join(path.read_text() for path in (tmp_path / "made").iterdir())
+    )
+    assert "HxqZkTbVnQwErTyU" not in told
+    assert "please" in told

@@ -1,8 +1,8 @@
 """Which tasks are alike: what one of them shows says something of the others. For PPO these are the groups.
 
-By a field of the tasks' `meta` where settings name one, else by their words: each task joins the first of
-those before it that it is like enough, or begins a cluster of its own. So a task that is made later joins
-without moving any other.
+By a field of the tasks' `meta` where settings name one, else by their words: each task joins the cluster
+whose first task it is most like, if it is like enough, or begins one of its own. So a task that is made later
+joins without moving any other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,8 @@ class Clusters:
         self._field, self._embedder = field, embedder
         self._of: dict[str, int] = {}
         self._named: dict[str, int] = {}
-        self._known: list[tuple[NDArray[np.float32], int]] = []  # the first of each, and its number
+        self._first: NDArray[np.float32] | None = None  # of each cluster of words: its vector, a row each
+        self._numbers: list[int] = []  # of these rows
         self._count = 0
 
     @property
@@ -51,12 +52,14 @@ class Clusters:
                 self._of[task.id] = self._next()
 
     def _led(self, row: NDArray[np.float32]) -> int:
-        likeness = [float(leader @ row) for leader, _ in self._known]
-        best = max(range(len(likeness)), key=likeness.__getitem__, default=None)
-        if best is not None and likeness[best] >= ALIKE:
-            return self._known[best][1]
-        self._known.append((row, self._next()))
-        return self._known[-1][1]
+        if self._first is not None:
+            likeness = self._first @ row
+            best = int(likeness.argmax())
+            if likeness[best] >= ALIKE:
+                return self._numbers[best]
+        self._first = row[None] if self._first is None else np.vstack([self._first, row])
+        self._numbers.append(self._next())
+        return self._numbers[-1]
 
     def _called(self, name: str) -> int:
         if name not in self._named:
