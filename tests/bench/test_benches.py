@@ -268,7 +268,7 @@ def test_what_was_measured_of_a_seed_is_not_measured_again(
     solved = {"start": 8, "dream": 16, "real": 16, "shuffled": 8}
     for seed in (3, 4):
         for part, count in solved.items():
-            place = tmp_path / f"seed-{seed}" / part
+            place = tmp_path / f"seed-{seed}" / f"part-{part}"
             place.mkdir(parents=True)
             rows = {f"t{at}": [int(at < count), int(at >= count), 0] for at in range(20)}
             result = {"outcomes": rows, "real_calls": 900 if part == "real" else 0, "steps": 40}
