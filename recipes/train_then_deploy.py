@@ -11,6 +11,7 @@ Only glue: each step is a call that works on a graph of one's own as well.
 """
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -24,17 +25,18 @@ from dreamgym_kit.gate.registry import PROCESS, wake
 from dreamgym_kit.ports import TransitionStore
 from dreamgym_kit.recipes.desk.graph import graph, require_extra
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
-from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.recipes.desk.world import times_opened
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.rollout.rundir import half_made
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.trust.beating import Word
-from dreamgym_kit.vocabulary import Split, Task
+from dreamgym_kit.vocabulary import Task
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+
+    from dreamgym_kit.recipes.whole_way import Outcome
 
 GRAPH = "dreamgym_kit.recipes.desk.graph:graph"
 COLLEAGUES = "scripted:mixed"
@@ -59,59 +61,49 @@ class Plan:
     lora: int | None = None  # rank of the adapter that is trained; None: all weights are
     held_out: int = 90  # tasks that nothing is learned from
     tries: int = 4  # of each in an evaluation
+    gate: int = 27  # recorded tasks that nothing is learned from: the gate to the real tools tries them
+    gate_low: float = 0.3  # least lower bound of the success there, 0..1
+    gate_coverage: float = 0.8  # least share of the calls there that the dream can answer, 0..1
+    canaries: int = 8  # tasks tried in shadow before anything is written for real
+    real_calls: int = 1400  # most calls on the real tools while it goes on learning there
+    real_steps: int = 2  # of GRPO on the real tools
 
 
-QUICK = Plan(worlds=27, recorded=3, shipped=True, steps=2, per_step=4, siblings=4, held_out=9, tries=2)
+QUICK = Plan(
+    worlds=27,
+    recorded=3,
+    shipped=True,
+    steps=2,
+    per_step=4,
+    siblings=4,
+    held_out=9,
+    tries=2,
+    gate=9,
+    gate_low=0.05,
+    gate_coverage=0.5,
+    canaries=0,  # of few recordings little can be told, and they would shut the gate
+    real_calls=200,
+    real_steps=1,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of it."""
-
-    before: Evaluation
-    after: Evaluation
-    merged: Path  # the model directory to serve
-    adapter: Path | None  # None: all weights were trained
-    real_calls: int  # while it learned in the dream
-    dreamed_calls: int
-    alarm: str  # why training ended early; "": it did not
-
-    @property
-    def better(self) -> bool:
-        """Whether it clearly got better on the real tools."""
-        return self.after.beating is not None and self.after.beating.word is Word.BETTER
-
-
-def train_then_deploy(out: Path, plan: Plan, *, tell: Tell) -> Outcome:
-    """Go the whole way; everything lies below `out`.
+def train_then_deploy(out: Path, plan: Plan, *, tell: Tell) -> "Outcome":
+    """Go the whole way; everything lies below `out`. What a killed process did there is gone on with.
 
     Raises:
         MissingExtra: the packages of the extras `desk` and `train` are not all installed.
-        UserError: something is at `out` already; nothing was done.
+        UserError: something else is at `out`, or work by another plan; nothing was done.
     """
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.adapters.trainers.extra import require_extra as require_training
+    from dreamgym_kit.recipes.whole_report import write_report
+    from dreamgym_kit.recipes.whole_way import WholeWay
 
     require_extra()
     require_training("the recipe")
-    if out.exists():
-        raise UserError(f"{out}: is there already; name another folder, or delete it first")
-    out.mkdir(parents=True)
-    settings = settings_for(out, plan)
-    learned_from = drawn_tasks(plan.worlds, seed=plan.seed)
-    held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
-    store = SqliteStore(out / "recordings.db")
-    try:
-        record_work(learned_from, settings, store, plan, tell)
-        start = taught(out, plan, tell)
-        before = tried(start, held_out, settings, plan, None, tell)
-        learned = learn(start, learned_from, settings, store, out, tell)
-    finally:
-        store.close()
-    merged, adapter = _export(learned, start, before, out, plan, tell)
-    after = tried(merged, held_out, settings, plan, before, tell)
-    _write_card_score(merged, after)
-    return Outcome(before, after, merged, adapter, learned.real, learned.dreamed, learned.alarm)
+    outcome = WholeWay(out.absolute(), plan, tell).go()
+    page = write_report(out.absolute(), plan, outcome)
+    tell(f"9 report     {page}")
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +196,32 @@ def taught(out: Path, plan: Plan, tell: Tell) -> Path:
 
 
 def tried(
-    model: Path, tasks: list[Task], settings: Settings, plan: Plan, against: Evaluation | None, tell: Tell
+    model: Path,
+    tasks: list[Task],
+    settings: Settings,
+    plan: Plan,
+    against: Evaluation | Path | None,
+    tell: Tell,
+    *,
+    directory: Path | None = None,
+    line: str = "3 evaluate",
 ) -> Evaluation:
     """Try a model on the real tools."""
     from dreamgym_kit.adapters.langgraph.evaluating import evaluate
 
     if PROCESS.armed:
         wake()  # the dream is over: these tools run for real
-    found = evaluate(GRAPH, tasks, real=True, settings=settings, n=plan.tries, policy=model, against=against)
-    which = "3 evaluate" if against is None else "6 evaluate"
-    tell(f"{which}   {found.sentence if against is None else _alone(found)}")
+    found = evaluate(
+        GRAPH,
+        tasks,
+        real=True,
+        settings=settings,
+        n=plan.tries,
+        policy=model,
+        against=against,
+        directory=directory,
+    )
+    tell(f"{line}   {found.sentence if against is None else _alone(found)}")
     return found
 
 
@@ -233,18 +241,25 @@ def learn(
     *,
     mode: Mode = Mode.DREAM,
 ) -> Learned:
-    """GRPO: in the dream, where no real tool runs; or, to compare, on the real tools."""
+    """GRPO: in the dream, where no real tool runs; or, to compare, on the real tools.
+
+    A training that is in its folder already, broken off, is gone on with.
+    """
     from dreamgym_kit.adapters.langgraph.training import TrainRequest, train
 
     before, began = times_opened(), time.monotonic()
     asked = settings.with_overrides({"policy.model": str(start)})
+    place = (out / "training").absolute()
+    if half_made(place):
+        shutil.rmtree(place)
     request = TrainRequest(
         graph=GRAPH,
         tasks=tasks,
         settings=asked,
         mode=mode,
         store=store,
-        directory=(out / "training").absolute(),
+        directory=place,
+        resume=(place / "manifest.json").exists(),
     )
     result = train(request, events=NoEvents())
     steps = result.trained.steps
@@ -261,54 +276,20 @@ def learn(
         return learned
     tell(
         f"4 dream      {learned.steps} steps of GRPO in {time.monotonic() - began:.0f} s: {learned.real} real"
-        f" calls, {learned.dreamed:,} dreamed; how it does in the dream is no result, line 6 is"
+        f" calls, {learned.dreamed:,} dreamed; how it does in the dream is no result, the next line is"
     )
     if learned.alarm:
         tell(f"             an alarm ended it at its last good checkpoint: {learned.alarm}")
     return learned
 
 
-def _export(
-    learned: Learned, start: Path, before: Evaluation, out: Path, plan: Plan, tell: Tell
-) -> tuple[Path, Path | None]:
-    from dreamgym_kit.adapters.langgraph.training import CHECKPOINTS
-    from dreamgym_kit.adapters.trainers.export import Card, export
-    from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
-    from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
-
-    lora = None if plan.lora is None else LoraOptions(rank=plan.lora, alpha=2 * plan.lora)
-    options = GrpoOptions(seed=plan.seed, lora=lora)
-    card = Card(
-        name="A nano policy of the support desk",
-        base=str(start),
-        data=f"{plan.worlds} requests of the support desk, answered by a dream of their recordings",
-        seed=plan.seed,
-        scores={"the start, on real held-out tasks": before.sentence},
-    )
-    done = export(TrlTrainer(start, learned.directory / CHECKPOINTS, options), out / "model", card)
-    also = f", its LoRA adapter in {done.adapter}" if done.adapter is not None else ""
-    tell(f"5 export     merged weights in {done.merged}{also}")
-    return done.merged, done.adapter
-
-
-def _write_card_score(merged: Path, after: Evaluation) -> None:
-    """What was measured of these very weights stands with them."""
-    with (merged / "README.md").open("a", encoding="utf-8") as card:
-        card.write(f"\nOn the real tools, against the start: {after.sentence}\n")
-
-
-def last_lines(outcome: Outcome) -> str:
-    """Whether it got better, plainly, and how to point a graph at it."""
+def last_lines(outcome: "Outcome") -> str:
+    """Whether it got better and is in use, plainly, and how to point a graph at it."""
     assert outcome.after.beating is not None  # it was held against the start
     told = outcome.after.beating.told("the start", "the trained model")
-    said = "It got better on the real tools." if outcome.better else "No gain is proven on the real tools."
-    return (
-        f"\n{said} {told}\n\n"
-        "To put it in place of the agent's model:\n"
-        f"  vllm serve {outcome.merged} --served-model-name {_MODEL_NAME} --enable-auto-tool-choice "
-        "--tool-call-parser hermes\n"
-        f'  init_chat_model("openai:{_MODEL_NAME}", base_url="http://127.0.0.1:8000/v1", api_key="none")\n'
-    )
+    said = "It is in use." if outcome.promoted else "It is not in use: the start stays."
+    lines = "\n".join(f"  {line}" for line in outcome.pointing.lines)
+    return f"\n{said} {told}\n\nTo put what is in use in place of the agent's model:\n{lines}\n"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,17 +1,21 @@
 """The recipe in small: from recording to the weights that are to be served."""
 
-import re
+import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.gate.registry import PROCESS, wake
+from dreamgym_kit.adapters.langgraph.evaluating import evaluation_between
+from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.recipes.nano import build
-from dreamgym_kit.recipes.train_then_deploy import QUICK, last_lines, main, train_then_deploy
-from dreamgym_kit.trust.beating import Word
+from dreamgym_kit.recipes.train_then_deploy import QUICK, main
+from dreamgym_kit.vocabulary import Split
 
 pytest.importorskip("trl", reason="the extra train is not installed")
 
@@ -27,28 +31,77 @@ def weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return build.WEIGHTS
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_whole_way_in_small(weights: Path, tmp_path: Path) -> None:
-    told: list[str] = []
-    out = tmp_path / "out"
+TINY = replace(QUICK, worlds=18, recorded=2, steps=1, held_out=9, tries=1, gate=6, real_calls=120)
+CHILD = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from dreamgym_kit.recipes.train_then_deploy import Plan, train_then_deploy
+from dreamgym_kit.recipes.nano import build
+build.WEIGHTS = Path(sys.argv[2])
+train_then_deploy(Path(sys.argv[1]), eval(sys.argv[3]), tell=lambda line: print(line, flush=True))
+"""
+
+
+def begun(out: Path, weights: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", CHILD, str(out), str(weights), repr(TINY)]
+    quiet = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.Popen(command, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def done_phases(out: Path) -> list[str]:
     try:
-        outcome = train_then_deploy(out, replace(QUICK, seed=3), tell=told.append)
-    finally:
-        if PROCESS.armed:
-            wake()
-    assert [line.split()[0] for line in told if line[0] != " "] == ["1", "2", "3", "4", "5", "6"]
-    assert outcome.real_calls == 0
-    assert "0 real calls, " in next(line for line in told if line.startswith("4"))
-    assert (outcome.before.b.real, outcome.after.b.real) == (True, True)
-    assert outcome.after.beating is not None
-    assert outcome.after.beating.tasks == QUICK.held_out
-    assert (outcome.merged / "model.safetensors").stat().st_mode & 0o777 == 0o644
-    assert "On the real tools, against the start: " in (outcome.merged / "README.md").read_text()
-    said = last_lines(outcome)
-    assert re.search(r"^(It got better|No gain is proven) on the real tools\. ", said, re.MULTILINE)
-    assert outcome.better == (outcome.after.beating.word is Word.BETTER)
-    assert f"vllm serve {outcome.merged} " in said
+        return list(json.loads((out / "phases.json").read_text())["done"])
+    except FileNotFoundError:
+        return []
+
+
+def come_to(out: Path) -> dict[str, object]:
+    """All that has to be the same: the weights of each phase, each task's outcome, the decision."""
+    facts = json.loads((out / "phases.json").read_text())["done"]
+    history = [json.loads(line) for line in (out / "deployed" / "history.jsonl").read_text().splitlines()]
+    tasks = drawn_tasks(TINY.held_out, split=Split.HELD_OUT, seed=TINY.seed)
+    return {
+        **{name: model_digest(Path(facts[name]["weights"])) for name in ("dream", "real")},
+        **{
+            name: evaluation_between(out / name, None, tasks).b.outcomes
+            for name in ("before", "dreamed", "after")
+        },
+        "deeds": [(event["deed"], event["weights"], event["reasons"]) for event in history],
+        "recordings": facts["record"]["recordings"],
+        "real_calls": facts["real"]["real_calls"] > 0,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_whole_way_and_the_same_when_it_is_killed_on_the_way(weights: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    unbroken = begun(whole, weights)
+    said = unbroken.communicate()[0]
+    assert unbroken.returncode == 0, said
+    assert [line.split()[0] for line in said.splitlines() if line[0] != " "] == list("123456789")
+    assert "0 real calls, " in next(line for line in said.splitlines() if line.startswith("4"))
+    for before, wait_s in (("", 1.5), ("before", 2.5), ("dreamed", 2.0)):  # in: record, dream, real
+        child = begun(killed, weights)
+        while before and before not in done_phases(killed):
+            assert child.poll() is None, child.communicate()[0]
+            time.sleep(0.02)
+        time.sleep(wait_s)
+        child.kill()
+        child.wait()
+    last = begun(killed, weights)
+    said = last.communicate()[0]
+    assert last.returncode == 0, said
+    assert "(done before)" in said
+    assert come_to(killed) == come_to(whole)
+    page = (whole / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "It is not in use: the start stays." in page or "It is in use." in page
+    assert (
+        (whole / "report.md").read_text().startswith("# The support desk: from recordings to weights in use")
+    )
+    assert (whole / "deployed" / "current" / "merged" / "README.md").exists()
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,134 @@
+"""What came of the whole way, for somebody who decides and reads no logs: `report.md` and `report.html`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dreamgym_kit.recipes.plain_page import (
+    Block,
+    Code,
+    Heading,
+    Lead,
+    Paragraph,
+    Points,
+    Table,
+    as_html,
+    as_markdown,
+)
+from dreamgym_kit.report.evaluation import Evaluation
+from dreamgym_kit.report.evaluation_text import share_told
+from dreamgym_kit.rollout.files import write_atomically
+
+if TYPE_CHECKING:
+    from dreamgym_kit.recipes.train_then_deploy import Plan
+    from dreamgym_kit.recipes.whole_way import Outcome
+
+TITLE = "The support desk: from recordings to weights in use"
+_PHASES = {
+    "record": "Colleagues work for real and are recorded",
+    "start": "The model that learning begins with",
+    "before": "The start is tried on the real tools",
+    "dream": "It learns in the dream",
+    "dreamed": "What the dream made of it is tried on the real tools",
+    "real": "It goes on learning on the real tools, within a budget",
+    "after": "The candidate is tried on the real tools",
+    "deploy": "It takes the place of the start, or does not",
+}
+
+
+def write_report(out: Path, plan: "Plan", outcome: "Outcome") -> Path:
+    """Write both forms; gives the page."""
+    blocks = list(blocks_of(plan, outcome))
+    write_atomically(out / "report.md", as_markdown(TITLE, blocks).encode("utf-8"))
+    write_atomically(out / "report.html", as_html(TITLE, blocks).encode("utf-8"))
+    return out / "report.html"
+
+
+def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
+    """The report, part by part; the answer first."""
+    found = outcome.after.beating
+    assert found is not None  # it was held against the start
+    said = "It is in use." if outcome.promoted else "It is not in use: the start stays."
+    yield Lead(f"{said} {found.told('the start', 'the trained model')}", good=outcome.promoted)
+    if not outcome.promoted:
+        yield Points(outcome.event.reasons)
+    yield Heading("How good it is, on the real tools")
+    yield Paragraph(
+        f"{plan.held_out} tasks that nothing was learned from, in worlds that nobody recorded, "
+        f"{plan.tries} tries each. In brackets: where the true figure lies, 95 times in 100."
+    )
+    yield Table(("", "solved", "against the start"), list(_scores(outcome)))
+    yield Table(("kind of task", "the start", "the candidate"), list(_kinds(outcome)))
+    yield Heading("What it cost")
+    yield Table(("phase", "real calls", "seconds"), list(_phases(outcome)))
+    yield from _notes(outcome)
+    yield Heading("What this does not say")
+    yield Points(list(_not_said(plan, outcome)))
+    yield Heading("How it is used, and how it is undone")
+    yield Code(outcome.pointing.lines)
+    yield Code([f"dreamgym-kit deploy --back --into {outcome.pointing.shelf}"])
+    yield Paragraph(f"The card of what is in use: {outcome.card}")
+
+
+def _scores(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
+    rows = (
+        ("the start", outcome.before),
+        ("after the dream", outcome.dreamed),
+        ("the candidate: dream, then real tools", outcome.after),
+    )
+    for name, found in rows:
+        change = ""
+        if found.beating is not None:
+            low, middle, high = (
+                100 * one for one in (found.beating.low, found.beating.change, found.beating.high)
+            )
+            change = f"{middle:+.0f} points ({low:+.0f} to {high:+.0f})"
+        yield name, share_told(found.b.once).strip(), change
+
+
+def _kinds(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
+    a, b = outcome.before.b.families, outcome.after.b.families
+    for name in sorted(set(a) | set(b)):
+        yield name, share_told(a.get(name)).strip(), share_told(b.get(name)).strip()
+
+
+def _phases(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
+    for name, seconds in outcome.seconds.items():
+        yield _PHASES.get(name, name), f"{_calls(outcome, name):,}", f"{seconds:.0f}"
+    whole = sum(_calls(outcome, name) for name in outcome.seconds)
+    yield "all", f"{whole:,}", f"{sum(outcome.seconds.values()):.0f}"
+
+
+def _calls(outcome: "Outcome", phase: str) -> int:
+    tried: dict[str, Evaluation] = {
+        "before": outcome.before,
+        "dreamed": outcome.dreamed,
+        "after": outcome.after,
+    }
+    if phase in tried:
+        return tried[phase].b.summary.real_calls
+    told = outcome.facts.get(phase, {}).get("real_calls", 0)
+    return told if isinstance(told, int) else 0
+
+
+def _notes(outcome: "Outcome") -> Iterator[Block]:
+    dream, real = outcome.facts.get("dream", {}), outcome.facts.get("real", {})
+    answered, made = dream.get("dreamed_calls", 0), dream.get("real_calls", 0)
+    notes = [
+        f"In the dream {answered:,} calls were answered, and {made} real ones made.",
+        f"The gate to the real tools: {real.get('gate', 'not tried')}.".replace("..", "."),
+    ]
+    if dream.get("alarm"):
+        notes.append(f"An alarm ended the dream at its last good step: {dream['alarm']}")
+    if real.get("stopped"):
+        notes.append(f"What ended the real calls: {real['stopped']}")
+    yield Points(notes)
+
+
+def _not_said(plan: "Plan", outcome: "Outcome") -> Iterator[str]:
+    yield f"One seed ({plan.seed}). Another gives other figures; the interval is about tasks, not seeds."
+    yield "Requests of other kinds, other worlds than this desk's, tools that fail, and input that misleads."
+    if outcome.after.b.undetermined:
+        yield f"{outcome.after.b.undetermined} episodes of the candidate could not be judged."
+    if outcome.promoted:
+        yield "Whether it stays better: calls are recorded from now on, so that this can be asked again."

@@ -1,0 +1,63 @@
+"""Phases: done once, begun anew where they were broken off, refused under another plan."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.recipes.phases import Phases
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def work() -> dict[str, int]:
+        done.append("once")
+        return {"calls": 3}
+
+    out = tmp_path / "out"
+    assert Phases(out, {"seed": 1}).run("record", work)[1] is False
+    facts, known = Phases(out, {"seed": 1}).run("record", work)
+    assert (facts["calls"], known, done) == (3, True, ["once"])
+    assert Phases(out, {"seed": 1}).seconds.keys() == {"record"}
+
+
+def test_a_phase_killed_at_any_moment_is_begun_anew_without_what_it_left(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from dreamgym_kit.recipes.phases import Phases\n"
+        "out = Path(sys.argv[1]); phases = Phases(out, {})\n"
+        "def work():\n"
+        "    assert not (out / 'half').exists()\n"
+        "    (out / 'half').mkdir(); (out / 'half' / 'a').write_text('a')\n"
+        "    if sys.argv[2] == 'die': os.kill(os.getpid(), 9)\n"
+        "    return {'weights': 'half/a'}\n"
+        "print(phases.run('first', work, clears=('half',)))\n"
+    )
+    out = tmp_path / "out"
+    ends = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(out), how], capture_output=True, text=True, check=False
+        )
+        for how in ("die", "live")
+    ]
+    assert ends[0].returncode == -signal.SIGKILL
+    assert ends[1].returncode == 0, ends[1].stderr
+    assert (out / "half" / "a").read_text() == "a"
+    assert sorted(path.name for path in out.iterdir()) == ["half", "phases.json"]
+
+
+def test_another_plan_or_something_else_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    Phases(out, {"seed": 1})
+    with pytest.raises(UserError, match="was begun by another plan"):
+        Phases(out, {"seed": 2})
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("mine")
+    with pytest.raises(UserError, match="is there already; name another folder"):
+        Phases(tmp_path / "mine", {})
+    (out / "phases.json").write_text("{")
+    with pytest.raises(UserError, match="is damaged"):
+        Phases(out, {"seed": 1})
