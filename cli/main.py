@@ -29,6 +29,7 @@ from dreamgym_kit.cli import (
     record,
     report,
     s2r,
+    serve,
     simulate,
     train,
 )
@@ -63,6 +64,7 @@ app.command("report", epilog=_examples(report.EXAMPLES))(report.command)
 app.command("evaluate", epilog=_examples(evaluate.EXAMPLES, evaluate.CODES))(evaluate.command)
 app.command("deploy", epilog=_examples(deploy.EXAMPLES, deploy.CODES))(deploy.command)
 app.command("ablate", epilog=_examples(ablate.EXAMPLES, ablate.CODES))(ablate.command)
+app.command("serve", epilog=_examples(serve.EXAMPLES, serve.CODES))(serve.command)
 app.command("compare", epilog=_examples(compare.EXAMPLES))(compare.command)
 app.add_typer(buffer.app, name="buffer")
 app.add_typer(experience.app, name="experience")

@@ -18,6 +18,7 @@ from dreamgym_kit.cli import (
     init,
     record,
     report,
+    serve,
     simulate,
     train,
 )
@@ -33,6 +34,7 @@ COMMANDS = {
     "init": init,
     "record": record,
     "report": report,
+    "serve": serve,
     "simulate": simulate,
     "train": train,
 }
