@@ -61,6 +61,7 @@ class Plan:
     lora: int | None = None  # rank of the adapter that is trained; None: all weights are
     held_out: int = 90  # tasks that nothing is learned from
     tries: int = 4  # of each in an evaluation
+    curriculum: bool = True  # tasks that are hard but can be solved are drawn more often, in the dream
     gate: int = 27  # recorded tasks that nothing is learned from: the gate to the real tools tries them
     gate_low: float = 0.3  # least lower bound of the success there, 0..1
     gate_coverage: float = 0.8  # least share of the calls there that the dream can answer, 0..1
@@ -102,7 +103,7 @@ def train_then_deploy(out: Path, plan: Plan, *, tell: Tell) -> "Outcome":
     require_training("the recipe")
     outcome = WholeWay(out.absolute(), plan, tell).go()
     page = write_report(out.absolute(), plan, outcome)
-    tell(f"9 report     {page}")
+    tell(f"10 report    {page}")
     return outcome
 
 
@@ -184,12 +185,12 @@ def taught(out: Path, plan: Plan, tell: Tell) -> Path:
     from dreamgym_kit.recipes.nano import build
 
     if plan.shipped:
-        tell(f"2 start      the nano model of the package, {build.WEIGHTS.name}")
+        tell(f"3 start      the nano model of the package, {build.WEIGHTS.name}")
         return build.WEIGHTS
     began = time.process_time()
     facts = build.build(out / "start", build.Plan(seed=plan.seed, samplings=1, worlds_per_family=1))
     tell(
-        f"2 start      a nano model of {facts['parameters']:,} parameters, taught from nothing by "
+        f"3 start      a nano model of {facts['parameters']:,} parameters, taught from nothing by "
         f"{facts['data']['episodes']} recorded episodes in {time.process_time() - began:.0f} CPU s"
     )
     return out / "start"
@@ -204,7 +205,7 @@ def tried(
     tell: Tell,
     *,
     directory: Path | None = None,
-    line: str = "3 evaluate",
+    line: str = "4 evaluate",
 ) -> Evaluation:
     """Try a model on the real tools."""
     from dreamgym_kit.adapters.langgraph.evaluating import evaluate
@@ -272,10 +273,10 @@ def learn(
         steps=len(steps),
     )
     if mode is not Mode.DREAM:
-        tell(f"4 real       {learned.steps} steps of GRPO on the real tools: {learned.real:,} real calls")
+        tell(f"5 real       {learned.steps} steps of GRPO on the real tools: {learned.real:,} real calls")
         return learned
     tell(
-        f"4 dream      {learned.steps} steps of GRPO in {time.monotonic() - began:.0f} s: {learned.real} real"
+        f"5 dream      {learned.steps} steps of GRPO in {time.monotonic() - began:.0f} s: {learned.real} real"
         f" calls, {learned.dreamed:,} dreamed; how it does in the dream is no result, the next line is"
     )
     if learned.alarm:

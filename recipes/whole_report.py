@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TITLE = "The support desk: from recordings to weights in use"
 _PHASES = {
     "record": "Colleagues work for real and are recorded",
+    "distil": "A model learns to decide what recordings leave open",
     "start": "The model that learning begins with",
     "before": "The start is tried on the real tools",
     "dream": "It learns in the dream",

@@ -1,12 +1,13 @@
 """The phases of `train_then_deploy`, one after the other, each gone on with after a kill.
 
-    record -> start -> before -> dream -> real (S2R) -> after -> deploy
+    record -> distil -> start -> before -> dream -> dreamed -> real (S2R) -> after -> deploy
 
 What a phase comes to is written down when it is done (`phases`); later phases read files, not memory, so a
 process that was killed anywhere and started again comes to the same weights and the same decision.
 """
 
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -71,6 +72,9 @@ class WholeWay:
     def go(self) -> Outcome:
         """Every phase in turn."""
         self._phase("record", self._record, clears=(f"{RECORDINGS}*", "runs"))
+        self.settings = self._with_decisions(
+            self._phase("distil", self._distil, clears=("experience",)).get("model")
+        )
         start = Path(str(self._phase("start", self._start, clears=("start",))["model"]))
         self._phase("before", lambda: self._try("before", start), clears=("before",))
         dreamed = Path(str(self._phase("dream", lambda: self._dream(start))["weights"]))
@@ -99,6 +103,29 @@ class WholeWay:
             store.close()
         return {"told": list(told), "recordings": rows, "real_calls": times_opened() - before}
 
+    def _distil(self) -> Facts:
+        """A model that decides what rules leave open: the package's own, or taught here from nothing."""
+        from dreamgym_kit.recipes.nano.experience import build
+
+        if self.plan.shipped:
+            there = (build.WEIGHTS / "model.safetensors").is_file()
+            what = f"the package's own, {build.WEIGHTS.name}" if there else "none: the package has none"
+            return {"told": [f"2 distil     {what}"], "model": str(build.WEIGHTS) if there else ""}
+        began = time.process_time()
+        facts = build.build(
+            self.out / "experience",
+            build.Plan(seed=self.plan.seed, worlds=120, tried=24, held_out=8, buffer=40),
+        )
+        told = (
+            f"2 distil     a model of {facts['parameters']:,} parameters that decides what rules leave open, "
+            f"taught from nothing by {facts['lessons']:,} recorded calls, "
+            f"{time.process_time() - began:.0f} CPU s"
+        )
+        return {"told": [told], "model": str(self.out / "experience")}
+
+    def _with_decisions(self, model: JsonValue) -> Settings:
+        return self.settings.with_overrides({"learned.model": str(model) if model else None})
+
     def _start(self) -> Facts:
         told: list[str] = []
         model = steps.taught(self.out, self.plan, told.append)
@@ -123,9 +150,10 @@ class WholeWay:
         from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
         told: list[str] = []
+        settings = self.settings.with_overrides({"curriculum.use": self.plan.curriculum})
         store = SqliteStore(self.out / RECORDINGS, read_only=True)
         try:
-            learned = steps.learn(start, self.learned_from, self.settings, store, self.out, told.append)
+            learned = steps.learn(start, self.learned_from, settings, store, self.out, told.append)
         finally:
             store.close()
         return {
@@ -160,7 +188,7 @@ class WholeWay:
         stopped = done.stopped.text if done.stopped is not None else ""
         what = f"{done.real_calls:,} of {done.budget:,} real calls"
         gate = done.gate.text if done.dream is not None else "its gate was passed before"
-        told = f"6 s2r        {what}; {gate}"
+        told = f"7 s2r        {what}; {gate}"
         return {
             "told": [told, *([f"             stopped: {stopped}"] if stopped else [])],
             "weights": str(weights),
@@ -199,7 +227,7 @@ class WholeWay:
         }
         deploy(start, force="the start, which nothing was deployed before", **shared)
         done = deploy(candidate, evaluated=self.out / "after", against=self.out / "before", **shared)
-        return {"told": [f"8 deploy     {done.sentence}"], "promoted": done.done}
+        return {"told": [f"9 deploy     {done.sentence}"], "promoted": done.done}
 
     def _outcome(self) -> Outcome:
         before = self.out / "before"
@@ -218,7 +246,7 @@ class WholeWay:
         )
 
 
-_NUMBERS = {"before": "3 evaluate", "dreamed": "5 evaluate", "after": "7 evaluate"}
+_NUMBERS = {"before": "4 evaluate", "dreamed": "6 evaluate", "after": "8 evaluate"}
 
 
 def sandbox_says_yes(held: object) -> bool:

@@ -1,9 +1,10 @@
 """May B take A's place? Only where the comparison says so, however often it is asked.
 
-B has to be better on the whole, and clearly worse at no family of tasks. A comparison that is made again and
-again ends well by chance, so each further look at the same A has to be twice as sure as the one before: the
-first at 95 %, the second at 97.5 %, and so on. Over all looks together a model that is no better takes A's
-place with a chance of 5 % at most (2.5 % + 1.25 % + ..., the upper side of each).
+B has to be better on the whole, and clearly worse at no family of tasks. There doubt counts against it: one
+that is as good as A at every family is held back with a chance of 10 % (`GUARD`). A comparison that is made
+again and again ends well by chance, so each further look at the same A has to be twice as sure as the one
+before: the first at 95 %, the second at 97.5 %, and so on. Over all looks together a model that is no better
+takes A's place with a chance of 5 % at most (2.5 % + 1.25 % + ..., the upper side of each).
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from dreamgym_kit.trust.outcomes import TaskOutcome
 from dreamgym_kit.trust.paired import ALPHA
 from dreamgym_kit.trust.stratified import chance_of_as_few
 
+GUARD = 0.1  # over all families, one-sided
 MOST_LOOKS = 8  # at one baseline; a ninth would need an interval of 99.98 %
 
 
@@ -24,7 +26,7 @@ class FamilyChange:
     name: str
     found: Beating  # at its share of 5 %
     luck: float  # the chance of as few successes, or fewer, of one that is as good at each of these tasks
-    worse: bool  # whether that is less than its share of 5 %
+    worse: bool  # whether that is less than its share of `GUARD`
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,9 @@ def promotion(
     families = []
     for name in names if len(names) > 1 else ():
         sides = [[one for one in side if one.family == name] for side in (a, b)]
-        share, luck = ALPHA / len(names), chance_of_as_few(*sides)
-        families.append(FamilyChange(name, beaten(*sides, seed=seed, alpha=share), luck, luck < share))
+        luck, alpha = chance_of_as_few(*sides), ALPHA / len(names)
+        found = beaten(*sides, seed=seed, alpha=alpha)
+        families.append(FamilyChange(name, found, luck, luck < GUARD / len(names)))
     return Promotion(whole, strict, tuple(families), look)
 
 
