@@ -331,8 +331,8 @@ def impatience(batches: int) -> list[str]:
         return []
     told = (
         f"{batches} times an episode asked the policy nothing for so long that the others went on without "
-        "it: who shared a batch hung on time there, so the same training made again, or resumed, may differ in "
-        "the last bits; a tool or node that takes minutes is the usual cause"
+        "it: who shared a batch hung on time there, so the same training made again, or resumed, may differ "
+        "in the last bits; a tool or node that takes minutes is the usual cause"
     )
     return [told]
 

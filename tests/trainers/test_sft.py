@@ -103,9 +103,7 @@ def test_fine_tuning_that_runs_away_writes_nothing(tmp_path: Path) -> None:
 def test_a_batch_in_pieces_comes_to_the_same_weights(lora: LoraOptions | None, tmp_path: Path) -> None:
     start = write_tiny_model(tmp_path / "start")
     for pieces in (1, 2):
-        told = train_sft(
-            start, rows(), tmp_path / f"in-{pieces}", replace(OPTIONS, pieces=pieces, lora=lora)
-        )
+        told = train_sft(start, rows(), tmp_path / f"in-{pieces}", replace(OPTIONS, pieces=pieces, lora=lora))
         assert len(told) == 3
     one, two = load_model(tmp_path / "in-1"), load_model(tmp_path / "in-2")
     assert furthest(one, two) < 1e-6
