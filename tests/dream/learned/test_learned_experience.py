@@ -168,6 +168,17 @@ async def test_a_wrong_change_where_the_tree_expects_otherwise_is_nobodys_answer
     assert answer.abstained
 
 
+async def test_what_the_task_named_is_not_denied() -> None:
+    words = shop_lessons().vocabulary.tools["reship"]
+    unknown = next(form for form in words.refusals if "there is no order" in form)
+    dream = Dreamed(fixed(f"=> {words.outcome(unknown)}"))
+    call, situation = Call("reship", {"order_id": "O555"}), dream.situation("reship")
+    assert (await dream.learned.answer(call, situation)).error == "there is no order O555"
+    named = await dream.learned.answer(call, replace(situation, spoken=("Send O555 again, please.",)))
+    assert named.abstained
+    assert named.why == "learned: somebody spoke of O555: it is there"
+
+
 async def test_below_the_threshold_it_abstains_and_says_how_sure_it_is() -> None:
     dream = Dreamed(fixed("=> ok"), probability=0.4)
     answer = await dream.call("hurry", order_id=next(iter(dream.orders)))
