@@ -6,18 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import experience_shown, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dreamgym_kit.adapters.distilling.annotating import Annotated as Outcome
-    from dreamgym_kit.adapters.distilling.material import Material
     from dreamgym_kit.settings.model import Settings
     from dreamgym_kit.training.annotation import Annotator, Trajectory
-    from dreamgym_kit.training.distil.exactness import Exactness
-    from dreamgym_kit.training.distil.gate import Gate
 
 EXAMPLES = (
     "dreamgym-kit experience annotate distilled my_agent:graph",
@@ -118,11 +115,12 @@ def annotate_command(
                     known.sides.taught,
                     KeptAnnotations(out),
                     at_once=settings.simulate.concurrency if by == TEACHER else 1,
+                    tell=_progress(len(known.sides.taught)) if by == TEACHER else lambda _: None,
                 )
             )
         finally:
             close()
-    _show_annotated(done, known, out, as_json=as_json)
+    experience_shown.annotated(done, known, out, as_json=as_json)
     if done.stopped or done.unusable:
         raise typer.Exit(1)
 
@@ -217,10 +215,14 @@ def train_command(
     say(f" {done.folder}  {told['lessons']} lessons, loss {told['loss']}")
     if told["unsayable"]:
         tools = ", ".join(f"{name} {count}" for name, count in sorted(told["unsayable"].items()))
-        say(f" not taught, since no decision makes the answer: {_one_line(tools)}")
+        say(f" not taught, since no decision makes the answer: {experience_shown.one_line(tools)}")
     if done.rows.too_long:
         say(f" not taught, since longer than the model reads: {done.rows.too_long}")
-    say(_next("Try", f"dreamgym-kit experience eval {shlex.quote(str(out))}", "on held-out recordings"))
+    say(
+        experience_shown.following(
+            "Try", f"dreamgym-kit experience eval {shlex.quote(str(out))}", "on held-out recordings"
+        )
+    )
 
 
 @app.command("eval")
@@ -250,18 +252,23 @@ def eval_command(
     from dreamgym_kit.adapters.distilling.training import taught_to
     from dreamgym_kit.adapters.models.experience_models import open_directory, weights_of
     from dreamgym_kit.adapters.stores.opening import open_to_search
+    from dreamgym_kit.errors import UserError
     from dreamgym_kit.training.distil.exactness import exactness
     from dreamgym_kit.training.distil.gate import FILE, NEVER, gate_of, write_gate
 
     begun = read_begun(out)
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": begun.tenant})
+    if endpoint and model is not None:
+        raise UserError("experience eval: --model is a directory, --endpoint a server; name one of them.")
     folder = None if endpoint else model or out / MODEL
     with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
         chat = _server(settings) if folder is None else open_directory(folder)
         with closing(chat):
             known = material(begun, store, settings)
             without = frozenset() if folder is None else taught_to(folder)
-            calls = asyncio.run(held_out_calls(known, chat, without=without, most=most, seed=seed))
+            calls = asyncio.run(
+                held_out_calls(known, chat, without=without, most=most, seed=seed, tell=_asked)
+            )
     found = exactness(calls, threshold=settings.simulate.threshold)
     gate = gate_of(found, weights="" if folder is None else weights_of(folder), bound=bound)
     path = (out if folder is None else folder) / FILE
@@ -275,7 +282,7 @@ def eval_command(
             }
         )
     else:
-        _show_exactness(found, gate, path)
+        experience_shown.exact(found, gate, path)
     if any(one.verdict == NEVER for one in gate.tools.values()):
         raise typer.Exit(1)
 
@@ -313,6 +320,22 @@ def _annotator(
     return TeachingModel(asked, name=name, seed=settings.simulate.seed), endpoint.close
 
 
+def _progress(of: int) -> "Callable[[Outcome], None]":
+    """Tells how far it is, now and then."""
+    every = max(1, of // 20)
+
+    def heard(done: "Outcome") -> None:
+        if done.made % every == 0:
+            tell(f"{done.before + done.made} of {of} episodes annotated")
+
+    return heard
+
+
+def _asked(done: int, of: int) -> None:
+    if done % max(1, of // 10) == 0:
+        tell(f"{done} of {of} held-out calls asked")
+
+
 def _server(settings: "Settings") -> "Any":
     import asyncio
 
@@ -327,57 +350,3 @@ def _server(settings: "Settings") -> "Any":
         )
     asyncio.run(check_endpoint(endpoint))
     return endpoint
-
-
-def _show_annotated(done: "Outcome", known: "Material", out: Path, *, as_json: bool) -> None:
-    taught, measured = known.sides.taught, known.sides.measured
-    if as_json:
-        say_json(
-            {
-                "episodes": len(taught),
-                "annotated": done.before + done.made,
-                "made": done.made,
-                "held_out": len(measured),
-                "groups": known.sides.groups,
-                "unusable": done.unusable,
-                "stopped": done.stopped or None,
-            }
-        )
-        return
-    for name, why in list(done.unusable.items())[:20]:
-        tell(f"not annotated: {_one_line(name)}: {_one_line(why)}")
-    if done.stopped:
-        tell(f"stopped: {_one_line(done.stopped)}; run it again to go on")
-    by = ", ".join(known.begun.by)
-    say(f" {out}  {done.before + done.made} of {len(taught)} episodes annotated, {done.made} of them now")
-    say(f" held out {len(measured)} episodes: {known.sides.groups} groups apart by {by}")
-    train = f"dreamgym-kit experience train {shlex.quote(str(out))} --model DIR"
-    say(_next("Train", train, "a model on them"))
-
-
-def _show_exactness(found: "Exactness", gate: "Gate", path: Path) -> None:
-    from dreamgym_kit.training.distil.exactness import WAYS
-
-    width = max(4, *(len(_one_line(tool.tool)) for tool in found.tools))
-    say(f" {found.calls} held-out calls; share answered exactly as recorded\n")
-    say(f" {'tool':{width}}  {'calls':>5}  " + "  ".join(f"{way:>8}" for way in WAYS) + "  gate")
-    for tool in found.tools:
-        shares = "  ".join(f"{tool.exact[way] / tool.calls:8.3f}" for way in WAYS)
-        one = gate.tools[tool.tool]
-        say(f" {_one_line(tool.tool):{width}}  {tool.calls:5}  {shares}  {one.verdict}: {one.why}")
-    say(f" {'all':{width}}  {found.calls:5}  " + "  ".join(f"{found.share(way):8.3f}" for way in WAYS))
-    if found.calibration is not None:
-        say(f"\n calibration error {found.calibration:.3f}")
-    say(f" gate  {path}")
-
-
-def _next(name: str, command: str, what: str) -> str:
-    from dreamgym_kit.report.terminal import next_steps
-
-    return next_steps([(name, command, what)])
-
-
-def _one_line(text: str) -> str:
-    from dreamgym_kit.report.clean import one_line
-
-    return one_line(text)

@@ -101,6 +101,30 @@ def test_a_teacher_is_asked_once_for_each_episode(here: Path) -> None:
     assert [note["reasoning"] for note in lines[0]["notes"]] == ["plan 1", "plan 2", "plan 3"]
 
 
+CANNOT_TELL = {
+    "reasoning": "r",
+    "outcome": "unknown",
+    "like": None,
+    "leaves": [],
+    "answer": None,
+    "error": "",
+}
+
+
+def test_a_server_is_tried_too_and_its_gate_lies_in_the_folder(here: Path) -> None:
+    ran("annotate", "out")
+    said = json.dumps({**CANNOT_TELL, "set": [], "confidence": 0})
+    with serving(FaultyEndpointDouble(content=lambda body: said)) as server:
+        (here / "dreamgym.toml").write_text(f'[endpoint]\nurls = ["{server.url}"]\nmodel = "big"\n')
+        found = json.loads(ran("eval", "out", "--endpoint", "--json")[0])
+        assert found["calls"] == len(server.requests) - 1
+    assert (found["exact_model"], found["calibration_error"]) == (0, None)
+    assert 0 < found["exact_composed"] == found["exact_layered"]
+    assert json.loads((here / "out" / "gate.json").read_text())["weights"] == ""
+    assert set(found["gate"].values()) == {"watch"}
+    assert "name one of them" in ran("eval", "out", "--endpoint", "--model", "m")[1]
+
+
 @pytest.mark.slow
 def test_a_model_is_trained_tried_and_judged(here: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)

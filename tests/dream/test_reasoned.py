@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dreamgym_kit.dream.answer_schema import schema_for
 from dreamgym_kit.dream.prompt import messages_for
 from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.errors import EndpointError
@@ -94,6 +95,15 @@ def test_a_write_hands_its_changes_on_as_data() -> None:
 
 def test_unknown_abstains() -> None:
     assert ask(decided(outcome="unknown")).abstained
+
+
+def test_unknown_is_no_answer_of_a_wrong_form_and_is_not_asked_again() -> None:
+    chat = ScriptedChatDouble(decided(outcome="unknown"))
+    form = schema_for(READ, [Answer(ORDER)] * 3)
+    dream = ReasonedExperience(chat, retrieve=lambda c, s: EXAMPLES, schemas=lambda c, s: form)
+    answer = asyncio.run(dream.answer(CALL, situation()))
+    assert answer.why == "the model cannot tell either"
+    assert (len(chat.requests), dream.repaired, dream.unusable) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(

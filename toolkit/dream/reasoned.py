@@ -146,7 +146,7 @@ class ReasonedExperience:
                 decision = read_decision(said)
                 answer = render(decision, call, situation.tool, examples, form)
                 answer = ground.settle(answer, decision, examples)
-                broken = form.breaks(answer) if form is not None else None
+                broken = None if form is None or answer.abstained else form.breaks(answer)
                 if broken is not None:
                     raise OffSchema(f"the answer has not the form of {call.tool}'s answers: {broken}")
                 return Decided(answer, form_of(decision), decision.confidence)
