@@ -15,6 +15,7 @@ from dreamgym_kit.dream.state.advance import TOLD, forget
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.claims import Claim, Known, claimed, claims_of, known_after
 from dreamgym_kit.dream.state.curve import CurvePoint
+from dreamgym_kit.dream.state.denials import no_denials
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
 from dreamgym_kit.dream.state.history import Step, recordings, step_of
 from dreamgym_kit.dream.state.stated import StatedModel
@@ -50,6 +51,7 @@ class Following:
     ) -> None:
         self._all, self._stated, self._calibrated = all_recordings, stated, calibrated
         self._knowledge: dict[str, Knowledge] = {}
+        self._no_denials: dict[str, frozenset[tuple[str, str]]] = {}
         self._episodes: OrderedDict[tuple[str, str, str], Followed] = OrderedDict()
         self._keeps_known = False
         self.lock = threading.Lock()
@@ -65,6 +67,14 @@ class Following:
                 recordings(self._all(tenant)), stated=self._stated, calibrated=self._calibrated
             )
         return self._knowledge[tenant]
+
+    def no_denials(self, tenant: str) -> frozenset[tuple[str, str]]:
+        """Failures of reads that recordings show of things that are there."""
+        if tenant not in self._no_denials:
+            knowledge = self.knowledge(tenant)
+            episodes = (one for recorded in knowledge.pool.episodes.values() for one in recorded)
+            self._no_denials[tenant] = no_denials(knowledge.models, episodes)
+        return self._no_denials[tenant]
 
     def curve(self, tenant: str) -> tuple[CurvePoint, ...]:
         """What each threshold gave on held-out recordings; empty where nothing was mined, or too little."""

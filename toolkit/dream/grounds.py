@@ -132,6 +132,9 @@ class Ground:
         """A read does not deny what the agent was told of."""
         if self._situation.tool.effect.changes_world:
             return
+        form = self._knowledge.models.form(self._step(seen))
+        if (self._call.tool, form) in self._following.no_denials(self._situation.tenant):
+            return
         for name, value in self._args.items():
             if not is_key(value) or str(value) not in spell(seen) or not self._tells(name):
                 continue
