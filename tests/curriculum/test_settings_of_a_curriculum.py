@@ -147,3 +147,17 @@ async def test_a_secret_that_a_maker_puts_into_a_task_is_masked_before_it_is_kep
     )
     assert "HxqZkTbVnQwErTyU" not in told
     assert "please" in told
+
+
+async def test_a_models_variation_joins_the_tasks_under_two_judges(tmp_path: Path) -> None:
+    chat = ChatDouble(
+        {"variations": ["Cancel order O12 and refund it.", "Cancel order O99."]},
+        {"reasoning": "more specific", "selection": 1},
+    )
+    said = 'vary = true\nsynthetic = 1.0\njudges = ["orders:judge", "endpoint"]'
+    curriculum, rollouts = put_together(tmp_path, said, chat)
+    await made_by(curriculum)
+    (made,) = rollouts.admitted
+    assert made.input["messages"][-1]["content"] == "Cancel order O12 and refund it."
+    assert (made.checker, made.world) == (AGREED, TASKS[0].world)
+    assert curriculum.course(2)[0]["made"][0]["how"] == "model"
