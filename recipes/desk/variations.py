@@ -15,9 +15,13 @@ from dreamgym_kit.recipes.desk.tasks import task_record
 from dreamgym_kit.rollout.tasks import task_from_record
 from dreamgym_kit.vocabulary import Task
 
+_WORLD = "desk"
+
 
 def like(pattern: Pattern, count: int, seed: int) -> list[Task]:
-    """Give up to `count` requests like the pattern's; equal arguments give equal ones."""
+    """Give up to `count` requests like the pattern's, none for another world; equal arguments give equal ones."""
+    if pattern.task.world.name != _WORLD:
+        return []
     chance = random.Random(f"like {pattern.task.id} {seed}")  # noqa: S311  reproducible, not secret
     family = str(pattern.task.meta.get("family", ""))
     here, *elsewhere = [world.seed for world in pattern.worlds] or [pattern.task.world.seed]
