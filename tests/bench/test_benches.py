@@ -42,8 +42,8 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
         *("store", "findings"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
-        *("learns", "algorithms", "faults", "curriculum", "promotion", "update_exact"),
-        *("step_cost", "page", "first_minutes"),
+        *("learns", "algorithms", "faults", "curriculum", "s2r", "divergence", "approval", "promotion"),
+        *("update_exact", "step_cost", "page", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
@@ -333,3 +333,59 @@ def test_the_learned_model_in_small_adds_to_what_was_mined(bench: ModuleType) ->
     print(figures)
     assert figures["exact_layered"] > figures["exact_composed"] > figures["exact_recorded"]
     assert figures["exact_nano_writes"] > figures["exact_composed_writes"]
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("bench", ["s2r"], indirect=True)
+def test_the_way_to_the_real_tools_in_small_keeps_its_budget(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert 0 < figures["real_calls"] <= 60
+    assert figures["steps"] >= 1
+
+
+@pytest.mark.parametrize("bench", ["s2r"], indirect=True)
+def test_ratios_to_real_learning_come_from_what_was_kept(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    solved = {"start": 8, "dream": 16, "real": 16, "s2r": 18, "real_small": 9}
+    calls = {"real": 1000, "s2r": 59, "real_small": 60}
+    for part, count in solved.items():
+        place = bench.learns._place(tmp_path / "seed-3", part)
+        (place / "training" / "weights" / "step-000040").mkdir(parents=True)
+        rows = {f"t{at}": [int(at < count), int(at >= count), 0] for at in range(20)}
+        result = {"outcomes": rows, "real_calls": calls.get(part, 0), "steps": 40}
+        (place / "result.json").write_text(json.dumps(result))
+    (tmp_path / "seed-3" / "model.txt").write_text("a model")
+    monkeypatch.setenv("DREAMGYM_LEARNS", str(tmp_path))
+    figures = {name: value for name, value, _ in bench.figures([3])}
+    assert figures["ratio_at_6_percent"] == pytest.approx(18 / 16)
+    assert figures["ratio_at_equal_calls"] == pytest.approx(2)
+    assert figures["real_calls"] == pytest.approx(0.059)
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["divergence"], indirect=True)
+def test_a_tool_that_changed_is_caught_in_small(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dreamgym_kit.s2r import divergence
+
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["caught_after"] <= 20
+    assert (figures["writes_after"], figures["false_stops"]) == (0, 0)
+    monkeypatch.setattr(divergence, "READS_MOST", 1e300)  # a test that never speaks
+    blind = bench.figures(0, bench.CHANGES[4:5], worlds=9, unchanged=0)
+    assert blind[0][1] > 1000
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["approval"], indirect=True)
+def test_no_way_gets_a_write_past_its_approval(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["unapproved"] == 0
+    assert figures["attempts"] > 30
+    assert figures["approved"] > 5
