@@ -30,8 +30,20 @@ def order(number: int, **fields: object) -> Transition:
 
 
 def test_a_read_that_says_the_same_again_shows_that_nothing_was_changed() -> None:
-    steps = [order(1, status="open"), step(2, "note", "noted", write=True), order(3, status="open")]
-    assert observed_changes(steps) == {2: ()}
+    noted = step(2, "note", "noted", write=True, order_id="o1")
+    assert observed_changes([order(1, status="open"), noted, order(3, status="open")]) == {2: ()}
+
+
+def test_that_something_else_is_as_it_was_says_nothing_of_a_write() -> None:
+    noted = step(2, "note", "noted", write=True, order_id="o2")
+    assert observed_changes([order(1, status="open"), noted, order(3, status="open")]) == {}
+
+
+def test_another_read_of_the_same_thing_tells_as_well() -> None:
+    listed = step(1, "list_orders", [{"order_id": "o1", "status": "open"}], customer_id="c1")
+    cancelled = step(2, "cancel_order", "done", write=True, order_id="o1")
+    told = observed_changes([listed, cancelled, order(3, status="cancelled")])
+    assert told == {2: ({"entity": "o1", "field": "status", "value": "cancelled"},)}
 
 
 def test_of_two_writes_between_two_reads_neither_is_known() -> None:

@@ -100,6 +100,8 @@ def lessons_of(
         left_out = tuple(part for part in PARTS if chance.random() < getattr(leaving, part))
         asked = asked_of(row, trajectory.steps[:place], sight, specs[tool], left_out=left_out)
         changes = note.changes if note.changes is not None else observed.get(row.step)
+        if not row.effect.changes_world:
+            changes = ()
         target = target_of(asked, _reason(note, asked) if leaving.reasoning else "", changes)
         if target is None:
             counts.unsayable[tool] += 1
