@@ -19,7 +19,7 @@ _WORLD = "desk"
 
 
 def like(pattern: Pattern, count: int, seed: int) -> list[Task]:
-    """Give up to `count` requests like the pattern's, none for other worlds; equal arguments give equal ones."""
+    """Give up to `count` requests like the pattern's, none for other worlds; equal arguments, equal ones."""
     if pattern.task.world.name != _WORLD:
         return []
     chance = random.Random(f"like {pattern.task.id} {seed}")  # noqa: S311  reproducible, not secret

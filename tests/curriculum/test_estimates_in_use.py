@@ -49,6 +49,14 @@ async def test_a_groups_outcome_moves_its_task_most_and_its_likes_a_little() -> 
     assert means["a1"] > means["a2"] > 0.5 > means["b2"] > means["b1"]
 
 
+async def test_a_task_whose_episodes_nobody_can_judge_is_drawn_less() -> None:
+    told = curriculum()
+    await seen(told, 1, (4, 4), (1, 1, 6), (0, 0, 8), (4, 4))
+    scores = {one.task.id: one.score for one in told.standings(2)}
+    assert scores["a2"] < 0.6 * scores["a1"]
+    assert scores["b1"] < 0.4 * scores["b2"]
+
+
 async def test_where_no_siblings_are_compared_a_task_promises_what_its_cluster_does() -> None:
     alone, together = curriculum(), curriculum(by_cluster=True)
     for told in (alone, together):

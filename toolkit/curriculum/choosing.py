@@ -40,9 +40,12 @@ class Pick:
     score: float
 
 
-def score_of(estimate: Estimate, explore: float) -> float:
-    """What a group of the task promises to teach: expected p (1 - p), and more where little is known."""
-    return estimate.value + explore * estimate.spread
+def score_of(estimate: Estimate, explore: float, decided: float = 1.0) -> float:
+    """What a group of the task promises to teach: expected p (1 - p), and more where little is known.
+
+    `decided`: share of its episodes that could be judged; from the others nothing is learned.
+    """
+    return decided * (estimate.value + explore * estimate.spread)
 
 
 def rests(estimate: Estimate, settings: CurriculumSettings) -> str:

@@ -20,6 +20,7 @@ from dreamgym_kit.curriculum.records import (
     Draw,
     GroupSeen,
     Made,
+    decided_of,
     draw_from_record,
     draw_to_record,
     failures_of,
@@ -119,13 +120,13 @@ class Curriculum:
         """How each task stands before a draw of this step."""
         settings, met = self._plan.settings, self._met(step)
         made = self._made_ids(step)
-        estimates = self._estimates(step)
+        estimates, decided = self._estimates(step), decided_of(self._told(step))
         whole = self._estimates(step, half_life=inf) if made else {}
         return [
             Standing(
                 task,
                 estimates[task.id],
-                score_of(estimates[task.id], settings.explore),
+                score_of(estimates[task.id], settings.explore, decided.get(task.id, 1.0)),
                 rests((whole if task.id in made else estimates)[task.id], settings),  # a made one for good
                 made=task.id in made,
                 met=met.get(task.id, 0),

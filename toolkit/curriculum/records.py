@@ -19,6 +19,8 @@ CURRICULUM = "curriculum.jsonl"
 SCORE, TURN = "score", "turn"
 """Why a task was chosen: by its score, or because it had not been met for the longest time."""
 
+_GRANTED = 2  # episodes
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
@@ -95,6 +97,16 @@ def seen_in(draws: Mapping[int, Sequence[Draw]]) -> list[tuple[int, str, int, in
         for draw in draws[step]
         for group in draw.groups
     ]
+
+
+def decided_of(draws: Mapping[int, Sequence[Draw]]) -> dict[str, float]:
+    """Share of each task's episodes that could be judged; a few that could are taken for granted."""
+    counts: dict[str, tuple[int, int]] = {}
+    for group in (group for told in draws.values() for draw in told for group in draw.groups):
+        decided, of_all = counts.get(group.task, (_GRANTED, _GRANTED))
+        now = group.success + group.failure
+        counts[group.task] = (decided + now, of_all + now + group.undetermined)
+    return {task: decided / of_all for task, (decided, of_all) in counts.items()}
 
 
 def failures_of(
