@@ -33,19 +33,21 @@ class Exported:
 
 def export(trainer: TrlTrainer, folder: Path, card: Card) -> Exported:
     """Write `merged` and, for LoRA, `adapter` below `folder`, each with the card; replaces what was there."""
-    trainer.write_weights(folder / MERGED, texts={CARD: rendered(card, steps=trainer.step, merged=True)})
-    texts = {CARD: rendered(card, steps=trainer.step, merged=False)}
+    steps, by = trainer.step, trainer.algorithm
+    texts = {CARD: rendered(card, steps=steps, merged=True, algorithm=by)}
+    trainer.write_weights(folder / MERGED, texts=texts)
+    texts = {CARD: rendered(card, steps=steps, merged=False, algorithm=by)}
     there = trainer.write_adapter(folder / ADAPTER, base=card.base, texts=texts)
     return Exported(folder / MERGED, folder / ADAPTER if there else None)
 
 
-def rendered(card: Card, *, steps: int, merged: bool) -> str:
+def rendered(card: Card, *, steps: int, merged: bool, algorithm: str = "grpo") -> str:
     """The card as Markdown; texts in it are data, none of their marks count."""
     library = "transformers" if merged else "peft"
     kit = version("dreamgym-kit")
     what = "weights" if merged else "a LoRA adapter"
     lines = [
-        *("---", f"library_name: {library}", "tags: [dreamgym-kit, grpo, tool-use]", "---", ""),
+        *("---", f"library_name: {library}", f"tags: [dreamgym-kit, {algorithm}, tool-use]", "---", ""),
         *(f"# {quiet(card.name)}", ""),
         f"These are {what}, trained with dreamgym-kit {kit} on rollouts of a LangGraph agent.",
         "",

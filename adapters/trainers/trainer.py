@@ -76,6 +76,11 @@ class TrlTrainer:
         return self._trl.processing_class
 
     @property
+    def algorithm(self) -> str:
+        """Which one it learns by."""
+        return self._options.algorithm
+
+    @property
     def first(self) -> bool:
         """Whether this is the process that collects, where several learn together."""
         return self._trl.ranks.first

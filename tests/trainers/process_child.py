@@ -1,10 +1,14 @@
-"""One of several processes that train together, begun by torchrun: `process_child.py BASE FOLDER [fail]`."""
+"""One of several processes that train together, begun by torchrun: `process_child.py BASE FOLDER [HOW]`.
+
+HOW is "fail", or an algorithm; it learns by GRPO unless it is one.
+"""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from trainers.algorithms_by_hand import paired_batch, rewarded_batch, success_batch
 from trainers.bare_loop import mixed_batch
 
 from dreamgym_kit.adapters.trainers.options import GrpoOptions
@@ -18,23 +22,21 @@ heard: list[UpdateFacts] = []
 
 def source(step: int) -> Batch:
     """Collect, or give up."""
-    if rest and step == 2:
+    if rest == ["fail"] and step == 2:
         raise RuntimeError("no more")
     asked.append(step)
-    return mixed_batch(step)
+    return BATCHES[algorithm](step)
 
 
-trainer = TrlTrainer(
-    Path(base),
-    Path(folder),
-    GrpoOptions(learning_rate=1e-3, warmup_steps=2, beta=0.1, micro_batches=2),
+BATCHES = {"grpo": mixed_batch, "ppo": rewarded_batch, "dpo": paired_batch, "sft": success_batch}
+algorithm = rest[0] if rest and rest[0] in BATCHES else "grpo"
+beta = 0.1 if algorithm == "grpo" else 0.0
+options = GrpoOptions(
+    algorithm=algorithm, learning_rate=1e-3, warmup_steps=2, beta=beta, micro_batches=2, minibatches=1
 )
+trainer = TrlTrainer(Path(base), Path(folder), options)
 trainer.fit(source, steps=2, after=heard.append)
-trainer = TrlTrainer(
-    Path(base),
-    Path(folder),
-    GrpoOptions(learning_rate=1e-3, warmup_steps=2, beta=0.1, micro_batches=2),
-)
+trainer = TrlTrainer(Path(base), Path(folder), options)
 assert trainer.step == 2
 trainer.fit(source, steps=3, after=heard.append)
 rank = 0 if trainer.first else 1
