@@ -1,17 +1,21 @@
 """What a block under `staging` lets through, stage by stage."""
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from sim_to_real.till import Till, settings_with
 
 from dreamgym_kit.adapters.langgraph.staging import staging
 from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.s2r.audit import entries_of, verify
-from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped
-from dreamgym_kit.vocabulary import Answer, Call, HeldCall, Provenance
+from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped, Stopped, Why
+from dreamgym_kit.vocabulary import Answer, Approval, Call, HeldCall, Provenance
 
 
 class PriceDouble:
@@ -210,3 +214,100 @@ def test_a_tools_own_failure_reaches_the_agent_as_itself_and_is_counted(tmp_path
         get_price.invoke({"item": "cup"})
     assert [step.answer.error for step in session.ledger.transitions()] == ["no such item"]
     assert kinds(tmp_path) == ["begun", "call", "answered", "closed"]
+
+
+class AnyApproverDouble:
+    """Says yes in a way of its own."""
+
+    def __init__(self, answer: Callable[[HeldCall], Approval]) -> None:
+        self._answer = answer
+
+    async def approve(self, held: HeldCall) -> Approval:
+        return self._answer(held)
+
+
+def test_an_approval_that_names_another_call_is_none(tmp_path: Path, till: Till) -> None:
+    tools, other = till.tools(), AnyApproverDouble(lambda held: Approval("0" * 64, "somebody"))
+    refused = pytest.raises(RunStopped, match="the approval names another call")
+    with overseen(tmp_path, "staged", approve=other), refused:
+        tools["set_price"].invoke({"item": "cup", "price": "5.00"})
+    assert till.done == []
+
+
+def test_a_stop_that_comes_while_a_call_waits_is_obeyed(tmp_path: Path, till: Till) -> None:
+    tools, overseers = till.tools(), []
+
+    def late(held: HeldCall) -> Approval:
+        overseers[0].stop(Stopped(Why.DIVERGED, "another episode has seen it"))
+        return Approval(held.digest, "somebody")
+
+    refused = pytest.raises(RunStopped, match="another episode has seen it")
+    with overseen(tmp_path, "staged", approve=AnyApproverDouble(late)) as session, refused:
+        overseers.append(session.overseer)
+        tools["set_price"].invoke({"item": "cup", "price": "5.00"})
+    assert till.done == []
+
+
+def test_arguments_that_change_while_a_call_waits_are_found(tmp_path: Path, till: Till) -> None:
+    from langchain_core.tools import tool
+
+    class Price(BaseModel):
+        amount: str
+
+    @tool
+    def set_price(item: str, price: Price) -> str:
+        """Change a price."""
+        till.done.append(("set", (item, price.amount)))
+        return "done"
+
+    price = Price(amount="5.00")
+
+    def late(held: HeldCall) -> Approval:
+        price.amount = "0.01"  # whoever called still holds it
+        return Approval(held.digest, "somebody")
+
+    refused = pytest.raises(RunStopped, match="its arguments were changed on the way")
+    with overseen(tmp_path, "staged", approve=AnyApproverDouble(late)), refused:
+        set_price.func(item="cup", price=price)
+    assert till.done == []
+
+
+def test_where_the_log_cannot_be_written_nothing_runs(
+    tmp_path: Path, till: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = till.tools()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    refused = pytest.raises(RunStopped, match="No space left on device")
+    with overseen(tmp_path, "live"), refused:
+        monkeypatch.setattr("dreamgym_kit.s2r.audit.write_whole", full)
+        tools["get_price"].invoke({"item": "cup"})
+    assert till.done == []
+
+
+def test_a_call_that_was_announced_is_counted_though_the_process_was_killed(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from langchain_core.tools import tool
+from sim_to_real.till import settings_with
+from dreamgym_kit.adapters.langgraph.staging import staging
+
+@tool
+def get_price(item: str) -> str:
+    "Read a price."
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with staging(stage="live", calls=1, audit=sys.argv[1], settings=settings_with()):
+    get_price.invoke({"item": "cup"})
+"""
+    log = tmp_path / "audit.jsonl"
+    command = [sys.executable, "-c", code, str(log), str(Path(__file__).parents[1])]
+    killed = subprocess.run(command, check=False)
+    assert killed.returncode == -9
+    assert verify(log).whole
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "the budget of 1 real calls is spent" in again.stderr
