@@ -31,6 +31,7 @@ from dreamgym_kit.adapters.langgraph.run_directories import label_of
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
 from dreamgym_kit.adapters.langgraph.training import TrainRequest, TrainResult, model_of, sides_of, train
 from dreamgym_kit.adapters.trainers.extra import require_extra
+from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode, Stage
 from dreamgym_kit.ports import Approver, EventSink, ExperienceModel, Group, TransitionStore
@@ -151,11 +152,12 @@ def s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = Non
         log = stack.enter_context(closing(directory.events()))
         heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.endpoint.key_env))
         store = EarlierRecordings(request.store, f"s2r-{directory.manifest.run}:")
-        request = replace(request, store=store)
+        dream = request.experience or chained_experience(store, request.settings)
+        request = replace(request, store=store, experience=dream)  # one for all parts: it is mined once
         overseer = overseer_over(
             audit,
             request.settings,
-            experience=request.experience or chained_experience(store, request.settings),
+            experience=dream,
             store=store,
             approver=approver,
             on_stop=lambda stopped: _told(stopped, heard, switch),
@@ -185,6 +187,7 @@ class _Run:
     def go(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> S2rResult:
         """Gate, canaries, learning."""
         self._begin(learn, held_out, model)
+        self._learn_the_tools()
         word, training = self._gate(learn, held_out, model), None
         ready = word.passed and self._overseer.stopped is None and not self._stop.requested
         if ready and not self._request.gate_only:
@@ -198,6 +201,13 @@ class _Run:
         result = self._result(word, training)
         self._directory.write_report(report_of(result))
         return result
+
+    def _learn_the_tools(self) -> None:
+        """Mine the recordings before anything real is under way: it takes long, and a tool would wait."""
+        dream = self._request.experience
+        if isinstance(dream, ChainedExperience):
+            with dream.following.lock:
+                dream.following.knowledge(self._request.settings.tenant)
 
     def _begin(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> None:
         said = self._request.settings.s2r
