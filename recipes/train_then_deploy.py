@@ -152,7 +152,8 @@ def record_work(
     from dreamgym_kit.rollout.loop import run_to_end
 
     before = times_opened()
-    done = record(_colleagues, tasks, settings=settings, store=store, n=plan.recorded)
+    label = f"work-{plan.seed}"  # who works an episode is drawn by its name: no run's id may be in it
+    done = record(_colleagues, tasks, settings=settings, store=store, n=plan.recorded, label=label)
     worked = times_opened() - before
     run_to_end(
         crawl(

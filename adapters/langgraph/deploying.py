@@ -6,6 +6,7 @@
 Reads runs that were made before, copies files and writes a card; no tool runs, nothing is trained.
 """
 
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from dreamgym_kit.deployment.untested import untested
 from dreamgym_kit.deployment.use import Use, read_use, write_use
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.evaluation import Evaluation, beating_to_json
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.settings.model import Settings
@@ -33,6 +35,8 @@ from dreamgym_kit.trust.promotion import Promotion, promotion
 from dreamgym_kit.vocabulary import Split, Task
 
 SHELF = "deployed"  # the folder where nobody names one
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+_ODD = re.compile(r"[^A-Za-z0-9._/-]|^[^A-Za-z0-9]")
 _AGENT = "agent"  # what is served where no graph gives it a name
 
 
@@ -119,6 +123,8 @@ def deploy(
     found = _evaluation(evaluated, against, chosen)
     if force is not None and not force.strip():
         raise UserError("force: say why; it is written into the card. Nothing was changed.")
+    if name is not None and not _NAME.fullmatch(name):
+        raise UserError(f"name: {name!r:.60} is no name for a model; use letters, digits and . _ / - only.")
     with Shelf(Path(into), make=True) as shelf:
         use = _use(shelf, name, record, known)
         pointing = Pointing(shelf.merged, use.name, use.record, str(into))
@@ -188,7 +194,7 @@ def roll_back(into: str | Path = SHELF, *, to: str | None = None, why: str = "")
             version=name,
             before=current.name,
             weights=version.weights,
-            why=why,
+            why=process_masker().text(why),
         )
         shelf.note(event)
         use = read_use(shelf.folder)
@@ -220,7 +226,7 @@ def _evaluation(
 
 def _use(shelf: Shelf, name: str | None, record: str | Path | None, settings: Settings) -> Use:
     before = read_use(shelf.folder)
-    graph = label_of(settings.graph) if settings.graph else _AGENT
+    graph = _ODD.sub("-", label_of(settings.graph)) if settings.graph else _AGENT
     kept = before.record if record is None else str(record)
     return Use(name=name or before.name or graph, record=kept)
 
@@ -267,7 +273,7 @@ def _event(
         look=weighed.look if weighed is not None else 0,
         sentence=weighed.whole.told("what it replaces", "it") if weighed is not None else "",
         reasons=reasons,
-        why=force if deed is Deed.FORCED and force is not None else "",
+        why=process_masker().text(force) if deed is Deed.FORCED and force is not None else "",
     )
 
 

@@ -182,3 +182,14 @@ def test_without_any_comparison_nothing_is_deployed(place: Place) -> None:
         place.deploy(place.runs)
     with pytest.raises(UserError, match="is a run of episodes, no training"):
         place.deploy(place.after)
+
+
+def test_no_secret_and_no_code_gets_into_card_and_lines(place: Place) -> None:
+    key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    place.deploy(place.old, force=f"the key is {key}")
+    kept = [path for path in place.shelf.rglob("*") if path.is_file()]
+    assert len(kept) > 5
+    assert not any(key in path.read_text() for path in kept)
+    for name in ('x") or evil("', "a b", "", "-x"):
+        with pytest.raises(UserError, match="is no name for a model"):
+            place.deploy(place.new, force="why", name=name)

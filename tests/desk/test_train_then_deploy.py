@@ -102,7 +102,7 @@ def test_the_whole_way_and_the_same_when_it_is_killed_on_the_way(weights: Path, 
             time.sleep(0.02)
         time.sleep(wait_s)
         child.kill()
-        child.wait()
+        child.communicate()
     last = begun(killed, weights)
     said = last.communicate()[0]
     assert last.returncode == 0, said
