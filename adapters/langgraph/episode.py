@@ -67,6 +67,7 @@ class LangGraphRunner:
         experience: answers in a dream; unused while recording.
         keep: hears every transition as it happens; recording stores it there before the agent goes on.
         prefix: put before episode ids in transitions, so that recordings of two runs stay apart.
+        judge: judges every episode instead of the tasks' own checkers.
         second: a model that judges beside the checker; the checker wins.
         chat: plays the users that tasks describe as personas.
         masker: takes secrets out of what is kept of an episode.
@@ -87,6 +88,7 @@ class LangGraphRunner:
     experience: ExperienceModel | None = None
     worlds: Mapping[str, RealWorld] = field(default_factory=dict)
     checkers: Mapping[str, Checker] = field(default_factory=dict)
+    judge: Checker | None = None
     keep: Callable[[Transition], None] | None = None
     prefix: str = ""
     second: ModelJudge | None = None
@@ -310,7 +312,7 @@ class LangGraphRunner:
             real=self.policy.writes_are_real,
             configurable=configurable,
         )
-        checker = self.checkers.get(task.checker) if task.checker else None
+        checker = self.judge or (self.checkers.get(task.checker) if task.checker else None)
         both = await self._ask_checker(outcome, checker, session, course)
         if both is None:
             return Judgement(Verdict.UNDETERMINED, f"the checker was refused: {course.reason}"), ()

@@ -190,6 +190,7 @@ def runner_of(
         masker=ready.masker,
         worlds=ready.worlds,
         checkers=ready.checkers,
+        judge=request.judge,
         keep=keeper(request.store) if recording else None,
         prefix=f"{label}:" if recording else "",
         in_thread=only_sync(ready.graph),

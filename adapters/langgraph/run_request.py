@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import Mode, Stage
-from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, TransitionStore
+from dreamgym_kit.ports import ChatEndpoint, Checker, ExperienceModel, TransitionStore
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
 
@@ -28,6 +28,7 @@ class RunRequest:
         overseer: lets the real calls of `Mode.S2R` through, as far as `stage` goes.
         must_be_said: refuse tools whose effect is only guessed.
         trains: what the dream answers is learned from, so its model answers only where it is trusted.
+        judge: judges every episode instead of the tasks' own checkers.
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
         weights: digest of the policy's model directory, where that answers unchanged over the whole run.
     """
@@ -44,6 +45,7 @@ class RunRequest:
     must_reset: bool = False
     trains: bool = False
     policy: ChatEndpoint | None = None
+    judge: Checker | None = None
     real_faults: bool = False
     weights: str = ""
     overseer: Overseer | None = None

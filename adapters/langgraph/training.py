@@ -26,7 +26,7 @@ from dreamgym_kit.adapters.trainers.extra import require_extra
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Stage
 from dreamgym_kit.gate.registry import PROCESS
-from dreamgym_kit.ports import EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import MODE, Training, training_of
 from dreamgym_kit.rollout.events import FanOut
@@ -74,6 +74,7 @@ class TrainRequest:
         mode: where it learns: in the dream, or on the real tools (to compare).
         store: dreams answer from it.
         experience: instead of the recordings, an experience model of one's own.
+        judge: rewards what is learned from instead of the tasks' own checkers, which still judge evaluations.
         directory: where the run directory is (to resume) or is to be made (else under `settings.runs`).
         real: what lets real calls through in `Mode.S2R`.
     """
@@ -85,6 +86,7 @@ class TrainRequest:
     mode: Mode = Mode.DREAM
     store: TransitionStore | None = None
     experience: ExperienceModel | None = None
+    judge: Checker | None = None
     directory: Path | None = None
     resume: bool = False
     real: RealCalls | None = None
@@ -220,13 +222,13 @@ class _Parts:
         return TrlTrainer(model, path / CHECKPOINTS, options, logs=path / LOGS, version_of=version_of)
 
     def examiner(self, held_out: Sequence[Task], policy: "LocalPolicy") -> Rollouts | None:
-        """Who measures, where that is not who collects: on the real tools, or without its faults."""
+        """Who measures, where that is not who collects: really, without its faults, or by the checkers."""
         asked = self._request
         if asked.mode is not Mode.DREAM or not held_out:
             return None
         if asked.settings.train.eval_real:
             return self.collector(EXAMINED, held_out, policy, Mode.RECORD)
-        if asked.settings.train.faults is not None:
+        if asked.settings.train.faults is not None or asked.judge is not None:
             return self.collector(EXAMINED, held_out, policy, Mode.DREAM)
         return None
 
@@ -253,6 +255,7 @@ class _Parts:
             mode=mode,
             store=self._request.store if dreams else None,
             experience=self._request.experience if dreams else None,
+            judge=self._request.judge if name == ROLLOUTS else None,
             directory=place,
             resume=(place / "manifest.json").exists(),
             policy=policy,

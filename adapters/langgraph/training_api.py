@@ -6,7 +6,7 @@ from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store
 from dreamgym_kit.adapters.langgraph.training import TrainRequest, TrainResult
 from dreamgym_kit.adapters.langgraph.training import train as carried_out
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
@@ -21,6 +21,7 @@ def train(
     settings: Settings | None = None,
     store: TransitionStore | str | Path | None = None,
     experience: ExperienceModel | None = None,
+    judge: Checker | None = None,
     steps: int | None = None,
     n: int | None = None,
     seed: int | None = None,
@@ -40,6 +41,7 @@ def train(
         settings: default: the nearest dreamgym.toml. `[train]` and `[alarms]` say how, and when to stop.
         store: recordings that the dream answers from; default: the buffer of the settings.
         experience: an experience model of one's own instead of recordings.
+        judge: rewards what is learned from instead of the tasks' own checkers, which still judge evaluations.
         steps: optimiser steps.
         n: episodes of each task in a step.
         seed: same seed, same weights.
@@ -73,6 +75,7 @@ def train(
             held_out=None if isinstance(held_out, (str, Path)) else held_out,
             store=opened,
             experience=experience,
+            judge=judge,
             directory=Path(directory).absolute() if directory is not None else None,
             resume=resume,
         )

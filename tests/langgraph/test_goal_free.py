@@ -1,0 +1,86 @@
+"""Learning without goals, through the graph: recorded runs make the judge, and nobody else is asked."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.adapters.langgraph.api import record
+from dreamgym_kit.adapters.langgraph.goal_free import goal_free
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.runs import run
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.dream.checklist.gate import Bounds
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.ports import Judgement, Outcome
+from dreamgym_kit.recipes.desk.graph import graph
+from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
+from dreamgym_kit.recipes.desk.tasks import drawn_tasks
+from dreamgym_kit.replay.jsonl import import_jsonl
+from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.rollout.tasks import read_tasks
+from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import Verdict
+
+LENIENT = Bounds(agreement=0.0, false_positives=1.0, least=1)
+
+
+def settings(tmp_path: Path) -> Settings:
+    said = load_settings(file=SETTINGS_FILE, environ={})
+    return said.with_overrides({"runs": str(tmp_path / "runs"), "simulate.n": 1})
+
+
+def test_a_judge_is_asked_instead_of_the_tasks_own_checkers(tmp_path: Path) -> None:
+    tasks = [replace(read_tasks(SETTINGS_FILE.parent / "data" / "tasks.jsonl")[0], checker="desk")]
+    asked: list[Outcome] = []
+
+    def judge(outcome: Outcome) -> Judgement:
+        asked.append(outcome)
+        return Judgement(Verdict.FAILURE, "the judge says so", 0.0)
+
+    import_jsonl(RECORDINGS_FILE, store := MemoryStore())
+    request = RunRequest(
+        graph=graph("scripted"),
+        tasks=tasks,
+        settings=settings(tmp_path),
+        mode=Mode.DREAM,
+        store=store,
+        judge=judge,
+    )
+    done = asyncio.run(run(request, events=NoEvents()))
+    assert len(asked) == 1
+    assert done.totals.failure == 1
+
+
+@pytest.mark.slow
+def test_recorded_runs_make_a_judge_for_tasks_that_nobody_recorded(tmp_path: Path) -> None:
+    recorded, new = drawn_tasks(54), [replace(task, checker=None) for task in drawn_tasks(18, seed=1)]
+    store, wanted = MemoryStore(), settings(tmp_path)
+    record(graph("scripted:mixed"), recorded, settings=wanted, store=store, n=2, directory=tmp_path / "run")
+    run_directory = [tmp_path / "run"]
+    dream = goal_free(
+        new, run_directory, recorded_tasks=recorded, store=store, settings=wanted, bounds=LENIENT
+    )
+    assert {*dream.found.left_out, *(task.id for task in dream.tasks)} == {task.id for task in new}
+    assert set(dream.found.imagined) == {task.world for task in new}
+    assert "recorded outcomes on worlds unseen" in str(dream.found)
+    request = RunRequest(
+        graph=graph("scripted"),
+        tasks=list(dream.tasks),
+        settings=wanted,
+        mode=Mode.DREAM,
+        experience=dream.experience,
+        judge=dream.judge,
+    )
+    done = asyncio.run(run(request, events=NoEvents()))
+    assert done.totals.success >= 1  # a good colleague, in worlds that nobody recorded, by nobody's goal
+    with pytest.raises(UserError, match="no task can be learned without its goal"):
+        goal_free(new, run_directory, recorded_tasks=recorded, store=store, settings=wanted)
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no episodes; name the run directory of a recording"):
+        goal_free([], [tmp_path], recorded_tasks=[], store=MemoryStore(), settings=settings(tmp_path))

@@ -1,0 +1,1 @@
+"""The verdict as a checklist: which writes should there have been, and which were there."""
