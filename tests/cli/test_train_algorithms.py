@@ -26,7 +26,7 @@ def test_a_training_by_ppo_under_faults_says_what_its_value_head_learned(tmp_pat
     assert "faults" not in examined
     other = run(folder, "train", "--plain", "--steps", "3", "--algorithm", "sft", "--resume", str(directory))
     assert other.returncode == 2
-    assert "was begun with other settings: algorithm: "ppo" there, "sft" here" in other.stderr
+    assert 'was begun with other settings: algorithm: "ppo" there, "sft" here' in other.stderr
 
 
 @pytest.mark.parametrize(
