@@ -120,7 +120,12 @@ def _read(folder: Path, seed: int, part: str) -> Found:
 
 
 def _result(folder: Path, seed: int, part: str) -> Path:
-    return folder / f"seed-{seed}" / part / "result.json"
+    return _place(folder / f"seed-{seed}", part) / "result.json"
+
+
+def _place(home: Path, part: str) -> Path:
+    """Where a part works and leaves what it found; as `learns` has it, whose parts lie beside these."""
+    return home / f"part-{part}"
 
 
 # What runs in a process of its own
@@ -143,7 +148,7 @@ def _main() -> None:
     plan = replace(small if asked.small else Plan(), seed=asked.seed)
     home = asked.folder / f"seed-{asked.seed}"
     for part in asked.parts:
-        place = home / part
+        place = _place(home, part)
         shutil.rmtree(place, ignore_errors=True)  # what was broken off
         place.mkdir(parents=True)
         settings = settings_for(place, plan)
@@ -163,14 +168,14 @@ def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     start = Path((home / "model.txt").read_text())
     before = times_opened()
     dream = _dream(part, home, plan, settings)
-    (home / part / "dream.txt").write_text(f"{dream.told}\n")
+    (_place(home, part) / "dream.txt").write_text(f"{dream.told}\n")
     request = TrainRequest(
         graph=GRAPH,
         tasks=dream.tasks,
         settings=settings.with_overrides({"policy.model": str(start)}),
         experience=dream.experience,
         judge=dream.judge,
-        directory=(home / part / "training").absolute(),
+        directory=(_place(home, part) / "training").absolute(),
     )
     result = train(request, events=NoEvents())
     real = times_opened() - before
@@ -226,7 +231,7 @@ def _episodes(home: Path) -> Iterator[Any]:
     """The recorded episodes of the start, with how they were judged for real."""
     from dreamgym_kit.rollout.journal import JournalReader
 
-    for journal in sorted((home / "start" / "runs").glob("*/episodes.jsonl")):
+    for journal in sorted((_place(home, "start") / "runs").glob("*/episodes.jsonl")):
         yield from JournalReader(journal)
 
 

@@ -289,7 +289,7 @@ def test_a_dream_without_goals_is_held_against_the_real_tools(
 ) -> None:
     solved = {"start": 8, "learned": 17, "recorded": 14, "real": 16, "shuffled": 8, "thin": 15}
     for part, count in solved.items():
-        place = tmp_path / "seed-3" / part
+        place = tmp_path / "seed-3" / f"part-{part}"
         place.mkdir(parents=True)
         rows = {f"t{at}": [int(at < count), int(at >= count), 0] for at in range(20)}
         result = {"outcomes": rows, "real_calls": 900 if part == "real" else 0, "steps": 40}
