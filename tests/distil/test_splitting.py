@@ -12,6 +12,8 @@ from dreamgym_kit.training.distil.splitting import Sides, split
 from dreamgym_kit.training.distil.trajectories import trajectories
 from dreamgym_kit.vocabulary import Split, Transition
 
+TWELVE, TWO = trajectories(shop(12, 2)), trajectories(shop(2, 1))  # made once: examples have a deadline
+
 
 def worlds_of(side) -> set[str]:
     return {str(one.world) for one in side}
@@ -27,7 +29,7 @@ def parted(rows: Sequence[Transition], *by: str, **more) -> Sides:
 
 @given(st.integers(0, 50))
 def test_no_world_is_on_both_sides(seed: int) -> None:
-    sides = parted(shop(12, 2), "world", share=0.3, seed=seed)
+    sides = split(TWELVE, share=0.3, seed=seed)
     assert sides.taught
     assert sides.measured
     assert not worlds_of(sides.taught) & worlds_of(sides.measured)
@@ -79,7 +81,7 @@ def test_more_recordings_move_no_world_to_the_other_side() -> None:
 
 @given(st.integers(0, 50), st.sampled_from([0.01, 0.25, 0.9]))
 def test_few_worlds_are_two_sides_too(seed: int, share: float) -> None:
-    sides = parted(shop(2, 1), "world", share=share, seed=seed)
+    sides = split(TWO, share=share, seed=seed)
     assert (len(sides.taught), len(sides.measured)) == (1, 1)
 
 
