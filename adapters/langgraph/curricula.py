@@ -168,6 +168,12 @@ def _makers(settings: Settings, chat: ChatEndpoint | None) -> list[TaskMaker]:
                 'curriculum.judges = ["endpoint", "my_agent.checks:judge"].'
             )
         makers.append(ModelMaker(chat))
+    if makers and int(wanted.synthetic * settings.train.tasks) < 1:
+        where, per_step = settings.where("curriculum", "synthetic"), settings.train.tasks
+        raise UserError(
+            f"{where}: {wanted.synthetic:g} of the {per_step} tasks of a step (train.tasks) is less than one, so "
+            "no task that is made would ever be drawn; raise one of the two, or make none."
+        )
     return makers
 
 

@@ -74,6 +74,7 @@ def test_a_killed_curriculum_goes_on_as_the_unbroken_one(tmp_path: Path) -> None
         assert courses(folder) == courses(tmp_path / "whole"), phase
 
 
+@pytest.mark.slow
 def test_a_step_collected_ahead_is_remembered_by_the_leg_that_goes_on(tmp_path: Path) -> None:
     """Killed while step 5 is saved, with step 6 collected ahead: its course waits in the state's file."""
     folder = tmp_path / "run"

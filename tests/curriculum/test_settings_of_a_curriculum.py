@@ -52,10 +52,12 @@ class RolloutsDouble:
         self.judges |= judges
 
 
-def put_together(tmp_path: Path, said: str, chat: object = None) -> tuple[object, RolloutsDouble]:
+def put_together(
+    tmp_path: Path, said: str, chat: object = None, *, per_step: int = 4
+) -> tuple[object, RolloutsDouble]:
     (tmp_path / "orders.py").write_text(MAKER)
     file = tmp_path / "dreamgym.toml"
-    file.write_text(f"[train]\ntasks = 1\n[curriculum]\nuse = true\nevery = 1\n{said}")
+    file.write_text(f"[train]\ntasks = {per_step}\n[curriculum]\nuse = true\nevery = 1\n{said}")
     settings = parse_settings(file.read_text(), path=file)
     rollouts, store = RolloutsDouble(chat), MemoryStore()
     store.put([ROW])
@@ -89,6 +91,12 @@ def test_what_cannot_be_used_is_named_with_its_line(tmp_path: Path, said: str, r
     with pytest.raises(UserError) as error:
         put_together(tmp_path, said)
     assert str(error.value).startswith(refusal)
+
+
+def test_a_share_that_no_made_task_fits_into_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"0\.3 of the 3 tasks of a step \(train\.tasks\) is less than one"):
+        put_together(tmp_path, 'maker = "orders:like"', per_step=3)
+    put_together(tmp_path, "", per_step=3)
 
 
 def test_variations_that_nobody_may_judge_are_refused_from_the_start(tmp_path: Path) -> None:
