@@ -171,8 +171,8 @@ def _makers(settings: Settings, chat: ChatEndpoint | None) -> list[TaskMaker]:
     if makers and int(wanted.synthetic * settings.train.tasks) < 1:
         where, per_step = settings.where("curriculum", "synthetic"), settings.train.tasks
         raise UserError(
-            f"{where}: {wanted.synthetic:g} of the {per_step} tasks of a step (train.tasks) is less than one, so "
-            "no task that is made would ever be drawn; raise one of the two, or make none."
+            f"{where}: {wanted.synthetic:g} of the {per_step} tasks of a step (train.tasks) is less than "
+            "one, so no task that is made would ever be drawn; raise one of the two, or make none."
         )
     return makers
 
