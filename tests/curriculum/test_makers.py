@@ -5,7 +5,7 @@ from curriculum.making_doubles import ChatDouble, asking
 
 from dreamgym_kit.curriculum.makers import ModelMaker, RuleMaker
 from dreamgym_kit.curriculum.verdicts import Agreed, agreed_error
-from dreamgym_kit.errors import EndpointError, UserError
+from dreamgym_kit.errors import BudgetSpent, EndpointError, UserError
 from dreamgym_kit.ports import Judgement, Outcome, Pattern
 from dreamgym_kit.vocabulary import Task, Verdict
 
@@ -40,8 +40,9 @@ async def test_a_model_proposes_several_and_chooses_one_and_its_checker_is_not_t
         ["no JSON"],
         [{"variations": ["   "]}],
         [EndpointError("timeout", "http://double: no answer")],
+        [PROPOSED, BudgetSpent("usd", limit=1)],
     ],
-    ids=["none good", "out of range", "no form", "empty", "no answer"],
+    ids=["none good", "out of range", "no form", "empty", "no answer", "no budget"],
 )
 async def test_where_a_model_has_no_good_variation_there_is_none(told: list) -> None:
     assert await ModelMaker(ChatDouble(*told)).like(PATTERN, 4, seed=0) == []

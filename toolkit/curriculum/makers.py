@@ -13,7 +13,7 @@ from typing import Any
 from dreamgym_kit.curriculum.clusters import text_of
 from dreamgym_kit.dream.asking import ask_for
 from dreamgym_kit.dream.prompt import fenced
-from dreamgym_kit.errors import EndpointError, NotJson, UserError
+from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson, UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatEndpoint, Pattern
 from dreamgym_kit.vocabulary import Task
@@ -75,7 +75,7 @@ class ModelMaker:
         self._endpoint = endpoint
 
     async def like(self, pattern: Pattern, count: int, *, seed: int) -> list[Task]:
-        """See `TaskMaker.like`. No task where the model does not answer in the form."""
+        """See `TaskMaker.like`. No task where the model does not answer, or not in the form."""
         given = [
             ("task", text_of(pattern.task)),
             ("its agent fails at", dict(pattern.failed_at)),
@@ -94,7 +94,7 @@ class ModelMaker:
                 name="selection",
                 seed=seed,
             )
-        except (EndpointError, NotJson):
+        except (BudgetSpent, EndpointError, NotJson):
             return []
         chosen = int(said["selection"])
         task = _saying(pattern.task, texts[chosen - 1]) if chosen else None
