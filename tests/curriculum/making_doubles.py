@@ -42,7 +42,7 @@ class ChatDouble:
     async def chat(self, request: ChatRequest) -> ChatReply:
         self.requests.append(request)
         said = self._said[min(len(self.requests), len(self._said)) - 1]
-        if isinstance(said, Exception):
+        if isinstance(said, BaseException):
             raise said
         return ChatReply(said if isinstance(said, str) else json.dumps(said))
 
