@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli.output import tell
@@ -35,9 +36,20 @@ class TerminalApprover:
                 return None
             self._waiting = True
             tell(question(held))
+            _forget_what_was_typed()
             answer = sys.stdin.readline()
             self._waiting = False
         return Approval(held.digest, "terminal") if answer.strip() == "yes" else None
+
+
+def _forget_what_was_typed() -> None:
+    """What was typed before the question is no answer to it."""
+    if not sys.stdin.isatty():
+        return
+    import termios
+
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def question(held: "HeldCall") -> str:

@@ -223,7 +223,7 @@ def _show_episode(directory: "RunDirectory", name: str, *, as_json: bool) -> Non
     if as_json:
         say_json(episode_to_record(found))
         return
-    recorded = directory.manifest.matters.get("mode") == "record"
+    recorded = directory.manifest.matters.get("mode") in ("record", "s2r-staged", "s2r-live")
     say(render_episode(found, paint=stdout_paint(), recorded=recorded).rstrip("\n"))
 
 

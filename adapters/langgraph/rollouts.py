@@ -276,7 +276,7 @@ class Rollouts:
             if there.is_symlink() or (there.exists() and not ours):
                 raise UserError(f"{there}: is in the way of the step's episodes; move it, or remove it.")
             shutil.rmtree(there, ignore_errors=True)
-            mode = self._request.mode.value
+            mode = self._request.kind
             matters = {"mode": mode, "step": step, "n": n, "seed": seed, "tasks": [task.id for task in tasks]}
             at = datetime.now(UTC).timestamp()
             run = f"{self._directory.manifest.run}-{label}"

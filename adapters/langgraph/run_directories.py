@@ -69,7 +69,7 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
     """What a resumed run must have in common with its first leg."""
     settings = request.settings
     matters: dict[str, Any] = {
-        "mode": request.mode.value,
+        "mode": request.kind,
         "graph": name_of(request.graph),
         "tasks": tasks_digest(tasks),
         "n": settings.simulate.n,

@@ -52,6 +52,11 @@ class RunRequest:
     stage: Stage = Stage.SHADOW
     must_be_said: bool = False
 
+    @property
+    def kind(self) -> str:
+        """What the run's directory says that it is: "dream", "record", "s2r-shadow", ..."""
+        return f"{self.mode}-{self.stage}" if self.mode is Mode.S2R else self.mode.value
+
 
 def name_of(graph: object) -> str:
     """What reports call a graph: its spec, its name, or its class."""

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,21 @@ from sim_to_real.till import Till, settings_with
 from dreamgym_kit.adapters.langgraph.staging import staging
 from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.ports import Situation
+from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.s2r.audit import entries_of, verify
 from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped, Stopped, Why
-from dreamgym_kit.vocabulary import Answer, Approval, Call, HeldCall, Provenance
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Approval,
+    Call,
+    Effect,
+    Episode,
+    HeldCall,
+    Provenance,
+    Transition,
+    Verdict,
+    World,
+)
 
 
 class PriceDouble:
@@ -311,3 +324,41 @@ with staging(stage="live", calls=1, audit=sys.argv[1], settings=settings_with())
     assert verify(log).whole
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "the budget of 1 real calls is spent" in again.stderr
+
+
+def test_a_late_approval_is_none_though_nothing_interrupts_it(tmp_path: Path, till: Till) -> None:
+    tools = till.tools()
+
+    def slow(held: HeldCall) -> bool:
+        time.sleep(0.05)
+        return True
+
+    known = settings_with(approval_s=0.01)
+    refused = pytest.raises(RunStopped, match="set_price did not run")
+    with overseen(tmp_path, "staged", approve=slow, settings=known), refused:
+        tools["set_price"].invoke({"item": "cup", "price": "5.00"})
+    assert till.done == []
+
+
+def test_an_answer_that_cannot_be_compared_ends_it_and_is_kept(
+    tmp_path: Path, till: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = till.tools()
+
+    def broken(*_: object) -> str:
+        raise KeyError("fresh")
+
+    monkeypatch.setattr("dreamgym_kit.adapters.langgraph.real_calls.as_seen", broken)
+    refused = pytest.raises(RunStopped, match="its answer cannot be compared")
+    with overseen(tmp_path, "live") as session, refused:
+        tools["get_price"].invoke({"item": "cup"})
+    assert [step.answer.provenance for step in session.ledger.transitions()] == ["real"]
+
+
+def test_a_report_of_shadow_does_not_take_its_reads_for_a_breach() -> None:
+    for mode, said in (("s2r-shadow", False), ("dream", True)):
+        step = Transition(Call("get_price", {}), Answer("19.90"), Effect.READ, "a.1", 1)
+        ended = Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "fine", transitions=(step,), reward=1.0)
+        summary = summarise([ended], {"mode": mode, "graph": "g"})
+        assert ("A real tool ran" in summary.headline) is said
+        assert (not summary.gate()) is said

@@ -123,8 +123,13 @@ class Summary:
 
     @property
     def recorded(self) -> bool:
-        """Whether real tools were meant to run."""
-        return bool(self.fact("mode") == "record")
+        """Whether real tools were meant to run, those that write among them."""
+        return self.fact("mode") in ("record", "s2r-staged", "s2r-live")
+
+    @property
+    def really_read(self) -> bool:
+        """Whether tools that read were meant to run for real: recorded, or in shadow on the real tools."""
+        return self.recorded or self.fact("mode") == "s2r-shadow"
 
     def fact(self, name: str) -> JsonValue:
         """A field of the manifest, wherever it stands in it; None where it has none."""

@@ -26,7 +26,7 @@ def headline(summary: Summary) -> str:
     total = len(summary.episodes)
     if total == 0:
         return "Nothing is known: no episode has finished."
-    if summary.real_calls and not summary.recorded:
+    if summary.real_calls and not summary.really_read:
         return f"A real tool ran {_times(summary.real_calls)} in a dream. Report this: it must never be."
     if summary.violations:
         episodes = len({episode for episode, _ in summary.violations})

@@ -156,7 +156,7 @@ def reasoned_told(summary: Summary) -> str:
 
 
 def _real(summary: Summary, paint: Paint) -> list[str]:
-    if summary.recorded:
+    if summary.really_read:
         return _row("real calls", f"{summary.real_calls} of {summary.calls}, as asked")
     rows = _row("real calls", f"{summary.real_calls} of {summary.calls}")
     colour = paint.red if summary.real_calls else paint.green

@@ -33,7 +33,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Approver
 from dreamgym_kit.s2r.approvals import digest_of, drawn_number
 from dreamgym_kit.s2r.audit import AuditLog
-from dreamgym_kit.s2r.divergence import Compared, Divergence
+from dreamgym_kit.s2r.divergence import Compared, Divergence, Likeness
 from dreamgym_kit.s2r.limits import RealLimits
 from dreamgym_kit.s2r.session import effect_of
 from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped, Stopped, Why
@@ -113,7 +113,12 @@ class RealOverseer:
             yield Pause(pause)
         number = self._announce(session, call, effect, approved, unchanged=exact() == arguments)
         answer = yield from self._run(number)
-        compared = self._compare(session, call, expected, answer, after)
+        try:
+            compared = self._compare(session, call, expected, answer, after)
+        except Exception as error:  # noqa: BLE001  a fault of ours must not look like the tool's, nor blind us
+            why = f"{call.tool}: its answer cannot be compared ({type(error).__name__})"
+            compared = Compared(Likeness.UNKNOWN, 0.0, why)
+            self.stop(Stopped(Why.DIVERGED, why))
         self._write_down(session, number, call, answer, compared, expected)
         session.keep(call, answer, place, after=after, started=started)
         if identity is not None:
