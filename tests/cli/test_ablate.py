@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_each_part_is_left_out_and_what_was_measured_is_kept(run, recorded: Path) -> None:
     asked = ("ablate", "agent:graph", "--without", "history", "--json")
     done = run(*asked)

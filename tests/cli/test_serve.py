@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from deployment.evaluated_runs import model_double
 
 from dreamgym_kit.adapters.langgraph.deploying import deploy
@@ -16,6 +17,7 @@ sys.exit(7)
 """
 
 
+@pytest.mark.slow
 def test_what_is_deployed_is_served_closed(run, project: Path) -> None:
     (project / "vllm-double").write_text(DOUBLE.format(python=sys.executable))
     (project / "vllm-double").chmod(0o755)

@@ -71,3 +71,17 @@ def test_a_family_of_few_tasks_that_is_lost_is_seen() -> None:
     after = [0 if at % 9 == 0 else 4 for at in range(36)]
     found = promotion(outcomes(before, families=9), outcomes(after, families=9))
     assert [one.name for one in found.worse_families] == ["kind 0"]
+
+
+def test_a_family_that_is_never_solved_any_more_needs_less_proof() -> None:
+    before = [1 if at % 9 == 0 else 2 for at in range(45)]  # five tasks, one of four tries each
+    lost = promotion(
+        outcomes(before, families=9), outcomes([0 if at % 9 == 0 else 4 for at in range(45)], families=9)
+    )
+    assert [one.name for one in lost.worse_families] == ["kind 0"]
+    assert 0.1 / 9 < lost.worse_families[0].luck < 0.05
+    rare = [1 if at == 0 else 0 if at % 9 == 0 else 2 for at in range(45)]
+    kept = promotion(
+        outcomes(rare, families=9), outcomes([0 if at % 9 == 0 else 4 for at in range(45)], families=9)
+    )
+    assert kept.worse_families == ()

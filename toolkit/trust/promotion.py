@@ -26,7 +26,7 @@ class FamilyChange:
     name: str
     found: Beating  # at its share of 5 %
     luck: float  # the chance of as few successes, or fewer, of one that is as good at each of these tasks
-    worse: bool  # whether that is less than its share of `GUARD`
+    worse: bool  # whether that is below its share of `GUARD`; or below 5 %, where it is never solved now
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,8 @@ def promotion(
         sides = [[one for one in side if one.family == name] for side in (a, b)]
         luck, alpha = chance_of_as_few(*sides), ALPHA / len(names)
         found = beaten(*sides, seed=seed, alpha=alpha)
-        families.append(FamilyChange(name, found, luck, luck < GUARD / len(names)))
+        lost = luck < ALPHA and not any(one.success for one in sides[1])
+        families.append(FamilyChange(name, found, luck, lost or luck < GUARD / len(names)))
     return Promotion(whole, strict, tuple(families), look)
 
 
