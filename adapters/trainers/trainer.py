@@ -4,7 +4,6 @@ A model and its trainer are made anew whenever a leg begins or one has failed: w
 `write_weights` speak of is always what a checkpoint holds, or, while `fit` runs, what comes after it.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
+from dreamgym_kit.adapters.trainers.distance import distance
 from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
 from dreamgym_kit.adapters.trainers.folders import (
     load_model,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _DEFAULTS = GrpoOptions()
 _ONCE: Mapping[str, JsonValue] = {"algorithm": "grpo"}  # what checkpoints were that do not say it
-_LOOKED_AT = 16  # one row in so many is scored again after an update, to tell how far it went
+_LOOKED_AT = 8  # one row in so many is scored again after an update, to tell how far it went
 
 
 class TrlTrainer:
@@ -149,25 +149,17 @@ class TrlTrainer:
         return self._trl.accelerator.unwrap_model(self._trl.model)
 
     def _kl(self, batch: Batch) -> float:
-        """How far the weights went, in nats a token, by some of the batch's rows.
-
-        The estimator (log r)^2 / 2 with r = p_now / p_sampled: never negative, and hardly biased while r is
-        near 1 (http://joschu.net/blog/kl-approx.html). The unbiased r - 1 - log r is of no use here: one
-        token that has a hundred times the chance that it was sampled with outweighs a thousand others.
-        """
+        """How far the weights went, in nats a token, by some of the batch's rows."""
         from dreamgym_kit.adapters.trainers.weights import score
 
         rows = batch.samples[:: max(1, min(_LOOKED_AT, len(batch.samples) // 4))]
         told = score(self._bare, [row.ids for row in rows], temperature=self._options.temperature)
-        moved = [
+        return distance(
             now[row.start - 1 + place] - sampled
             for row, now in zip(rows, told, strict=True)
             for place, (own, sampled) in enumerate(zip(row.mask, row.logprobs, strict=True))
             if own
-        ]
-        if not moved:
-            return math.nan
-        return math.fsum(one * one for one in moved) / (2 * len(moved))
+        )
 
     def _open(self) -> None:
         """Make model and trainer anew, with the weights of the last whole checkpoint."""
