@@ -7,7 +7,6 @@ from strict_shop_double import PATIENCE, probed, recordings_of
 
 from dreamgym_kit.dream.learned.facts import facts_of
 from dreamgym_kit.dream.learned.meetings import met
-from dreamgym_kit.dream.learned.reasons import reasons_of
 from dreamgym_kit.dream.learned.saying import Said
 from dreamgym_kit.dream.learned.teaching import Lesson, Taught, lesson, taught
 from dreamgym_kit.dream.learned.things import things_of
@@ -126,21 +125,3 @@ def test_every_lesson_says_an_outcome_of_its_tool(tool: str) -> None:
     said: list[Said] = [one.said for one in shop_taught().lessons if one.tool == tool]
     assert {words.outcome(words.form(one.outcome)) for one in said} == {one.outcome for one in said}
     assert len({one.outcome for one in said}) >= 2
-
-
-def test_each_recorded_call_has_its_reason_in_a_sentence_and_what_it_changed() -> None:
-    rows = probed(2, 1)
-    [episode] = recordings(rows)
-    told = reasons_of(shop_known(), shop_taught(), episode)
-    assert len(told) == len(rows)
-    for row, reason in zip(rows, told, strict=True):
-        refused = row.answer.error is not None
-        assert reason.text.endswith(f"{row.call.tool} {'is refused' if refused else 'goes well'}.")
-        if row.call.tool == "reship" and not refused:
-            assert "order.status is shipped and order.days is >=" in reason.text
-            assert reason.changes is not None
-            assert {(one["entity"], one["field"], one["value"]) for one in reason.changes} == {
-                (row.call.args["order_id"], "days", 1),
-                (row.call.args["order_id"], "status", "new"),
-            }
-    assert any(row.call.tool == "reship" and row.answer.error is None for row in rows)

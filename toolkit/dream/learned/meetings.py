@@ -40,7 +40,6 @@ class Met(NamedTuple):
         frozenset[str] | None
     )  # facts known before and looked at again after; None of what changes nothing
     world: str
-    entities: Mapping[str, str]  # by role, the id that facts go without
     unseen: bool  # whether its world was met as if nobody had recorded it
 
 
@@ -71,7 +70,6 @@ def met_in(knowledge: Knowledge, world: str, episode: Recording, *, unseen: bool
             changes,
             looked,
             world,
-            {thing.role: thing.entity for thing in things},
             unseen,
         )
         state = follow(knowledge, state, step)
