@@ -4,7 +4,7 @@ from dream.checklist_clinic import Clinic
 from dream.checklist_recorded import advances, recorded
 
 from dreamgym_kit.dream.checklist.checklist import Wrong, arguments_that_do_not_matter
-from dreamgym_kit.dream.checklist.labels import accepted, worlds_of
+from dreamgym_kit.dream.checklist.labels import accepted, examples_of, worlds_of
 from dreamgym_kit.dream.checklist.patterns import Write, candidates_in, write_of
 from dreamgym_kit.dream.checklist.things import gather
 from dreamgym_kit.dream.state.history import step_of
@@ -92,10 +92,14 @@ def test_a_read_after_a_write_counts_for_all_that_the_write_did_not_touch() -> N
 
 
 def test_a_lucky_success_is_no_example() -> None:
-    lucky = [one for one in recorded().works if one.success and len(one.transitions) == 3]
-    assert lucky  # hasty, and right by chance
-    for example in recorded().lessons.examples:
-        assert any(tool == "get_visit" for tool, _ in example.read.asked)
+    looked = [one for one in recorded().works if any(row.call.tool == "get_visit" for row in one.transitions)]
+    lucky = [one for one in recorded().works if one.success and one not in looked][:3]
+    assert len(lucky) == 3  # hasty, and right by chance
+    careful = [one for one in looked if one.task not in {work.task for work in lucky}]
+    wordings = recorded().lessons.wordings
+    found = examples_of([*careful, *lucky], recorded().worlds, wordings, advances)
+    assert len(found) > 40
+    assert not {one.task for one in found} & {work.task for work in lucky}
 
 
 def test_what_a_success_never_read_is_filled_with_something_else_each_time() -> None:

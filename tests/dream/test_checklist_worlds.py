@@ -44,6 +44,8 @@ def test_an_imagined_world_holds_what_its_request_names_and_no_id_of_the_recorde
     things = gather([steps], advances)
     [patient] = things.keyed["Zara"]
     assert "Abel" in {things.fields[visit]["doctor"] for visit in things.children(patient)}
+    for known in recorded().worlds.values():  # the ids may be anybody's, but never together
+        assert not (patient in known.kinds and {*things.children(patient)} & known.kinds.keys())
     assert {step.tool for step in steps} == {"find_patient", "list_visits", "get_visit"}
     assert composed(shelf(), NEW, seed="1") == steps
     assert composed(shelf(), NEW, seed="2") != steps
