@@ -22,7 +22,7 @@ class CurriculumFacts:
     tasks: int = 0  # met
     in_turn: int = 0  # groups drawn because their turn had come
     of_made: int = 0  # groups of tasks that were made
-    left_out: int = 0  # groups whose tasks may be impossible
+    left_out: int = 0  # groups that differ, of tasks that may be impossible all the same
     made: Mapping[str, int] = field(default_factory=dict)  # how -> tasks
     refused: Mapping[str, int] = field(default_factory=dict)  # why -> tasks that were made and not taken
     rests: Mapping[str, int] = field(default_factory=dict)  # why -> tasks, before the last draw
@@ -64,7 +64,7 @@ def curriculum_facts(courses: Sequence[CourseRecord]) -> CurriculumFacts | None:
         tasks=len({group.task for group in groups}),
         in_turn=sum(group.why == TURN for group in groups),
         of_made=sum(MARK in group.task for group in groups),
-        left_out=sum(group.left_out for group in groups),
+        left_out=sum(group.left_out and group.success > 0 < group.failure for group in groups),
         made=dict(made),
         refused=dict(refused.most_common()),
         rests=dict(draws[-1].rests),
