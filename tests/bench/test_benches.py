@@ -199,6 +199,7 @@ def test_orchestration_in_small_costs_little(bench: ModuleType) -> None:
     assert figures["ideal_share_1s"] > 0.85
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bench", ["crawl"], indirect=True)
@@ -211,6 +212,7 @@ def test_a_crawl_in_small_adds_to_the_dream(bench: ModuleType, monkeypatch: pyte
     assert figures["calls_per_world"] < 60
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bench", ["logprobs"], indirect=True)
@@ -251,6 +253,7 @@ def test_an_update_in_small_costs_little_more_than_a_bare_loop(bench: ModuleType
     assert figures["update_ratio"] < 1.5  # of few rows: what TRL does once a step weighs more
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("bench", ["learns"], indirect=True)
@@ -303,6 +306,7 @@ def test_a_dream_without_goals_is_held_against_the_real_tools(
     assert "| 3 | 0.400 | 0.850 | 0.700 | 0.800 | 0.750 | +45.0 (" in bench.table()
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("bench", ["learned_dream"], indirect=True)
@@ -348,6 +352,7 @@ def test_a_rule_that_promotes_by_a_bare_difference_is_caught(
     assert {name: value for name, value, _ in bench.figures(0, size)}["null_promoted"] > 20
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bench", ["promotion"], indirect=True)
@@ -359,6 +364,7 @@ def test_real_work_in_small_promotes_nothing_by_chance(bench: ModuleType) -> Non
     assert figures["regression_22"] < 0
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bench", ["experience"], indirect=True)
@@ -369,6 +375,7 @@ def test_the_learned_model_in_small_adds_to_what_was_mined(bench: ModuleType) ->
     assert figures["exact_nano_writes"] > figures["exact_composed_writes"]
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("bench", ["s2r"], indirect=True)
@@ -399,6 +406,7 @@ def test_ratios_to_real_learning_come_from_what_was_kept(
     assert figures["real_calls"] == pytest.approx(0.059)
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bench", ["divergence"], indirect=True)
@@ -414,6 +422,7 @@ def test_a_tool_that_changed_is_caught_in_small(bench: ModuleType, monkeypatch: 
     assert blind[0][1] > 1000
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bench", ["approval"], indirect=True)

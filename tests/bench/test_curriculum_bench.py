@@ -18,6 +18,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     sys.modules.pop("curriculum", None)
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 def test_a_wrong_judge_makes_few_groups_of_impossible_tasks_ones_to_learn_from(
     measured: ModuleType,

@@ -25,6 +25,7 @@ def measured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     sys.modules.pop(name, None)
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("measured", ["algorithms"], indirect=True)
@@ -35,6 +36,7 @@ def test_every_algorithm_learns_in_small(measured: ModuleType) -> None:
     assert all(0 <= share <= 1 for share in figures.values())
 
 
+@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("measured", ["faults"], indirect=True)
