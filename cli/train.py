@@ -11,7 +11,7 @@ from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.record import Yes
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.training import TrainRequest, TrainResult
+    from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult
 
 EXAMPLES = (
     "dreamgym-kit train my_agent:graph --policy models/nano --tasks tasks.jsonl",
@@ -158,7 +158,7 @@ def command(
     from dreamgym_kit.adapters.trainers.extra import require_extra
 
     require_extra("train")
-    from dreamgym_kit.adapters.langgraph.training import TrainRequest
+    from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
     from dreamgym_kit.cli.running import open_recordings
 
     request = TrainRequest(
@@ -183,7 +183,7 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
-    from dreamgym_kit.adapters.langgraph.training import sides_of
+    from dreamgym_kit.adapters.langgraph.training_request import sides_of
     from dreamgym_kit.cli.record import agree
 
     settings, wanted = request.settings, request.settings.train

@@ -247,7 +247,8 @@ def learn(
 
     A training that is in its folder already, broken off, is gone on with.
     """
-    from dreamgym_kit.adapters.langgraph.training import TrainRequest, train
+    from dreamgym_kit.adapters.langgraph.training import train
+    from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
 
     before, began = times_opened(), time.monotonic()
     asked = settings.with_overrides({"policy.model": str(start)})

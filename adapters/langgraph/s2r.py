@@ -29,7 +29,8 @@ from dreamgym_kit.adapters.langgraph.real_calls import (
 from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.run_directories import label_of
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
-from dreamgym_kit.adapters.langgraph.training import TrainRequest, TrainResult, model_of, sides_of, train
+from dreamgym_kit.adapters.langgraph.training import train
+from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult, model_of, sides_of
 from dreamgym_kit.adapters.trainers.extra import require_extra
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.errors import UserError

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store
-from dreamgym_kit.adapters.langgraph.training import TrainRequest, TrainResult
 from dreamgym_kit.adapters.langgraph.training import train as carried_out
+from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.events import NoEvents

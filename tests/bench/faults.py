@@ -126,7 +126,8 @@ def _part(part: str, home: Path, plan: Any) -> dict[str, Any]:
 
 
 def _learned(part: str, home: Path, tasks: list[Any], settings: Any) -> Path:
-    from dreamgym_kit.adapters.langgraph.training import TrainRequest, train
+    from dreamgym_kit.adapters.langgraph.training import train
+    from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes.nano.build import WEIGHTS
     from dreamgym_kit.rollout.events import NoEvents

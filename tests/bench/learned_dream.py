@@ -160,7 +160,8 @@ def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     """Make the dream, learn in it, try what came of it on the real tools."""
     import learns
 
-    from dreamgym_kit.adapters.langgraph.training import TrainRequest, train
+    from dreamgym_kit.adapters.langgraph.training import train
+    from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
     from dreamgym_kit.recipes.desk.world import times_opened
     from dreamgym_kit.recipes.train_then_deploy import GRAPH
     from dreamgym_kit.rollout.events import NoEvents

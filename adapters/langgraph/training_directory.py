@@ -1,0 +1,131 @@
+"""A training's run directory: what a resume must share with the first leg, and how it ended."""
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.run_directories import label_of
+from dreamgym_kit.adapters.langgraph.run_request import name_of
+from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.replay.masking import process_masker
+from dreamgym_kit.report.training import MODE
+from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.rundir import REPORT, RunDirectory, new_run
+from dreamgym_kit.rollout.tasks import tasks_digest
+from dreamgym_kit.settings.model import CurriculumSettings
+from dreamgym_kit.training.plan import Trained
+from dreamgym_kit.vocabulary import Task
+
+_FREE = (
+    "steps",
+    "eval_every",
+    "eval_n",
+    "eval_tasks",
+    "eval_real",
+    "keep",
+    "report_to",
+)  # of [train]; the rest matters
+
+
+@contextmanager
+def training_directory(
+    request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task], model: Path
+) -> Iterator[RunDirectory]:
+    """Make the directory, or take it up again; locked while it is held.
+
+    Raises:
+        UserError: there is something else at its place, or it was begun with other settings.
+    """
+    root = request.settings.resolve(request.settings.runs)
+    started = datetime.now(UTC)
+    matters: dict[str, Any] = process_masker().plain(_matters(request, learn, model))
+    if request.resume:
+        if request.directory is None:
+            raise UserError("to resume, name the run directory")
+        manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
+        directory = RunDirectory.resume(request.directory, manifest)
+    else:
+        run, folder = new_run(root, f"train-{label_of(name_of(request.graph))}", started.date())
+        if request.directory is not None:
+            root, folder = request.directory.parent, request.directory.name
+        about = _about(request, learn, held_out)
+        manifest = Manifest(run=run, created_at=started.timestamp(), matters=matters, about=about)
+        directory = RunDirectory.create(root, folder, manifest)
+    with directory:
+        (directory.path / REPORT).unlink(missing_ok=True)  # the end of an earlier leg is no end any more
+        try:
+            yield directory
+        except BaseException:
+            if not request.resume:
+                directory.discard_unused()
+            raise
+
+
+def _matters(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[str, Any]:
+    """What a resumed training must share with its first leg; the rollouts' own directory holds the rest."""
+    settings = request.settings
+    wanted = {name: value for name, value in asdict(settings.train).items() if name not in _FREE}
+    return {
+        "mode": MODE,
+        "graph": name_of(request.graph),
+        "tools": request.mode.value,
+        "policy": str(model),
+        "temperature": settings.policy.temperature,
+        "max_output": settings.policy.max_output,
+        "only_nodes": list(settings.policy.only_nodes),
+        "learned_from": tasks_digest(learn),
+        **({"curriculum": _plain(settings.curriculum)} if settings.curriculum.use else {}),
+        **wanted,
+    }
+
+
+def _plain(curriculum: CurriculumSettings) -> dict[str, Any]:
+    return {**asdict(curriculum), "judges": list(curriculum.judges)}
+
+
+def _about(request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task]) -> dict[str, Any]:
+    versions = {}
+    for package in ("dreamgym-kit", "langgraph", "torch", "transformers", "trl", "peft"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    free: Mapping[str, Any] = {
+        name: value for name, value in asdict(request.settings.train).items() if name in _FREE
+    }
+    return {
+        "versions": versions,
+        "python": platform.python_version(),
+        "tasks": len(learn),
+        "held_out": len(held_out),
+        "recordings": request.store.count() if request.store is not None else 0,
+        "alarms": asdict(request.settings.alarms),
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in free.items()},
+    }
+
+
+def write_report(directory: RunDirectory, trained: Trained, *, planned: int) -> None:
+    """Write down how it ended, without secrets."""
+    alarm, weights = trained.alarm, trained.weights
+    directory.write_report(
+        {
+            "kind": MODE,
+            "kept": trained.kept,
+            "weights": None if weights is None else str(weights.relative_to(directory.path)),
+            "alarm": None
+            if alarm is None
+            else {
+                "alarm": alarm.alarm,
+                "text": process_masker().text(alarm.text),
+                "step": alarm.step,
+            },
+            "stopped": trained.stopped,
+            "planned": planned,
+        }
+    )
