@@ -1,8 +1,8 @@
 """A policy learns: graph, tasks, recordings and a model directory in; a run directory with weights out.
 
-Puts the parts together. What must be the same for a resume stands in `training_directory`, the loop itself is
-`training.loop`, who runs the episodes is `rollouts`, who changes the weights is `adapters.trainers`. In a dream
-no real tool runs while it learns; an evaluation on the real tools is asked for by name.
+Puts the parts together. What must be the same for a resume stands in `training_directory`; the loop itself is
+`training.loop`, who runs the episodes `rollouts`, who changes the weights `adapters.trainers`. In a dream no
+real tool runs while it learns; an evaluation on the real tools is asked for by name.
 """
 
 import shutil
