@@ -12,7 +12,7 @@ from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.record import Yes
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.s2r import S2rRequest, S2rResult
+    from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest, S2rResult
     from dreamgym_kit.ports import Approver
     from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.settings.model import Settings
@@ -125,7 +125,7 @@ def command(
     }
     settings = _staged(options.settings_for(graph, settings_file, overrides), stage)
     from dreamgym_kit.adapters.langgraph.real_calls import bounds_of
-    from dreamgym_kit.adapters.langgraph.s2r import S2rRequest
+    from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest
     from dreamgym_kit.adapters.stores.opening import opened_to_add
     from dreamgym_kit.adapters.trainers.extra import require_extra
     from dreamgym_kit.cli.running import end
@@ -220,7 +220,7 @@ def _code(result: "S2rResult") -> int:
 
 
 def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
-    from dreamgym_kit.adapters.langgraph.s2r import report_of
+    from dreamgym_kit.adapters.langgraph.s2r_request import report_of
     from dreamgym_kit.cli.running import near, stdout_paint
     from dreamgym_kit.report.s2r_text import render_s2r
     from dreamgym_kit.report.terminal import next_steps

@@ -10,10 +10,9 @@ the checkpoints and the weights stay whatever ends it, and the result says what 
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,20 +26,20 @@ from dreamgym_kit.adapters.langgraph.real_calls import (
     overseer_over,
 )
 from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
-from dreamgym_kit.adapters.langgraph.run_directories import label_of
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
+from dreamgym_kit.adapters.langgraph.s2r_directory import refuse_after_divergence, s2r_directory
+from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest, S2rResult, report_of
 from dreamgym_kit.adapters.langgraph.training import train
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult, model_of, sides_of
 from dreamgym_kit.adapters.trainers.extra import require_extra
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode, Stage
-from dreamgym_kit.ports import Approver, EventSink, ExperienceModel, Group, TransitionStore
+from dreamgym_kit.ports import EventSink, Group
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.rollout.events import FanOut
-from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import MaskedEvents
-from dreamgym_kit.rollout.rundir import RunDirectory, new_run
+from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.s2r.audit import AUDIT, CLOSED, AuditLog, entries_of
@@ -58,7 +57,6 @@ from dreamgym_kit.s2r.gate import (
 )
 from dreamgym_kit.s2r.overseer import RealOverseer
 from dreamgym_kit.s2r.stops import Stopped, Why
-from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.choosing import step_seed
 from dreamgym_kit.training.signals import LOGPROBS, STALE_WEIGHTS, TOKENIZER
@@ -68,61 +66,8 @@ from dreamgym_kit.vocabulary import Task
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.local import LocalPolicy
 
-MODE = "s2r"
 _WEIGHTS_CANARIES = (STALE_WEIGHTS, LOGPROBS, TOKENIZER)  # alarms that say so of the weights that act
 GATE, CANARIES, TRAINING = "gate", "canaries", "training"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S2rRequest:
-    """What is asked for.
-
-    Attributes:
-        graph: a spec ("module:attr", ...) or a live graph, StateGraph or factory.
-        tasks: a JSON-lines file, or tasks. The gate tries those whose split is `held_out` in the dream.
-        settings: `[s2r]` says how far it goes; `[train]` how it learns; `policy.model` what it begins with.
-        store: what real answers are held against, and where they go.
-        held_out: tasks for the gate; None: those that settings name, else the held-out among `tasks`.
-        experience: instead of the recordings, an experience model of one's own.
-        approver: is asked about held calls; None: the function that settings name, if they name one.
-        directory: where the run directory is (to resume) or is to be made (else under `settings.runs`).
-        gate_only: do not go further than the gate; no real call is made.
-    """
-
-    graph: object
-    tasks: Path | Sequence[Task]
-    settings: Settings
-    store: TransitionStore
-    held_out: Sequence[Task] | None = None
-    experience: ExperienceModel | None = None
-    approver: Approver | None = None
-    directory: Path | None = None
-    resume: bool = False
-    gate_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class S2rResult:
-    """What came of it."""
-
-    directory: Path
-    gate: Word
-    dream: DreamFigures | None  # None: an earlier leg passed the gate
-    canaries: CanaryFigures | None  # None: none was asked for, or an earlier leg had them
-    real_calls: int  # of all legs
-    budget: int
-    by_tool: Mapping[str, int]
-    compared: Mapping[str, Any]  # by tool
-    withheld: int  # calls of episodes in doubt that did not run
-    stopped: Stopped | None  # what ended the real calls; None: nothing did
-    training: TrainResult | None  # None: it never began
-    head: str  # digest of the audit log's last line, to be kept elsewhere
-    stopped_by: int | None = None  # signal number
-
-    @property
-    def weights(self) -> Path | None:
-        """The model directory that came of it."""
-        return self.training.weights if self.training is not None else None
 
 
 def s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = None) -> S2rResult:
@@ -147,8 +92,8 @@ def s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = Non
         )
     model = model_of(request.settings)
     with ExitStack() as stack:
-        directory = stack.enter_context(_directory(request, stage, learn, held_out, model))
-        _refuse_after_divergence(directory.path / AUDIT)
+        directory = stack.enter_context(s2r_directory(request, stage, learn, held_out, model))
+        refuse_after_divergence(directory.path / AUDIT)
         audit = stack.enter_context(closing(open_audit(directory.path / AUDIT)))
         log = stack.enter_context(closing(directory.events()))
         heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.endpoint.key_env))
@@ -328,28 +273,6 @@ class _Run:
         )
 
 
-def report_of(result: S2rResult) -> dict[str, Any]:
-    """What came of it, as the run directory keeps it."""
-    weights = result.weights
-    return {
-        "kind": MODE,
-        "gate": {"passed": result.gate.passed, "text": result.gate.text},
-        "dream": None if result.dream is None else dream_facts(result.dream),
-        "canaries": None if result.canaries is None else canary_facts(result.canaries),
-        "real_calls": result.real_calls,
-        "budget": result.budget,
-        "by_tool": dict(result.by_tool),
-        "compared": dict(result.compared),
-        "withheld": result.withheld,
-        "stopped": None
-        if result.stopped is None
-        else {"why": result.stopped.why.value, "text": process_masker().text(result.stopped.text)},
-        "steps": len(result.training.trained.steps) if result.training is not None else 0,
-        "weights": None if weights is None else str(weights.relative_to(result.directory)),
-        "audit": {"head": result.head},
-    }
-
-
 def _shared(request: S2rRequest) -> dict[str, Any]:
     return {
         "graph": request.graph,
@@ -379,56 +302,3 @@ def _weights_digest(model: Path) -> str:
         with path.open("rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()
-
-
-def _refuse_after_divergence(audit: Path) -> None:
-    """What ended because the dream was wrong does not go on with the same dream.
-
-    Raises:
-        UserError: an earlier leg ended so.
-    """
-    if not audit.exists():
-        return
-    for entry in entries_of(audit):
-        if entry.kind == "stopped" and Why(str(entry.facts.get("why"))).final:
-            raise UserError(
-                f"{audit.parent}: ended because {entry.facts.get('text')}. Record the real tools again, and "
-                "begin a new run; its weights are kept. Nothing was run."
-            )
-
-
-@contextmanager
-def _directory(
-    request: S2rRequest, stage: Stage, learn: Sequence[Task], held_out: Sequence[Task], model: Path
-) -> Iterator[RunDirectory]:
-    root = request.settings.resolve(request.settings.runs)
-    started = datetime.now(UTC)
-    matters: dict[str, Any] = process_masker().plain(
-        {
-            "mode": MODE,
-            "graph": name_of(request.graph),
-            "stage": stage.value,
-            "policy": str(model),
-            "learned_from": tasks_digest(learn),
-            "held_out": tasks_digest(held_out),
-            "tenant": request.settings.tenant,
-        }
-    )
-    if request.resume:
-        if request.directory is None:
-            raise UserError("to resume, name the run directory")
-        manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
-        directory = RunDirectory.resume(request.directory, manifest)
-    else:
-        run, folder = new_run(root, f"s2r-{label_of(name_of(request.graph))}", started.date())
-        if request.directory is not None:
-            root, folder = request.directory.parent, request.directory.name
-        manifest = Manifest(run=run, created_at=started.timestamp(), matters=matters)
-        directory = RunDirectory.create(root, folder, manifest)
-    with directory:
-        try:
-            yield directory
-        except BaseException:
-            if not request.resume and not (directory.path / AUDIT).exists():
-                directory.discard_unused()
-            raise

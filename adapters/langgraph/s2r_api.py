@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store
-from dreamgym_kit.adapters.langgraph.s2r import S2rRequest, S2rResult, s2r
+from dreamgym_kit.adapters.langgraph.s2r import s2r
+from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest, S2rResult
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.gate.policy import Stage
 from dreamgym_kit.ports import Approver, EventSink, ExperienceModel, TransitionStore
