@@ -1,5 +1,6 @@
 """The engine's passes against the library's: any company, any pieces, any architecture that attends."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,16 @@ from dreamgym_kit.adapters.models.local_scoring import score  # noqa: E402
 from dreamgym_kit.errors import UserError  # noqa: E402
 
 
+def _nothing(said: Sequence[int]) -> str:
+    """No history is asked for here."""
+    return ""
+
+
 def asked(number: int, length: int, most: int = 20, temperature: float = 1.0) -> Ask:
     drawn = torch.Generator().manual_seed(number)
     prompt = tuple(torch.randint(0, 250, (length,), generator=drawn).tolist())
-    return Ask(f"e{number}", prompt, "", most, sampling(temperature, 1.0, number, most), number, (), None)
+    drawing = sampling(temperature, 1.0, number, most)
+    return Ask(f"e{number}", prompt, "", _nothing, most, drawing, number, (), None)
 
 
 def answers(network, asks, *, later: int = 0):
