@@ -1,6 +1,8 @@
 """`s2r` as a person meets it: what it refuses, how it ends, what it leaves."""
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,13 @@ BOTH = '{"id": "a", "input": "?"}\n{"id": "b", "input": "?", "split": "held_out"
 OPEN = (
     "[s2r]\ncalls = 50\nsuccess_low = 0.0\ncoverage = 0.0\ncanaries = 2\ncanary_low = 0.0\nper_second = 0.0\n"
 )
+
+
+@pytest.fixture
+def no_agent() -> Iterator[None]:
+    """A command that runs in this process imports the agent: the next test has another one of that name."""
+    yield
+    sys.modules.pop("agent", None)
 
 
 def small(folder: Path, tasks: str) -> Path:
@@ -40,6 +49,7 @@ def small(folder: Path, tasks: str) -> Path:
     ],
     ids=["no budget", "no such stage", "nobody agreed", "nobody approves", "no policy", "no gate", "no rule"],
 )
+@pytest.mark.usefixtures("no_agent")
 def test_what_cannot_go_to_the_real_tools_is_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], tasks: str, said: str
 ) -> None:
