@@ -139,7 +139,7 @@ def unlisted(names: list[str]) -> list[str]:
         name
         for name in names
         if not re.fullmatch(rf"dreamgym_kit/[\w/\-]+\.({kinds})|dreamgym_kit/py\.typed", name)
-        and not re.fullmatch(r"dreamgym_kit/recipes/nano/(weights/\w+/)?\w+\.(json|jinja|md)", name)
+        and not re.fullmatch(r"dreamgym_kit/recipes/nano/(weights/\w+/|experience/)?\w+\.(json|jinja|md)", name)
         and not re.match(r"dreamgym_kit-[\w.]+\.dist-info/", name)
     ]
 
