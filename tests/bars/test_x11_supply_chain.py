@@ -134,12 +134,12 @@ def test_x11_every_lock_is_audited_each_week_and_told_as_a_bill_of_materials() -
 
 def unlisted(names: list[str]) -> list[str]:
     """Files of a wheel that are neither code, nor the package's data, nor the wheel's own."""
-    kinds = r"py|typed|jsonl|toml|html|css|js|yml|safetensors"
+    kinds, nano = r"py|typed|jsonl|toml|html|css|js|yml|safetensors", "dreamgym_kit/recipes/nano"
     return [
         name
         for name in names
         if not re.fullmatch(rf"dreamgym_kit/[\w/\-]+\.({kinds})|dreamgym_kit/py\.typed", name)
-        and not re.fullmatch(r"dreamgym_kit/recipes/nano/(weights/\w+/|experience/)?\w+\.(json|jinja|md)", name)
+        and not re.fullmatch(rf"{nano}/(weights/\w+/|experience/)?\w+\.(json|jinja|md)", name)
         and not re.match(r"dreamgym_kit-[\w.]+\.dist-info/", name)
     ]
 
