@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _DEFAULTS = GrpoOptions()
 _ONCE: Mapping[str, JsonValue] = {"algorithm": "grpo"}  # what checkpoints were that do not say it
-_LOOKED_AT = 8  # one row in so many is scored again after an update, to tell how far it went
+_LOOKED_AT = 16  # one row in so many is scored again after an update, to tell how far it went
 
 
 class TrlTrainer:
