@@ -2,12 +2,12 @@
 
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dreamgym_kit.adapters.langgraph.projects import PROJECT_FILE
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
@@ -21,6 +21,7 @@ from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
+from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.tool_models import as_data
 from dreamgym_kit.vocabulary import Task
 
@@ -32,27 +33,70 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
     Raises:
         UserError: it is in use, is there already, or is of a run that was asked for otherwise.
     """
-    root = request.settings.resolve(request.settings.runs)
+    with leg_directory(
+        request, label_of(name_of(request.graph)), _matters(request, tasks), lambda: _about(request, tasks)
+    ) as directory:
+        yield directory
+
+
+class Leg(Protocol):
+    """What one leg of a run says of its directory: any request that runs a graph."""
+
+    @property
+    def settings(self) -> Settings:
+        """Whose `runs` is the folder of new directories."""
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory by name; None: a new one."""
+
+    @property
+    def resume(self) -> bool:
+        """Whether an earlier leg made it."""
+
+
+@contextmanager
+def leg_directory(
+    request: Leg,
+    label: str,
+    matters: Mapping[str, Any],
+    about: Callable[[], dict[str, Any]] = dict,
+    *,
+    begun: str | None = None,
+) -> Iterator[RunDirectory]:
+    """Make the directory of a run's first leg, or take it up again for a later one; locked while held.
+
+    One that nothing was written to is not left behind.
+
+    Args:
+        request: the leg.
+        label: what a new directory is called after.
+        matters: what every leg must have in common.
+        about: what else is written down of the first leg.
+        begun: a file in it that says that something was done, besides what the directory knows of itself.
+
+    Raises:
+        UserError: it is in use, is there already, or is of a run that was asked for otherwise.
+    """
     started = datetime.now(UTC)
-    matters = _matters(request, tasks)
+    masked: dict[str, Any] = process_masker().plain(dict(matters))
     if request.resume:
         if request.directory is None:
             raise UserError("to resume, name the run directory")
-        manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
+        manifest = Manifest(run="", created_at=started.timestamp(), matters=masked)
         directory = RunDirectory.resume(request.directory, manifest)
     else:
-        run, folder = new_run(root, label_of(name_of(request.graph)), started.date())
+        root = request.settings.resolve(request.settings.runs)
+        run, folder = new_run(root, label, started.date())
         if request.directory is not None:
             root, folder = request.directory.parent, request.directory.name
-        manifest = Manifest(
-            run=run, created_at=started.timestamp(), matters=matters, about=_about(request, tasks)
-        )
+        manifest = Manifest(run=run, created_at=started.timestamp(), matters=masked, about=about())
         directory = RunDirectory.create(root, folder, manifest)
     with directory:
         try:
             yield directory
         except BaseException:
-            if not request.resume:
+            if not request.resume and not (begun and (directory.path / begun).exists()):
                 directory.discard_unused()
             raise
 
@@ -100,8 +144,7 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         matters["policy"] = {**asdict(said), "urls": list(said.urls), "only_nodes": list(said.only_nodes)}
     if request.weights:
         matters["weights"] = request.weights
-    masked: dict[str, Any] = process_masker().plain(matters)
-    return masked
+    return matters
 
 
 def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:

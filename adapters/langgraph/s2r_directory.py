@@ -2,18 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from dreamgym_kit.adapters.langgraph.run_directories import label_of
+from dreamgym_kit.adapters.langgraph.run_directories import label_of, leg_directory
 from dreamgym_kit.adapters.langgraph.run_request import name_of
 from dreamgym_kit.adapters.langgraph.s2r_request import MODE, S2rRequest
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Stage
-from dreamgym_kit.replay.masking import process_masker
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory, new_run
+from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.s2r.audit import AUDIT, entries_of
 from dreamgym_kit.s2r.stops import Why
@@ -45,34 +41,14 @@ def s2r_directory(
     Raises:
         UserError: there is something else at its place, or it was begun with other settings.
     """
-    root = request.settings.resolve(request.settings.runs)
-    started = datetime.now(UTC)
-    matters: dict[str, Any] = process_masker().plain(
-        {
-            "mode": MODE,
-            "graph": name_of(request.graph),
-            "stage": stage.value,
-            "policy": str(model),
-            "learned_from": tasks_digest(learn),
-            "held_out": tasks_digest(held_out),
-            "tenant": request.settings.tenant,
-        }
-    )
-    if request.resume:
-        if request.directory is None:
-            raise UserError("to resume, name the run directory")
-        manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
-        directory = RunDirectory.resume(request.directory, manifest)
-    else:
-        run, folder = new_run(root, f"s2r-{label_of(name_of(request.graph))}", started.date())
-        if request.directory is not None:
-            root, folder = request.directory.parent, request.directory.name
-        manifest = Manifest(run=run, created_at=started.timestamp(), matters=matters)
-        directory = RunDirectory.create(root, folder, manifest)
-    with directory:
-        try:
-            yield directory
-        except BaseException:
-            if not request.resume and not (directory.path / AUDIT).exists():
-                directory.discard_unused()
-            raise
+    matters = {
+        "mode": MODE,
+        "graph": name_of(request.graph),
+        "stage": stage.value,
+        "policy": str(model),
+        "learned_from": tasks_digest(learn),
+        "held_out": tasks_digest(held_out),
+        "tenant": request.settings.tenant,
+    }
+    with leg_directory(request, f"s2r-{label_of(name_of(request.graph))}", matters, begun=AUDIT) as directory:
+        yield directory

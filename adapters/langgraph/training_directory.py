@@ -5,18 +5,15 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.run_directories import label_of
+from dreamgym_kit.adapters.langgraph.run_directories import label_of, leg_directory
 from dreamgym_kit.adapters.langgraph.run_request import name_of
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
-from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import MODE
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import REPORT, RunDirectory, new_run
+from dreamgym_kit.rollout.rundir import REPORT, RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.settings.model import CurriculumSettings
 from dreamgym_kit.training.plan import Trained
@@ -42,29 +39,12 @@ def training_directory(
     Raises:
         UserError: there is something else at its place, or it was begun with other settings.
     """
-    root = request.settings.resolve(request.settings.runs)
-    started = datetime.now(UTC)
-    matters: dict[str, Any] = process_masker().plain(_matters(request, learn, model))
-    if request.resume:
-        if request.directory is None:
-            raise UserError("to resume, name the run directory")
-        manifest = Manifest(run="", created_at=started.timestamp(), matters=matters)
-        directory = RunDirectory.resume(request.directory, manifest)
-    else:
-        run, folder = new_run(root, f"train-{label_of(name_of(request.graph))}", started.date())
-        if request.directory is not None:
-            root, folder = request.directory.parent, request.directory.name
-        about = _about(request, learn, held_out)
-        manifest = Manifest(run=run, created_at=started.timestamp(), matters=matters, about=about)
-        directory = RunDirectory.create(root, folder, manifest)
-    with directory:
+    label = f"train-{label_of(name_of(request.graph))}"
+    with leg_directory(
+        request, label, _matters(request, learn, model), lambda: _about(request, learn, held_out)
+    ) as directory:
         (directory.path / REPORT).unlink(missing_ok=True)  # the end of an earlier leg is no end any more
-        try:
-            yield directory
-        except BaseException:
-            if not request.resume:
-                directory.discard_unused()
-            raise
+        yield directory
 
 
 def _matters(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[str, Any]:
