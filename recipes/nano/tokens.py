@@ -96,6 +96,18 @@ def added_tokens() -> tuple[str, ...]:
 
 def build_tokenizer() -> "PreTrainedTokenizerFast":
     """Build the tokenizer with its chat template; equal on every machine."""
+    plain = (CALL, CALL_END, ANSWER, ANSWER_END, *added_tokens())
+    return byte_level_tokenizer(plain, template=TEMPLATE_FILE, context=CONTEXT)
+
+
+def byte_level_tokenizer(plain: Iterable[str], *, template: Path, context: int) -> "PreTrainedTokenizerFast":
+    """A byte-level BPE without merges: the bytes, three special tokens, then a token for each of `plain`.
+
+    Args:
+        plain: texts that are one token each, in the order of their ids.
+        template: the file of its chat template.
+        context: tokens that a model of it can see.
+    """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -104,16 +116,15 @@ def build_tokenizer() -> "PreTrainedTokenizerFast":
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(each, normalized=False) for each in (END_OF_TEXT, START, END)])
-    plain = (CALL, CALL_END, ANSWER, ANSWER_END, *added_tokens())
     core.add_tokens([AddedToken(each, normalized=False) for each in plain])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
         eos_token=END,
         pad_token=END_OF_TEXT,
-        model_max_length=CONTEXT,
+        model_max_length=context,
         clean_up_tokenization_spaces=False,
     )
-    tokenizer.chat_template = TEMPLATE_FILE.read_text(encoding="utf-8").rstrip("\n")
+    tokenizer.chat_template = template.read_text(encoding="utf-8").rstrip("\n")
     return tokenizer
 
 
