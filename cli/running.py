@@ -16,9 +16,10 @@ from dreamgym_kit.cli.progress import progress
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.langgraph.runs import RunResult
-    from dreamgym_kit.ports import TransitionStore
+    from dreamgym_kit.ports import EventSink, TransitionStore
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.report.paint import Paint
+    from dreamgym_kit.rollout.stop import StopSwitch
     from dreamgym_kit.settings.model import Settings
 
 DONE, GATE_FAILED = 0, 1
@@ -40,6 +41,22 @@ def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
         prints_on_stderr(),
     ):
         return run_to_end(run(request, events=events, stop=stop))
+
+
+@contextmanager
+def learning(*, plain: bool) -> Iterator[tuple["EventSink", "StopSwitch"]]:
+    """While a policy learns: progress, and signals that stop it; what the agent prints goes to stderr."""
+    from dreamgym_kit.cli.training_progress import training_progress
+    from dreamgym_kit.rollout.signals import stop_on_signals
+    from dreamgym_kit.rollout.stop import StopSwitch
+
+    stop = StopSwitch()
+    with (
+        stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
+        training_progress(plain=plain) as events,
+        prints_on_stderr(),
+    ):
+        yield events, stop
 
 
 @contextmanager

@@ -200,17 +200,9 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
 
 def _carried_out(request: "TrainRequest", *, plain: bool) -> "TrainResult":
     from dreamgym_kit.adapters.langgraph.training import train
-    from dreamgym_kit.cli.running import prints_on_stderr
-    from dreamgym_kit.cli.training_progress import training_progress
-    from dreamgym_kit.rollout.signals import stop_on_signals
-    from dreamgym_kit.rollout.stop import StopSwitch
+    from dreamgym_kit.cli.running import learning
 
-    stop = StopSwitch()
-    with (
-        stop_on_signals(stop, leave_after_s=0.5),
-        training_progress(plain=plain) as events,
-        prints_on_stderr(),
-    ):
+    with learning(plain=plain) as (events, stop):
         return train(request, events=events, stop=stop)
 
 
