@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from math import log
 
+from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens
 from dreamgym_kit.dream.learned.teaching import Lesson
-from dreamgym_kit.ports import ChatReply, ChatRequest, SampledTokens
 
 
 class DecidingDouble:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.models.local import open_local
+from dreamgym_kit.chat import ChatMessage, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.ports import ChatMessage, ChatRequest, ToolRequest
 
 
 class VllmDouble(ThreadingHTTPServer):

@@ -22,10 +22,11 @@ from dreamgym_kit.adapters.langgraph.frames import config_here, metadata_here, s
 from dreamgym_kit.adapters.langgraph.places import Place, Places, path_of
 from dreamgym_kit.adapters.langgraph.policy_asking import PolicyAsked, asked_of
 from dreamgym_kit.apart import apart
+from dreamgym_kit.chat import ChatReply, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError, EpisodeStop
 from dreamgym_kit.gate.registry import current
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.ports import ChatEndpoint, ChatReply, ChatRequest, ToolRequest
+from dreamgym_kit.ports import ChatEndpoint
 from dreamgym_kit.training.samples import CONSTRAINED
 from dreamgym_kit.turns import Turn
 

@@ -13,7 +13,7 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from dreamgym_kit.ports import ChatReply
+from dreamgym_kit.chat import ChatReply
 
 PROVIDER = "dreamgym-kit-policy"
 """Told with each answer: a provider's prices are not for these."""

@@ -15,8 +15,8 @@ from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, Too
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from dreamgym_kit.canonical import canonical
+from dreamgym_kit.chat import ChatMessage, ToolRequest
 from dreamgym_kit.plain import JsonValue, to_plain
-from dreamgym_kit.ports import ChatMessage, ToolRequest
 
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "function": "tool"}
 _ANY_OBJECT: Mapping[str, JsonValue] = {"type": "object"}

@@ -20,8 +20,9 @@ from dreamgym_kit.adapters.models.addresses import Address, read_address
 from dreamgym_kit.adapters.models.keys import Key, read_key
 from dreamgym_kit.adapters.models.transport import MAX_BODY, Response, Transport
 from dreamgym_kit.adapters.models.wire import Dialect, read_reply, request_body
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatReply, ChatRequest
+from dreamgym_kit.ports import ChatEndpoint
 from dreamgym_kit.settings.model import EndpointSettings, Settings
 
 Answered = TypeVar("Answered")

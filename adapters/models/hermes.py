@@ -7,9 +7,9 @@ import json
 import re
 from dataclasses import dataclass
 
+from dreamgym_kit.chat import ToolRequest
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.ports import ToolRequest
 
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _MOST = 2**20  # characters of one call

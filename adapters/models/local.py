@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.adapters.models.hermes import Said, read_said
+from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens
 from dreamgym_kit.errors import EndpointError, MissingExtra, UserError
-from dreamgym_kit.ports import ChatReply, ChatRequest, SampledTokens
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.local_batch import Ask, Sampled

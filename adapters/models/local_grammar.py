@@ -14,9 +14,9 @@ import torch
 from llguidance import LLMatcher
 from transformers import PreTrainedTokenizerBase
 
+from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import ChatRequest
 
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}  # as templates write
 _MARKS = ("<tool_call>", "</tool_call>")

@@ -13,10 +13,10 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from dreamgym_kit.adapters.models.local_spelled import MARK, Rendered, SpelledTokens
+from dreamgym_kit.chat import ChatMessage, ToolRequest
 from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import ChatMessage, ToolRequest
 
 
 class Prompts:

@@ -17,8 +17,8 @@ from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.keys import read_key
 from dreamgym_kit.adapters.models.transport import Response
 from dreamgym_kit.adapters.models.wire import read_body
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import ChatReply, ChatRequest
 from dreamgym_kit.settings.model import EndpointSettings, PolicySettings
 
 _AT_ONCE = 16  # scores under way

@@ -12,10 +12,10 @@ from typing import Any
 
 from dreamgym_kit.adapters.models.transport import Response
 from dreamgym_kit.adapters.models.wire_tokens import EXACT, read_tokens
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import ChatMessage, ChatReply, ChatRequest, ToolRequest
 
 _RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _KINDS = {401: "unauthorized", 403: "unauthorized", 404: "not_found", 408: "timeout", 429: "rate_limit"}

@@ -7,9 +7,9 @@ distribution that they cut.
 
 from typing import Any
 
+from dreamgym_kit.chat import ChatRequest, SampledTokens
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import ChatRequest, SampledTokens
 
 EXACT: dict[str, JsonValue] = {
     "logprobs": True,

@@ -14,12 +14,13 @@ from shapes.stage import dream
 
 from dreamgym_kit.adapters.langgraph.answers import deliver
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.judge import ModelJudge, judge_twice
 from dreamgym_kit.dream.prompt import fenced, messages_for, repair
 from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.dream.user import PersonaUser
 from dreamgym_kit.gate.registry import entered, wake
-from dreamgym_kit.ports import ChatReply, ChatRequest, Outcome, Situation
+from dreamgym_kit.ports import Outcome, Situation
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,

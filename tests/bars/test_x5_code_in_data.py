@@ -16,8 +16,8 @@ import pytest
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.adapters.traces.importing import import_traces
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import ChatMessage, ChatRequest
 from dreamgym_kit.replay.jsonl import import_jsonl
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import read_tasks

@@ -9,9 +9,9 @@ from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from dreamgym_kit.adapters.models.addresses import Resolver, is_metadata, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.gate import egress
-from dreamgym_kit.ports import ChatMessage, ChatRequest
 from dreamgym_kit.settings.model import EndpointSettings
 
 ASK = ChatRequest([ChatMessage("user", "hello")])

@@ -23,7 +23,8 @@ from shapes.stage import ScriptedExperienceDouble
 
 from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.ports import Group, SampledTokens
+from dreamgym_kit.chat import SampledTokens
+from dreamgym_kit.ports import Group
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.training.samples import MergeCounts, merge
 from dreamgym_kit.turns import Sample

@@ -19,7 +19,7 @@ from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from pydantic import BaseModel
 
 from dreamgym_kit.adapters.models.local import LocalPolicy
-from dreamgym_kit.ports import ChatReply, ChatRequest, SampledTokens
+from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens
 
 ROUNDS = 3  # calls of the tool before the last word
 

@@ -19,7 +19,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.append(str(Path(__file__).parents[1]))  # `nano_double` lies beside this folder
 
-from dreamgym_kit.ports import ChatMessage, ChatRequest
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.training.samples import MergeCounts, merge
 from dreamgym_kit.turns import Sample, Turn
 

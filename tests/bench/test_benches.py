@@ -151,7 +151,7 @@ def test_growth_is_seen(bench: ModuleType) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("bench", ["capture"], indirect=True)
 def test_a_token_that_is_lost_or_foreign_is_seen(bench: ModuleType) -> None:
-    from dreamgym_kit.ports import SampledTokens
+    from dreamgym_kit.chat import SampledTokens
     from dreamgym_kit.turns import Sample
 
     said = [

@@ -17,7 +17,7 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from dreamgym_kit.ports import ChatMessage, ChatRequest
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 
 WIDTHS = (1, 8, 32, 64)
 SAID = 64

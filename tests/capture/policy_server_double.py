@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.ports import ChatMessage, ChatReply, ChatRequest, SampledTokens, ToolRequest
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, SampledTokens, ToolRequest
 
 END = 0  # the token that ends an answer
 

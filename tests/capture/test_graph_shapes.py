@@ -26,8 +26,8 @@ from shapes.tools import add_tool
 
 from dreamgym_kit.adapters.langgraph.capture import Capture, ModelPolicy, captured
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.gate.registry import entered, wake
-from dreamgym_kit.ports import ChatReply, ChatRequest
 from dreamgym_kit.training.samples import merge
 from dreamgym_kit.turns import Turn
 

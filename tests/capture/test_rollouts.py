@@ -13,10 +13,11 @@ from capture.policy_server_double import PolicyServerDouble, calls, said_in, say
 from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS
-from dreamgym_kit.ports import ChatReply, ChatRequest, Group
+from dreamgym_kit.ports import Group
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict
 

@@ -10,8 +10,9 @@ from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
+from dreamgym_kit.chat import ChatMessage, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import ChatMessage, ChatRequest, PolicyServer, ToolRequest
+from dreamgym_kit.ports import PolicyServer
 from dreamgym_kit.settings.model import PolicySettings
 
 TOOL = {

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
+from dreamgym_kit.ports import Situation
 from dreamgym_kit.training.distil.exactness import HeldOutCall, exactness
 from dreamgym_kit.training.distil.gate import (
     NEVER,

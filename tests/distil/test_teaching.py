@@ -8,8 +8,8 @@ import pytest
 from distil.shop_recordings import episode, noted, shop
 
 from dreamgym_kit.adapters.distilling.annotating import annotate
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson, RunDirectoryError
-from dreamgym_kit.ports import ChatReply, ChatRequest
 from dreamgym_kit.training.annotation import Trajectory, fits
 from dreamgym_kit.training.distil.kept import FILE, KeptAnnotations
 from dreamgym_kit.training.distil.noting import RecordedNotes

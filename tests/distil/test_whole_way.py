@@ -26,10 +26,10 @@ from dreamgym_kit.adapters.models.experience_models import (
 )
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.adapters.trainers.sft import SftOptions, train_sft
+from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.decision import SCHEMA
 from dreamgym_kit.dream.prompt import messages_for
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import ChatRequest
 from dreamgym_kit.settings.model import EndpointSettings, Settings
 from dreamgym_kit.training.distil.exactness import exactness
 from dreamgym_kit.training.distil.gate import FILE, gate_of, write_gate

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, infer, schema_for
 from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
+from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
 
 ORDER = {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}}

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.reasoned import ReasonedExperience
-from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
+from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Effect, ToolSpec, Transition, World
 
 TRACK = ToolSpec("track_parcel", Effect.READ)

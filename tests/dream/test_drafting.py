@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from dreamgym_kit.chat import ChatReply
 from dreamgym_kit.dream.drafting import SCHEMA, draft, read_draft, shape_of
 from dreamgym_kit.errors import NotJson
-from dreamgym_kit.ports import ChatReply
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 FREEZE = ToolSpec(

@@ -8,11 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
+from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Call, Effect, ToolSpec, Transition, World, history_digest
 
 CARDS = ("A1", "B2", "C3")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.dream.reasoned_audit import audit_reasoned, held_out
 from dreamgym_kit.dream.reasoned_support import (
@@ -16,7 +17,7 @@ from dreamgym_kit.dream.reasoned_support import (
     ReasonedTrial,
     learn_support,
 )
-from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
+from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Split, ToolSpec, Transition, World
 
 SPEC = ToolSpec("get_fact", Effect.READ)

@@ -10,11 +10,12 @@ from langgraph.types import interrupt
 
 from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.install import install
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.user import PersonaUser, UserFailed
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.ports import ChatReply, ChatRequest, Situation
+from dreamgym_kit.ports import Situation
 from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents

@@ -11,8 +11,9 @@ from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from dreamgym_kit.adapters.models.addresses import read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint, check_endpoint, open_endpoint
 from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest
+from dreamgym_kit.ports import ChatEndpoint
 from dreamgym_kit.settings.model import EndpointSettings, Settings
 
 ASK = ChatRequest([ChatMessage("user", "hello")], seed=7)

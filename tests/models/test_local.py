@@ -17,8 +17,8 @@ from nano_double import write_double  # noqa: E402
 
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local  # noqa: E402
 from dreamgym_kit.adapters.models.local_qwen3 import Qwen3Network  # noqa: E402
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest  # noqa: E402
 from dreamgym_kit.errors import EndpointError, UserError  # noqa: E402
-from dreamgym_kit.ports import ChatMessage, ChatReply, ChatRequest  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 from nano_double import write_double
 
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.ports import ChatMessage, ChatReply, ChatRequest
 
 ARGS = {
     "type": "object",

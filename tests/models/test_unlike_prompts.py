@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.adapters.models.local import open_local
-from dreamgym_kit.ports import ChatMessage, ChatRequest
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 

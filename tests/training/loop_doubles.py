@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.ports import ChatReply, ChatRequest, Group, Rollout, SampledTokens
+from dreamgym_kit.ports import Group, Rollout
 from dreamgym_kit.rollout.files import write_atomically
 from dreamgym_kit.turns import Batch, Turn, UpdateFacts
 from dreamgym_kit.vocabulary import Episode, Task, Verdict

@@ -5,11 +5,12 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.dream.prompt import repair
 from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Account, ChatEndpoint, ChatMessage, ChatReply, ChatRequest
+from dreamgym_kit.ports import Account, ChatEndpoint
 
 _MOST_BYTES = 100_000
 

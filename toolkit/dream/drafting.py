@@ -14,11 +14,12 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.dream.prompt import fenced, repair
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue, escaped
-from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest
+from dreamgym_kit.ports import ChatEndpoint
 from dreamgym_kit.settings.tool_models import TESTS, WRITING, ToolModelSettings, read_model
 from dreamgym_kit.vocabulary import ToolSpec
 

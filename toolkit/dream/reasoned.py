@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.decision import SCHEMA, form_of, read_decision, render
@@ -20,7 +21,7 @@ from dreamgym_kit.dream.grounds import Ground
 from dreamgym_kit.dream.prompt import messages_for, repair
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport
 from dreamgym_kit.errors import EndpointError, NotJson
-from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest, Situation
+from dreamgym_kit.ports import ChatEndpoint, Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition
 
 Retrieve = Callable[[Call, Situation], Sequence[Transition]]

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from dreamgym_kit.apart import apart
+from dreamgym_kit.chat import ChatReply
 from dreamgym_kit.dream.faults import (
     Fault,
     FaultKind,
@@ -30,7 +31,7 @@ from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
 from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
-from dreamgym_kit.ports import ChatReply, ExperienceModel, Situation
+from dreamgym_kit.ports import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Spend, Split, Transition, World
 

@@ -7,7 +7,8 @@ passes its limit by at most what was in flight.
 
 import threading
 
-from dreamgym_kit.ports import ChatEndpoint, ChatReply, ChatRequest
+from dreamgym_kit.chat import ChatReply, ChatRequest
+from dreamgym_kit.ports import ChatEndpoint
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.vocabulary import Spend
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, isfinite
 
-from dreamgym_kit.ports import ChatMessage, ChatRequest, PolicyServer
+from dreamgym_kit.chat import ChatMessage, ChatRequest
+from dreamgym_kit.ports import PolicyServer
 from dreamgym_kit.training.signals import STALE_WEIGHTS, TOKENIZER, Alarm
 from dreamgym_kit.turns import Batch
 

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.following import Followed, Following, world_of
 from dreamgym_kit.dream.learned.deciding import (
@@ -24,7 +25,7 @@ from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.plain import JsonValue, escaped_args, is_exact
-from dreamgym_kit.ports import ChatEndpoint, ChatMessage, ChatRequest, Situation
+from dreamgym_kit.ports import ChatEndpoint, Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance
 
 _MOST_WORDS = 48  # tokens of a decision; whoever says more says nothing that can be read

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import NamedTuple
 
+from dreamgym_kit.chat import ChatMessage
 from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.grounds import Ground
 from dreamgym_kit.dream.prompt import messages_for
 from dreamgym_kit.dream.reasoned import Retrieve, Schemas
 from dreamgym_kit.dream.reasoned_audit import as_seen
-from dreamgym_kit.ports import ChatMessage, Situation
+from dreamgym_kit.ports import Situation
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, fits
 from dreamgym_kit.training.distil.pointing import Asked, spelled, target_of
 from dreamgym_kit.training.distil.rereads import observed_changes
