@@ -1,10 +1,11 @@
 """What do a few real calls add to a dream? Five seeds of the desk's nano model, beside learning for real.
 
 Over the folder of the bench `learns`, where `$DREAMGYM_LEARNS` names one (what is missing there is measured):
-`real` is GRPO on the real tools at all its calls. Two arms are added, each with 6 % of them as a hard budget:
-`s2r` goes on from the weights that the dream gave, through gate, canaries and stage `live`; `real_small` is
-GRPO on the real tools from the start. All are tried on real held-out tasks. `real_calls`: most that an `s2r`
-arm made, as a share of the real arm's.
+`real` is GRPO on the real tools at all its calls. What costs no real call is not short of time: `long` goes
+on in the dream from where `dream` ended, as many steps again. Two arms have 6 % of the real arm's calls as a
+hard budget: `s2r` goes on from the weights of `long`, through gate, canaries and stage `live`; `real_small`
+is GRPO on the real tools from the start. All are tried on real held-out tasks. `real_calls`: most that an
+`s2r` arm made, as a share of the real arm's; `real_calls_long`: those of `long`.
 """
 
 import argparse
@@ -23,7 +24,8 @@ import learns
 from learns import FOLDER, SEEDS, Found
 
 SHARE = 0.06
-ARMS = ("s2r", "real_small")
+ARMS = ("long", "s2r", "real_small")
+_ON = 1000  # added to a seed for the second half of the dream
 _TABLE: list[str] = []
 
 
@@ -44,8 +46,8 @@ def quick(seed: int) -> list[tuple[str, float, str]]:
 
 def table() -> str:
     """Seed by seed."""
-    head = "| seed | start | dream | real | S2R | real, few calls | real calls of S2R | stopped |"
-    return "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- | --- |", *_TABLE])
+    head = "| seed | start | dream | real | longer dream | S2R | real, few calls | calls of S2R | stopped |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |", *_TABLE])
 
 
 def figures(seeds: Sequence[int]) -> list[tuple[str, float, str]]:
@@ -62,6 +64,8 @@ def figures(seeds: Sequence[int]) -> list[tuple[str, float, str]]:
         ("s2r", means["s2r"], "of held-out tasks"),
         ("real", means["real"], "of held-out tasks"),
         ("real_small", means["real_small"], "of held-out tasks"),
+        ("long", means["long"], "of held-out tasks"),
+        ("real_calls_long", sum(parts["long"].real_calls for parts in found.values()), "calls"),
         ("ratio_at_6_percent", means["s2r"] / means["real"], "of the real arm's success"),
         ("ratio_at_equal_calls", means["s2r"] / means["real_small"], "of the small real arm's success"),
         ("real_calls", share, "of the real arm's calls, at most"),
@@ -74,6 +78,8 @@ def _seed(folder: Path, seed: int) -> dict[str, Found]:
     start = (home / "model.txt").read_text()
     budget = int(SHARE * parts["real"].real_calls)
     dreamt = str(_weights_of(learns._place(home, "dream")))
+    parts["long"] = _arm_of(folder, seed, "long", dreamt, budget=0, small=False)
+    dreamt = str(_weights_of(learns._place(home, "long")))
     parts["s2r"] = _arm_of(folder, seed, "s2r", dreamt, budget=budget, small=False)
     parts["real_small"] = _arm_of(folder, seed, "real_small", start, budget=budget, small=False)
     shares = " | ".join(f"{parts[part].share:.3f}" for part in ("start", "dream", "real", *ARMS))
@@ -115,9 +121,30 @@ def _main() -> None:
     place = learns._place(asked.folder / f"seed-{asked.seed}", asked.arm)
     shutil.rmtree(place, ignore_errors=True)  # what was broken off
     place.mkdir(parents=True)
-    settings = _settings(settings_for(place, plan), asked.model, asked.budget, small=asked.small)
-    found = _went(asked.arm, place, plan, settings)
+    settings = settings_for(place, plan)
+    if asked.arm == "long":
+        found = _dreamt_on(Path(asked.model), place, plan, settings)
+    else:
+        settings = _settings(settings, asked.model, asked.budget, small=asked.small)
+        found = _went(asked.arm, place, plan, settings)
     (place / "result.json").write_text(json.dumps(found))
+
+
+def _dreamt_on(model: Path, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
+    """As many steps in the dream again, on other draws of tasks and tokens."""
+    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.recipes.desk.tasks import drawn_tasks
+    from dreamgym_kit.recipes.train_then_deploy import learn
+
+    more = settings.with_overrides({"train.seed": plan.seed + _ON, "simulate.seed": plan.seed + _ON})
+    store = SqliteStore(place.parent / "recordings.db", read_only=True)
+    learned = learn(model, drawn_tasks(plan.worlds, seed=plan.seed), more, store, place, print)
+    store.close()
+    return learns._tried(learned.weights, plan, settings) | {
+        "real_calls": learned.real,
+        "steps": learned.steps,
+        "alarm": learned.alarm,
+    }
 
 
 def _settings(settings: Any, model: str, budget: int, *, small: bool) -> Any:
