@@ -83,6 +83,20 @@ def test_what_the_task_names_is_presumed_to_be_there(kennel: Knowledge, state: S
     assert best(kennel, state, "release", dog_id="d7").support < 0.5
 
 
+def test_a_thing_in_another_role_is_none_that_a_reference_is_to(kennel: Knowledge) -> None:
+    """ "dog" is known in this world, as a kind: nobody was ever let out by that."""
+    known = after(kennel, look("d77"))
+    assert best(kennel, known, "release", dog_id="d77").support >= 0.5
+    told = best(kennel, known, "release", dog_id="dog")
+    assert told.support < 0.5
+    assert told.why.endswith("but of calls with such a dog_id nothing is known")
+
+
+def test_a_free_text_may_say_what_something_else_is(kennel: Knowledge) -> None:
+    known = after(kennel, look("d77"))
+    assert best(kennel, known, "feed", dog="d77", note="dog").support >= 0.5
+
+
 def test_what_was_only_presumed_vouches_for_nothing(kennel: Knowledge) -> None:
     guessed = follow(kennel, NEW, released("d77"), confidence=0.45)
     assert best(kennel, guessed, "feed", dog="d77", note="supper").support < 0.5

@@ -63,7 +63,7 @@ class Gathered:
     answers: dict[tuple[str, str], list[Told]] = field(default_factory=lambda: defaultdict(list))
     texts: Counter[tuple[str, str]] = field(default_factory=Counter)  # (name, text): worlds
     given: GivenValues = field(default_factory=GivenValues)
-    heard: Heard = field(default_factory=Counter)
+    heard: Heard = field(default_factory=Heard)
     quota: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def wants(self, *kind: str) -> bool:

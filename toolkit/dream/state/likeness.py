@@ -1,8 +1,9 @@
 """How arguments of calls that went well look: a call unlike all of them is not presumed to go well.
 
-Kinds of values, the range of numbers, and whether the value had been heard of in its world. Recordings of
-calls that went well say little about one with an amount a thousand times as high, a word where numbers
-were, or an id that nothing names: no recording, no read, nobody who spoke. Whether an argument's value has to
+Kinds of values, the range of numbers, and whether the value had been heard of in its world, and where.
+Recordings of calls that went well say little about one with an amount a thousand times as high, a word where
+numbers were, an id that nothing names (no recording, no read, nobody who spoke), or the name of an item where
+ids of orders were. Whether an argument's value has to
 be there is told by calls that went well: of a reference nearly all values had been named before, of a
 free text, or of a thing that the call makes, they had not.
 """
@@ -15,13 +16,14 @@ from dreamgym_kit.dream.state.absences import denied_by
 from dreamgym_kit.dream.state.entities import is_id_name
 from dreamgym_kit.dream.state.history import Recording, Step
 from dreamgym_kit.dream.state.values import as_number, is_key
-from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.plain import JsonValue
 
 _LEAST = 8  # calls that went well
 _LEAST_WORLDS = 3
 _LEAST_HEARD = 2  # calls that went well, of values that their world had named
 _LEAST_UNHEARD = 2  # of values that a well-known world had not named: enough to need no thing
+_LEAST_PLACED = 5  # calls that went well, of values that something there had shown
 _LEAST_DENIED = 2  # calls that were told that there is no such thing
 _OFTEN = 0.2  # share of them, above which an unheard value is not presumed to be there
 _KNOWN_WORLD = 5  # answers of a world, from which on it says something that a value is not among them
@@ -43,6 +45,8 @@ class Usual:
     unheard_small: int = 0
     denied: int = 0  # calls of values that nothing had named, and that were told that there is no such thing
     twins: set[str] = field(default_factory=set)  # other arguments that had the same value in some call
+    placed: int = 0  # calls of values that something there showed
+    places: set[str] = field(default_factory=set)  # the roles in which it showed them, and roles like these
 
     def see(self, value: JsonValue, world: str) -> None:
         """Take one value."""
@@ -120,22 +124,55 @@ def _twins(args: Mapping[str, JsonValue], name: str) -> Iterator[str]:
         yield from (other for other, value in args.items() if other != name and value == args[name])
 
 
-Heard = Counter[tuple[str, str, bool, bool, bool]]
-"""Calls by tool, argument, whether something had named it, whether the world is well known, and whether the
-call was told that there is no such thing (else it went well)."""
+@dataclass(slots=True)
+class Heard:
+    """What worlds had said of the values of calls, when these were made.
+
+    Attributes:
+        calls: by tool, argument, whether something had named it, whether the world is well known, and whether
+            the call was told that there is no such thing (else it went well).
+        places: by tool, argument and role, the calls that went well with a value which something had shown.
+        placed: by tool and argument, these calls.
+        alike: roles that one value was met in at once, as a call that went well shows ("dog", "released").
+    """
+
+    calls: Counter[tuple[str, str, bool, bool, bool]] = field(default_factory=Counter)
+    places: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    placed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    alike: set[frozenset[str]] = field(default_factory=set)
+
+    def update(self, other: "Heard") -> None:
+        """Add what other worlds had said."""
+        self.calls.update(other.calls)
+        self.places.update(other.places)
+        self.placed.update(other.placed)
+        self.alike |= other.alike
+
+    def see_roles(self, step: Step, name: str, known: frozenset[str]) -> None:
+        """Take a call that went well: the roles in which its world had shown a value, and where it does."""
+        said = View(step.tool, step.spelled, step.seen, confidence=1.0, source="told")
+        self.alike.add(known | said.places_of(str(step.args[name])))
+        if known:
+            self.placed[step.tool, name] += 1
+            self.places.update((step.tool, name, place) for place in known)
 
 
 def hear(heard: Heard, step: Step, state: State) -> None:
     """Count whether the values of a call had been heard of in its world, if it went well or denies them."""
     denied = denied_by(step)
     for name, value in step.args.items():
-        if is_key(value) and (not step.failed or str(value) in denied):
-            heard[step.tool, name, state.has_seen(str(value)), well_known(state), step.failed] += 1
+        if not is_key(value) or (step.failed and str(value) not in denied):
+            continue
+        known = state.has_seen(str(value))
+        heard.calls[step.tool, name, known, well_known(state), step.failed] += 1
+        if not step.failed:
+            heard.see_roles(step, name, state.places_of(str(value)))
 
 
 def count_heard(usuals: Usuals, heard: Heard) -> None:
     """Put the counts to the arguments."""
-    for (tool, name, known, wide, denied), count in heard.items():
+    _count_places(usuals, heard)
+    for (tool, name, known, wide, denied), count in heard.calls.items():
         usual = usuals.get((tool, name))
         if usual is None:  # no call of it ever went well
             continue
@@ -146,6 +183,19 @@ def count_heard(usuals: Usuals, heard: Heard) -> None:
         else:
             usual.heard_small += count * known
             usual.unheard_small += count * (not known)
+
+
+def _count_places(usuals: Usuals, heard: Heard) -> None:
+    for (tool, name), count in heard.placed.items():
+        if (tool, name) in usuals:
+            usuals[tool, name].placed += count
+    for tool, name, place in heard.places:
+        if (tool, name) in usuals:
+            usuals[tool, name].places.add(place)
+    for usual in usuals.values():
+        usual.places |= {
+            place for roles in heard.alike if not usual.places.isdisjoint(roles) for place in roles
+        }
 
 
 def well_known(state: State) -> bool:
@@ -160,7 +210,11 @@ def unlike(usuals: Usuals, tool: str, args: Mapping[str, JsonValue], state: Stat
         if usual is not None and _is_one_thing_twice(usual, name, args):
             yield name
             continue
-        if usual is None or (is_key(value) and state.has_seen(str(value))):
+        if usual is None:
+            continue
+        if is_key(value) and state.has_seen(str(value)):
+            if _is_misplaced(usual, name, value, state):
+                yield name
             continue
         if (is_key(value) and _unvouched(usual, name, value, state)) or not usual.like(value):
             yield name
@@ -170,6 +224,15 @@ def _is_one_thing_twice(usual: Usual, name: str, args: Mapping[str, JsonValue]) 
     """Whether a thing stands in two roles ("from" and "to") in which no call that went well had the same."""
     return usual.needs_its_thing(name, args[name]) and any(
         other not in usual.twins for other in _twins(args, name)
+    )
+
+
+def _is_misplaced(usual: Usual, name: str, value: JsonValue, state: State) -> bool:
+    """Whether a reference is to what is there, but only in roles that no call which went well referred to."""
+    return (
+        usual.placed >= _LEAST_PLACED
+        and usual.needs_its_thing(name, value)
+        and usual.places.isdisjoint(state.places_of(str(value)))
     )
 
 

@@ -145,6 +145,13 @@ class View:
                         found.setdefault(str(value), []).append((pattern, "[]", value))
         return found
 
+    def places_of(self, text: str) -> frozenset[str]:
+        """In what roles a value occurs in it: fields, lists, the read's own arguments."""
+        found = self.index.get(text)
+        if not found:
+            return frozenset()
+        return frozenset(_place(self.tool, pattern, name) for pattern, name, _ in found)
+
     @cached_property
     def named(self) -> dict[str, JsonValue]:
         """Its fields by name, for reads without arguments (see `names`)."""
@@ -170,6 +177,13 @@ def _index_record(found: _Index, pattern: str, record: Mapping[str, JsonValue]) 
             found.setdefault(str(value), []).append((pattern, name, record))
         elif isinstance(value, (dict, list)):
             found.setdefault(name, []).append((pattern, "{}", value))
+
+
+def _place(tool: str, pattern: str, name: str | None) -> str:
+    """The role of a value in a view's index: its field, the list that it is in, or the read's argument."""
+    if name is None:
+        return f"{tool}({pattern})"
+    return f"{pattern}{name}" if name in ("[]", "{}") else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +268,19 @@ class State:
             view.tool
             for view in (*self.views.values(), *self.forgotten)
             if any(name is not None for _, name, _ in view.index.get(text, ()))
+        )
+
+    def places_of(self, text: str) -> frozenset[str]:
+        """In what roles a value occurs in what shows that it is there: fields, lists, arguments of reads."""
+        return frozenset(
+            f"{view.tool}({pattern})"
+            if name is None
+            else name
+            if name not in ("[]", "{}")
+            else pattern + name
+            for view in (*self.views.values(), *self.forgotten)
+            if not view.failed and (view.source != "told" or view.confidence >= _VOUCHES)
+            for pattern, name, _ in view.index.get(text, ())
         )
 
     def find(self, text: str) -> Iterator[tuple[View, str, str | None, JsonValue]]:
