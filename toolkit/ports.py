@@ -331,7 +331,12 @@ class Judgement:
 
 
 class Checker(Protocol):
-    """Judges an outcome. Deterministic: equal outcomes get equal judgements."""
+    """Judges an outcome. Deterministic: equal outcomes get equal judgements.
+
+    One that has a method `lost(outcome) -> str` is asked it of an episode that ended because the dream could
+    not tell an answer: why success is out of reach whatever would have come next, or "" where it may not be.
+    Where it is, the episode is a failure, else undetermined.
+    """
 
     def __call__(self, outcome: Outcome) -> Judgement | bool | float:
         """True or False, a reward in 0..1 (success is 1.0), or a whole judgement."""

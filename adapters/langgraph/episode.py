@@ -7,9 +7,9 @@ What ended it is read from the session, not from the exception: an agent may hav
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
@@ -29,6 +29,7 @@ from dreamgym_kit.adapters.langgraph.usage import UsageCounter
 from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
+from dreamgym_kit.dream.outcome import lost_already
 from dreamgym_kit.dream.user import SimulatedUser, user_of
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.findings.case import Asked, Case
@@ -56,6 +57,8 @@ from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
+
+_Word = TypeVar("_Word")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +305,7 @@ class LangGraphRunner:
             return Judgement(Verdict.FAILURE, course.reason, 0.0), ()
         if course.stop == "limit" and course.ran_on and self.model_policy is not None:
             return Judgement(Verdict.FAILURE, course.reason, 0.0), ()  # else going in circles costs nothing
-        if course.stop != "finished":
+        if course.stop not in ("finished", "abstained"):
             return Judgement(Verdict.UNDETERMINED, course.reason), ()
         outcome = Outcome(
             task=task,
@@ -313,6 +316,8 @@ class LangGraphRunner:
             configurable=configurable,
         )
         checker = self.judge or (self.checkers.get(task.checker) if task.checker else None)
+        if course.stop == "abstained":
+            return await self._cut_off(outcome, checker, session, course), ()
         both = await self._ask_checker(outcome, checker, session, course)
         if both is None:
             return Judgement(Verdict.UNDETERMINED, f"the checker was refused: {course.reason}"), ()
@@ -320,15 +325,34 @@ class LangGraphRunner:
             session.count("judges_agree" if both.agree else "judges_disagree")
         return both.settled, () if both.alarm is None else (both.alarm,)
 
+    async def _cut_off(
+        self, outcome: Outcome, checker: Checker | None, session: Session, course: Course
+    ) -> Judgement:
+        """What the dream could not go on with is undetermined, unless it was lost before."""
+        why = course.reason
+        lost = await self._held(lost_already(outcome, checker), outcome, session, course)
+        if lost is None:
+            return Judgement(Verdict.UNDETERMINED, f"the checker was refused: {course.reason}")
+        if not lost:
+            return Judgement(Verdict.UNDETERMINED, why)
+        return Judgement(Verdict.FAILURE, f"{lost}; then the dream could not go on: {why}", 0.0)
+
     async def _ask_checker(
         self, outcome: Outcome, checker: Checker | None, session: Session, course: Course
     ) -> TwoJudgements | None:
         """Both judges' words; None where the checker did what it must not in a dream."""
+        asked = judge_twice(outcome, checker, self.second, session)
+        return await self._held(asked, outcome, session, course)
+
+    async def _held(
+        self, asked: Awaitable[_Word], outcome: Outcome, session: Session, course: Course
+    ) -> _Word | None:
+        """What a checker says, inside the gate; None where it did what it must not in a dream."""
         if outcome.real:
-            return await judge_twice(outcome, checker, self.second, session)
+            return await asked
         token = current.set(session)  # what a checker does wrong is this episode's, nobody else's
         try:
-            return await judge_twice(outcome, checker, self.second, session)
+            return await asked
         except EpisodeStop as stop:
             session.latch(str(stop))
             course.stop, course.reason = "violation", str(stop)

@@ -21,20 +21,38 @@ from dreamgym_kit.vocabulary import Provenance, Transition, Verdict
 _TIMES = {0: "never", 1: "once", 2: "twice"}
 
 
-def check(outcome: Outcome) -> Judgement:
-    """Judge an ended episode in the world "desk"; see `ports.Checker`.
+class DeskChecker:
+    """Implements `ports.Checker` in the world "desk"."""
 
-    Raises:
-        ValueError: the task's seed is none of the desk's.
-    """
+    def __call__(self, outcome: Outcome) -> Judgement:
+        """Judge an ended episode.
+
+        Raises:
+            ValueError: the task's seed is none of the desk's.
+        """
+        right, found, mine = _books(outcome)
+        wrong = differences(right, found, mine)
+        if not wrong:
+            return Judgement(Verdict.SUCCESS, "the desk is as it should be", 1.0)
+        abstained = any(entry.answer.abstained for entry in outcome.transitions)
+        if abstained and not self.lost(outcome):
+            return Judgement(Verdict.UNDETERMINED, f"the dream could not tell an answer, and then {wrong[0]}")
+        return Judgement(Verdict.FAILURE, "; ".join(wrong), 0.0)
+
+    def lost(self, outcome: Outcome) -> str:
+        """What was done that nobody can take back: money gone, an order cancelled, a mail sent."""
+        right, found, mine = _books(outcome)
+        return "; ".join(beyond_repair(right, found, mine))
+
+
+check = DeskChecker()
+
+
+def _books(outcome: Outcome) -> tuple[Books, Books, str]:
+    """The desk as it should be and as it is, and whose request it was."""
     case = make_case(outcome.task.world.seed)
     found = _real_books(outcome) if outcome.real else would_be_books(case, outcome.transitions)
-    wrong = differences(goal(case.seed, request_text(outcome.task.input)), found, case.customer_id)
-    if not wrong:
-        return Judgement(Verdict.SUCCESS, "the desk is as it should be", 1.0)
-    if any(entry.answer.abstained for entry in outcome.transitions):
-        return Judgement(Verdict.UNDETERMINED, f"the dream could not tell an answer, and then {wrong[0]}")
-    return Judgement(Verdict.FAILURE, "; ".join(wrong), 0.0)
+    return goal(case.seed, request_text(outcome.task.input)), found, case.customer_id
 
 
 @lru_cache(maxsize=4096)
@@ -71,6 +89,37 @@ def differences(goal: Books, found: Books, customer_id: str) -> list[str]:
         *_contact_differences("mail", goal.mailed, found.mailed, customer_id),
         *_contact_differences("ticket", goal.ticketed, found.ticketed, customer_id),
     ]
+
+
+def beyond_repair(goal: Books, found: Books, customer_id: str) -> list[str]:
+    """The differences that no tool of the desk takes back; arguments as of `differences`."""
+    gone = [
+        f"refunded {payment_id}: {_of(refund)}, should be {money(goal.payments[payment_id].refunded_cents)}"
+        for payment_id, refund in found.payments.items()
+        if refund.refunded_cents > goal.payments[payment_id].refunded_cents
+    ]
+    gone += [
+        f"order {order_id} is {status}, should be {goal.orders[order_id]}"
+        for order_id, status in found.orders.items()
+        if status == "cancelled" != goal.orders[order_id]
+    ]
+    gone += [
+        f"order {order_id} was sent again {_times(sent)}, should be {_times(goal.reships.get(order_id, 0))}"
+        for order_id, sent in found.reships.items()
+        if sent > goal.reships.get(order_id, 0)
+    ]
+    gone += [f"deleted customer {deleted}" for deleted in goal.cities if deleted not in found.cities]
+    gone += [
+        f"escalated {target}, which is no such case" for target in sorted(found.escalated - goal.escalated)
+    ]
+    for what, right, sent_to in (
+        ("mail", goal.mailed, found.mailed),
+        ("ticket", goal.ticketed, found.ticketed),
+    ):
+        gone += [
+            f"a {what} for the wrong customer {other}" for other in sorted(sent_to - right - {customer_id})
+        ]
+    return gone
 
 
 def request_text(task_input: Mapping[str, JsonValue]) -> str:

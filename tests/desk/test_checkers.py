@@ -5,7 +5,7 @@ import pytest
 
 from dreamgym_kit.ports import Outcome
 from dreamgym_kit.recipes.desk.cases import make_case
-from dreamgym_kit.recipes.desk.checkers import check, differences, goal, request_text
+from dreamgym_kit.recipes.desk.checkers import beyond_repair, check, differences, goal, request_text
 from dreamgym_kit.recipes.desk.database import Books, Refund
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict, World
 
@@ -154,3 +154,59 @@ def test_writes_that_the_desk_would_refuse_change_nothing(right_writes: Any) -> 
 )
 def test_the_request_is_found_in_any_form_of_input(given: dict[str, Any]) -> None:
     assert request_text(given) == "Hello."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"payments": {"P10": Refund(8800, 17600, 2)}},
+        {"payments": {"P12": Refund(8800, 8800, 2)}},
+        {"orders": {"O11": "cancelled"}},
+        {"reships": {"O10": 1}},
+        {"cities": {}},
+        {"escalated": {"O11", "C10"}},
+        {"mailed": {"C10", "C11"}},
+        {"ticketed": {"C11"}},
+    ],
+)
+def test_what_nobody_can_take_back_is_lost(change: dict[str, Any]) -> None:
+    assert len(beyond_repair(RIGHT, changed(change), "C10")) == (2 if change == {"cities": {}} else 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"payments": {"P10": Refund(8800, 0, 0)}},
+        {"payments": {"P10": Refund(8800, 4400, 1)}},
+        {"cities": {"C10": "Oslo", "C11": "Lyon"}},
+        {"escalated": set()},
+        {"mailed": set()},
+        {"reships": {}},
+    ],
+)
+def test_what_may_still_be_done_or_changed_back_is_not_lost(change: dict[str, Any]) -> None:
+    assert beyond_repair(RIGHT, changed(change), "C10") == []
+
+
+def changed(change: dict[str, Any]) -> Books:
+    """The right desk, but for this."""
+    whole = {"cities", "reships"}
+    merged = {
+        name: value
+        if name in whole
+        else {**getattr(RIGHT, name), **value}
+        if isinstance(value, dict)
+        else frozenset(value)
+        for name, value in change.items()
+    }
+    return replace(RIGHT, **merged)
+
+
+def test_an_episode_that_was_lost_before_the_dream_could_not_tell_is_a_failure(right_writes: Any) -> None:
+    twice = writes(right_writes[0], right_writes[0])
+    unsure = writes(
+        right_writes[1], answer=Answer(provenance=Provenance.ABSTAINED, support=0.0, error="not now")
+    )
+    assert check(dreamt([*twice, *unsure])).verdict is Verdict.FAILURE
+    assert check.lost(dreamt([*twice, *unsure])).startswith(f"refunded {right_writes[0][1]['payment_id']}: ")
+    assert check.lost(dreamt([*writes(right_writes[0]), *unsure])) == ""

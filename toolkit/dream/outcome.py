@@ -1,7 +1,9 @@
 """What an ended episode amounts to: the task's expectations and its checker, judged once, at the end.
 
 An episode that did not come to its own end (the dream abstained, a limit, a refusal) is undetermined
-and no checker is asked: half an episode proves nothing either way.
+and no checker is asked: half an episode proves nothing either way. One thing is known all the same: what
+the agent did before the dream abstained stays done. Where that alone makes success impossible, whatever would
+have come next, the episode is a failure (`lost_already`).
 """
 
 import inspect
@@ -28,6 +30,27 @@ async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
     if outcome.task.expect:
         return Judgement(Verdict.SUCCESS, "every expectation held", 1.0)
     return Judgement(Verdict.UNDETERMINED, "finished; the task has no checker and no expectations")
+
+
+async def lost_already(outcome: Outcome, checker: Checker | None) -> str:
+    """Why nothing that may still come would make a success of what was done so far; "" where something may.
+
+    Calls that are forbidden, or more than are allowed, stay made. A checker knows of more where it has a
+    method `lost(outcome)` that gives a sentence, or "" (see `ports.Checker`).
+    """
+    expect = {name: value for name, value in outcome.task.expect.items() if name != "calls"}
+    if missed := unmet(expect, outcome.transitions):
+        return missed
+    lost = getattr(checker, "lost", None)
+    if lost is None:
+        return ""
+    try:
+        said: Any = lost(outcome)
+        if inspect.isawaitable(said):
+            said = await said
+    except Exception:  # noqa: BLE001  a user's code may raise anything; then nothing is known
+        return ""
+    return said if isinstance(said, str) else ""
 
 
 def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) -> str | None:

@@ -1,0 +1,157 @@
+"""What was done before the dream abstained stays done: a failure for good is no undetermined episode."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.dream.outcome import lost_already
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.ports import Outcome
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict, World
+
+ABSTAINED = Answer(provenance=Provenance.ABSTAINED, support=0.0)
+
+
+def after(*tools: str, expect: Mapping[str, JsonValue] | None = None) -> Outcome:
+    """An episode that called these tools; the dream could not tell what the last one answers."""
+    answers = [Answer("ok")] * (len(tools) - 1) + [ABSTAINED]
+    rows = tuple(
+        Transition(Call(tool, {}), answer, Effect.WRITE, "t1.1", step, World("default", 0))
+        for step, (tool, answer) in enumerate(zip(tools, answers, strict=True), start=1)
+    )
+    return Outcome(Task("t1", {}, expect=expect or {}), rows, (), None, real=False)
+
+
+@pytest.mark.parametrize(
+    ("expect", "tools", "why"),
+    [
+        (
+            {"forbid": ["refund_*"]},
+            ("refund_order", "look"),
+            "refund_order was called, which the task forbids",
+        ),
+        (
+            {"forbid": ["refund_*"]},
+            ("look", "refund_order"),
+            "refund_order was called, which the task forbids",
+        ),
+        ({"max": {"mail": 1}}, ("mail", "mail", "look"), "mail was called 2 times; the task allows 1"),
+        ({"max": {"mail": 1}}, ("mail", "look"), ""),
+        ({"calls": ["close"]}, ("look",), ""),
+        ({}, ("look",), ""),
+    ],
+)
+def test_what_was_forbidden_stays_done_and_what_is_missing_may_still_come(
+    expect: Mapping[str, JsonValue], tools: tuple[str, ...], why: str
+) -> None:
+    assert asyncio.run(lost_already(after(*tools, expect=expect), None)) == why
+
+
+class Careful:
+    """A checker that knows when a thing cannot be taken back."""
+
+    def __init__(self, said: Any) -> None:
+        self.said = said
+
+    def __call__(self, outcome: Outcome) -> bool:
+        return True
+
+    def lost(self, outcome: Outcome) -> Any:
+        if isinstance(self.said, Exception):
+            raise self.said
+        return self.said
+
+
+class Slow(Careful):
+    """The same, asynchronously."""
+
+    async def lost(self, outcome: Outcome) -> Any:
+        await asyncio.sleep(0)
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("checker", "why"),
+    [
+        (Careful("money is gone"), "money is gone"),
+        (Slow("money is gone"), "money is gone"),
+        (Careful(""), ""),
+        (Careful(True), ""),  # no sentence: nothing that can be shown to anybody
+        (Careful(None), ""),
+        (Careful(ValueError("no such case")), ""),
+        (lambda outcome: False, ""),
+    ],
+)
+def test_a_checker_says_what_cannot_be_taken_back(checker: Any, why: str) -> None:
+    assert asyncio.run(lost_already(after("look"), checker)) == why
+
+
+GRAPH = """
+from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.tools import tool
+from langgraph.graph import START, END, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+
+@tool
+def look(order: str) -> str:
+    "Look."
+    return "open"
+
+@tool
+def refund(order: str) -> str:
+    "Pay back."
+    return "done"
+
+def think(state):
+    plan = [("look", "o1"), ("refund", "o1"), ("look", "o2")]
+    done = sum(message.type == "tool" for message in state["messages"])
+    if done == len(plan):
+        return {"messages": [AIMessage("done")]}
+    name, order = plan[done]
+    call = ToolCall(name=name, args={"order": order}, id=f"c{done}")
+    return {"messages": [AIMessage("", tool_calls=[call])]}
+
+def judge(outcome):
+    return True
+
+made = StateGraph(MessagesState)
+made.add_node("think", think)
+made.add_node("tools", ToolNode([look, refund]))
+made.add_edge(START, "think")
+made.add_conditional_edges("think", tools_condition)
+made.add_edge("tools", "think")
+graph = made.compile()
+"""
+
+
+@pytest.mark.parametrize(
+    ("expect", "verdict", "said"),
+    [
+        (
+            {"forbid": ["refund"]},
+            Verdict.FAILURE,
+            "refund was called, which the task forbids; then the dream ",
+        ),
+        ({"max": {"refund": 1}}, Verdict.UNDETERMINED, "look was never recorded"),
+    ],
+)
+def test_an_episode_that_the_dream_cannot_go_on_with(
+    tmp_path: Any, monkeypatch: Any, expect: Mapping[str, JsonValue], verdict: Verdict, said: str
+) -> None:
+    (tmp_path / "till.py").write_text(GRAPH)
+    monkeypatch.chdir(tmp_path)
+    store, settings = MemoryStore(), tmp_path / "dreamgym.toml"
+    settings.write_text('[tools.look]\neffect = "read"\n[tools.refund]\neffect = "destructive"\n')
+    task = Task("t1", {"messages": [{"role": "user", "content": "refund o1"}]}, expect=expect)
+    dreamgym_kit.record("till.py:graph", [task], store=store)
+    kept = MemoryStore()
+    kept.put([row for row in store.scan() if row.call.args["order"] == "o1"])
+    result = dreamgym_kit.simulate("till.py:graph", [task], store=kept)
+    (one,) = RunDirectory.open(result.directory).episodes()
+    assert (one.verdict, one.stop) == (verdict, "abstained")
+    assert one.reason.startswith(said)
