@@ -18,6 +18,7 @@ EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except
   GateRefused            something real was about to run where it must not   -> violation, latches
   DreamAbstained         the dream cannot tell what the tool would answer    -> undetermined
   BudgetSpent            a hard limit was reached                            -> undetermined
+  ContextFull            the agent talked until its model's context was full -> failure of a policy
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,7 @@ from difflib import get_close_matches
 
 __all__ = [
     "BudgetSpent",
+    "ContextFull",
     "DreamAbstained",
     "DreamgymError",
     "EndpointError",
@@ -135,7 +137,7 @@ class EndpointError(DreamgymError):
 
     Args:
         kind: refused_address, unauthorized, not_found, rejected, rate_limit, server, connection,
-            timeout, malformed or too_large.
+            timeout, malformed, too_large, or context (the prompt leaves no room for an answer).
         text: one line without any key: endpoint, what, what to do.
         status: the HTTP status, where there was one.
         retryable: whether another try, or another replica, can help.
@@ -198,3 +200,7 @@ class BudgetSpent(EpisodeStop):
         self.what = what
         self.limit = limit
         super().__init__(f"budget spent: {what} (limit {limit:g})")
+
+
+class ContextFull(EpisodeStop):
+    """What the agent's model is asked no longer fits, with answers of its own in it."""

@@ -22,8 +22,8 @@ from dreamgym_kit.adapters.langgraph.frames import config_here, metadata_here, s
 from dreamgym_kit.adapters.langgraph.places import Place, Places, path_of
 from dreamgym_kit.adapters.langgraph.policy_asking import PolicyAsked, asked_of
 from dreamgym_kit.apart import apart
-from dreamgym_kit.chat import ChatReply, ChatRequest, ToolRequest
-from dreamgym_kit.errors import EndpointError, EpisodeStop
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, ToolRequest
+from dreamgym_kit.errors import ContextFull, EndpointError, EpisodeStop
 from dreamgym_kit.gate.registry import current
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.ports import ChatEndpoint
@@ -138,6 +138,7 @@ class Capture:
         self._lock = threading.Lock()
         self._asked: Counter[tuple[Place, str]] = Counter()
         self._written: dict[str, ToolRequest] = {}
+        self._said: set[str] = set()
         self._kept: list[tuple[_Asking, Turn]] = []
 
     def takes(self, args: Mapping[str, Any]) -> bool:
@@ -160,13 +161,17 @@ class Capture:
         except EndpointError as error:
             if error.kind in _GONE:
                 self.policy.gone(error)
-            raise self._stopped(f"the policy did not answer: {error}") from error
+            if error.kind == "context" and self._goes_on(asking.asked.messages):
+                full = ContextFull(f"its conversation outgrew the policy's context: {error}")
+                raise self._stopped(full) from error
+            raise self._stopped(EpisodeStop(f"the policy did not answer: {error}")) from error
         if reply.tokens is None:
-            raise self._stopped("the policy's server gave no token ids and log-probs with its answer")
+            why = "the policy's server gave no token ids and log-probs with its answer"
+            raise self._stopped(EpisodeStop(why))
         reply = replace(reply, tool_calls=self._with_ids(asking, reply.tool_calls))
         self._keep(asking, reply)
         if reply.finish_reason == "abort":
-            raise self._stopped("the policy's server broke off an answer")
+            raise self._stopped(EpisodeStop("the policy's server broke off an answer"))
         return PolicyReply(reply, asking.asked.parsed)
 
     def answer_now(self, model: BaseChatModel, args: Mapping[str, Any]) -> PolicyReply:
@@ -241,6 +246,8 @@ class Capture:
         )
         with self._lock:
             self._kept.append((asking, turn))
+            if reply.content:
+                self._said.add(reply.content)
 
     def _note(self, model: BaseChatModel, name: str, asked: PolicyAsked, *, alone: bool) -> None:
         temperature = getattr(model, "temperature", None)
@@ -257,8 +264,14 @@ class Capture:
             )
         self.policy.notes.update(dict.fromkeys(notes))
 
-    def _stopped(self, why: str) -> EpisodeStop:
-        stop = EpisodeStop(why)
+    def _goes_on(self, messages: Sequence[ChatMessage]) -> bool:
+        """Whether something that the policy said in this episode stands among the messages."""
+        with self._lock:
+            said, written = set(self._said), set(self._written)
+        own = (one for one in messages if one.role == "assistant")
+        return any(one.content in said or any(call.id in written for call in one.tool_calls) for one in own)
+
+    def _stopped(self, stop: EpisodeStop) -> EpisodeStop:
         self._session.stopped = self._session.stopped or stop
         return stop
 

@@ -19,7 +19,7 @@ class Course:
     values: Any = None
     stop: str = "finished"
     reason: str = ""
-    ran_on: bool = False  # the limit that ended it is one of steps, which the agent spent
+    ran_on: bool = False  # the limit that ended it is of steps or context, which the agent itself spent
     waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
     heard: PolicyHeard = field(default_factory=PolicyHeard)
     asked: list[Asked] = field(default_factory=list)  # interrupts and their answers

@@ -137,7 +137,7 @@ class LocalPolicy:
         left = self.context - len(prompt)
         if left < 1 or not prompt:
             raise EndpointError(
-                "rejected",
+                "context",
                 f"the prompt has {len(prompt)} tokens, and the policy's context is {self.context} with its "
                 "answer; shorten what the agent puts into it",
             )

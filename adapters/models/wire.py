@@ -169,13 +169,26 @@ def _refusal(response: Response, where: str) -> EndpointError:
     if 300 <= status < 400:
         return EndpointError("rejected", f"{where} redirects, which is not followed", status=status)
     advice = f"; {_ADVICE[status]}" if status in _ADVICE else ""
+    kind = _KINDS.get(status, "server" if status >= 500 else "rejected")
     return EndpointError(
-        _KINDS.get(status, "server" if status >= 500 else "rejected"),
+        "context" if status == 400 and _is_too_long(response.body) else kind,
         f"{where} answered {status}: {_said(response.body)}{advice}",
         status=status,
         retryable=status in _RETRYABLE,
         retry_after_s=_seconds(response.headers.get("retry-after", "")),
     )
+
+
+def _is_too_long(body: bytes) -> bool:
+    """Whether it is the prompt that leaves no room for an answer, as vLLM and as OpenAI say it."""
+    try:
+        said: Any = read_json(body[:100_000])
+    except NotJson:
+        return False
+    error = said.get("error") if isinstance(said, dict) else None
+    if not isinstance(error, dict):
+        return False
+    return error.get("param") == "input_tokens" or error.get("code") == "context_length_exceeded"
 
 
 def _said(body: bytes) -> str:

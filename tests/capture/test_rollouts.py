@@ -368,3 +368,32 @@ def test_a_task_that_the_graph_cannot_take_is_not_admitted(folder: Path) -> None
             await rollouts.collect([odd], 2, step=2, seed=0)
 
     asyncio.run(collecting(asked_for(folder, PolicyServerDouble(looks_and_tells), name="refusing"), work))
+
+
+@pytest.mark.parametrize(
+    ("said", "before", "stop", "verdict"),
+    [
+        ("a call", 3, "limit", Verdict.FAILURE),
+        ("words", 3, "limit", Verdict.FAILURE),
+        ("words", 0, "error", Verdict.UNDETERMINED),
+    ],
+)
+def test_a_policy_that_talks_until_its_context_is_full_has_failed_unless_it_had_not_said_anything(
+    folder: Path, said: str, before: int, stop: str, verdict: Verdict
+) -> None:
+    def talks(request: ChatRequest) -> ChatReply:
+        if sum(message.role == "assistant" for message in request.messages) >= before:
+            raise EndpointError("context", "the prompt has 2050 tokens")
+        return calls(("get_order", '{"order_id": "o1"}')) if said == "a call" else says("on and on")
+
+    name = f"agent_talks_{said.replace(' ', '_')}_{before}"
+    request = asked_for(folder, PolicyServerDouble(talks), name=name, tasks=1)
+    request = replace(request, tasks=[replace(request.tasks[0], meta={"user": {"script": ["go on"] * 9}})])
+
+    async def work(rollouts: Rollouts) -> list[Group]:
+        return await rollouts.collect(request.tasks, 1, step=1, seed=0)
+
+    (group,) = asyncio.run(collecting(request, work))
+    episode = group.rollouts[0].episode
+    assert (episode.stop, episode.verdict, len(group.rollouts[0].turns)) == (stop, verdict, before)
+    assert "the prompt has 2050 tokens" in episode.reason

@@ -93,7 +93,7 @@ async def test_an_answer_ends_where_it_has_to(policy) -> None:
 async def test_a_prompt_that_leaves_no_room_is_no_answer(policy) -> None:
     with pytest.raises(EndpointError, match="context") as refused:
         await policy.chat(ask("x" * 600))
-    assert (refused.value.kind, refused.value.retryable) == ("rejected", False)
+    assert (refused.value.kind, refused.value.retryable) == ("context", False)
 
 
 async def test_many_at_once_say_what_each_says_alone(policy) -> None:
