@@ -15,7 +15,7 @@ from dreamgym_kit.adapters.langgraph.curricula import curriculum_of
 from dreamgym_kit.adapters.langgraph.evaluating import under_faults
 from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.training_directory import training_directory, write_report
+from dreamgym_kit.adapters.langgraph.training_directory import goes_on, training_directory, write_report
 from dreamgym_kit.adapters.langgraph.training_options import options_of
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult, model_of, sides_of
 from dreamgym_kit.adapters.trainers.extra import require_extra
@@ -104,6 +104,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
             stop=switch,
         )
         write_learned_from(directory.path, (task.id for task in learn))
+        goes_on(directory)
         with collector.aside():  # the trainer writes while episodes are guarded
             trained = loop.run()
         write_report(directory, trained, planned=wanted.steps)

@@ -43,7 +43,6 @@ def training_directory(
     with leg_directory(
         request, label, _matters(request, learn, model), lambda: _about(request, learn, held_out)
     ) as directory:
-        (directory.path / REPORT).unlink(missing_ok=True)  # the end of an earlier leg is no end any more
         yield directory
 
 
@@ -88,6 +87,11 @@ def _about(request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task
         "alarms": asdict(request.settings.alarms),
         **{name: list(value) if isinstance(value, tuple) else value for name, value in free.items()},
     }
+
+
+def goes_on(directory: RunDirectory) -> None:
+    """A leg begins: the end of an earlier one is no end any more. One that is refused leaves it as it is."""
+    (directory.path / REPORT).unlink(missing_ok=True)
 
 
 def write_report(directory: RunDirectory, trained: Trained, *, planned: int) -> None:

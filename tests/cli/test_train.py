@@ -95,6 +95,11 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
     other = run(folder, "train", "--plain", "--steps", "3", "--lr", "0.5", "--resume", str(directory))
     assert other.returncode == 2
     assert "was begun with other settings: lr: 0.001 there, 0.5 here" in other.stderr
+    (folder / "policy" / "config.json").rename(folder / "policy" / "gone.json")
+    gone = run(folder, "train", "--plain", "--steps", "3", "--resume", str(directory))
+    assert gone.returncode == 2, gone.stderr
+    after = json.loads(run(folder, "report", str(directory), "--json").stdout)
+    assert (after["weights"], after["kept"]) == (told["weights"], 3)  # a refused leg takes nothing away
 
 
 @pytest.mark.slow
