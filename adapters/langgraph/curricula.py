@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def curriculum_of(
     *,
     store: TransitionStore | None,
     folder: Path,
+    judged_apart: bool = False,
 ) -> Curriculum | None:
     """The curriculum that settings ask for; None: the tasks go in turn.
 
@@ -52,6 +54,7 @@ def curriculum_of(
         rollouts: run what is chosen.
         store: what the dream answers from; None: it does not say which worlds it knows.
         folder: where what was made is kept.
+        judged_apart: a judge of the training's own rewards the given tasks, and it errs as any model's.
 
     Raises:
         UserError: settings name a maker or judges that cannot be used; nothing was learned.
@@ -59,6 +62,7 @@ def curriculum_of(
     wanted = settings.curriculum
     if not wanted.use:
         return None
+    apart = {task.id for task in tasks} if judged_apart else set[str]()
     embedder = embedder_of(settings) or HashedEmbedder()
     judges = _judges(settings, rollouts.chat)
     makers = _makers(settings, rollouts.chat)
@@ -82,7 +86,7 @@ def curriculum_of(
             settings=wanted,
             per_step=settings.train.tasks,
             seed=settings.train.seed,
-            error=lambda task: _error(task, wanted.judge_error),
+            error=lambda task: wanted.judge_error if task.id in apart else _error(task, wanted.judge_error),
             clusters=Clusters(wanted.clusters, embedder),
             workshop=workshop if makers else None,
             by_cluster=settings.train.algorithm not in COMPARED,
@@ -196,6 +200,12 @@ def _judges(settings: Settings, chat: ChatEndpoint | None) -> dict[str, Checker]
             raise UserError(f"{where}: 'endpoint' is to judge, and there is none; set endpoint.urls.")
         else:
             found[name] = _by_model(ModelJudge(chat))
+    for name, other in combinations(found, 2):
+        if found[name] is found[other]:
+            raise UserError(
+                f"{where}: curriculum.judges names '{name}' and '{other}', which are the same judge: its "
+                "second word says nothing new."
+            )
     agreed: Any = Agreed(found)  # awaited by whoever asks it, as checkers of a user's may be
     return {AGREED: agreed}
 

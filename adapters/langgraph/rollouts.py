@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from dreamgym_kit.adapters.langgraph.capture import ModelPolicy
 from dreamgym_kit.adapters.langgraph.naming import (
@@ -37,6 +38,7 @@ from dreamgym_kit.adapters.langgraph.opening import (
 from dreamgym_kit.adapters.langgraph.policy_opening import policy_of
 from dreamgym_kit.adapters.langgraph.run_directories import run_directory
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.curriculum.verdicts import OfGiven
 from dreamgym_kit.errors import EndpointError, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
@@ -115,7 +117,9 @@ class Rollouts:
         stop: StopSwitch | None,
     ) -> None:
         self.warnings: list[str] = []
-        self._request = request
+        self._made: set[str] = set()  # admitted later: who judges them is said by whoever made them
+        judge: Any = None if request.judge is None else OfGiven(request.judge, self._made, ready.checkers)
+        self._request = replace(request, judge=judge)
         self._directory = directory
         self._ready = ready
         self._who = who
@@ -143,6 +147,8 @@ class Rollouts:
     def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
         """Let more tasks be collected from, held to what those that were opened with are held to.
 
+        Their own checkers judge them, also where the request has a judge for those that it opened with.
+
         Args:
             tasks: whose ids may be known already.
             judges: checkers that no setting names, by the name that tasks have for them.
@@ -161,6 +167,7 @@ class Rollouts:
         worlds = real_worlds(request.settings, {task.world.name for task in tasks} - set(ready.worlds))
         ready.checkers.update(found)
         ready.worlds.update(worlds)
+        self._made.update({task.id for task in tasks} - self._known)
         self._known.update(task.id for task in tasks)
 
     async def collect(self, tasks: Sequence[Task], n: int, *, step: int, seed: int) -> list[Group]:

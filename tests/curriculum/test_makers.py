@@ -1,10 +1,12 @@
 """Who makes tasks, and two verdicts that have to agree."""
 
+from dataclasses import replace
+
 import pytest
 from curriculum.making_doubles import ChatDouble, asking
 
 from dreamgym_kit.curriculum.makers import ModelMaker, RuleMaker
-from dreamgym_kit.curriculum.verdicts import Agreed, agreed_error
+from dreamgym_kit.curriculum.verdicts import Agreed, OfGiven, agreed_error
 from dreamgym_kit.errors import BudgetSpent, EndpointError, UserError
 from dreamgym_kit.ports import Judgement, Outcome, Pattern
 from dreamgym_kit.vocabulary import Task, Verdict
@@ -99,6 +101,18 @@ async def test_success_is_what_both_judges_call_so(second: object, verdict: Verd
 async def test_failure_is_what_both_judges_call_so() -> None:
     judged = await Agreed({"one": lambda _: False, "two": lambda _: False})(PLAIN)
     assert (judged.verdict, judged.reward) == (Verdict.FAILURE, 0.0)
+
+
+async def test_a_judge_of_the_given_tasks_has_no_word_on_those_that_were_made() -> None:
+    """Else one judge, who was tried on neither, would decide what they are worth."""
+    made, checkers = set[str](), {"no": lambda _: False}
+    judge = OfGiven(lambda _: True, made, checkers)
+    of_made = replace(OUTCOME, task=asking("given~2.1", "Cancel O12.", checker="no"))
+    assert (await judge(of_made)).verdict is Verdict.SUCCESS
+    made.add("given~2.1")
+    assert (await judge(of_made)).verdict is Verdict.FAILURE
+    assert (await judge(replace(of_made, task=GIVEN))).verdict is Verdict.FAILURE  # its expectations first
+    assert (await judge(PLAIN)).verdict is Verdict.SUCCESS
 
 
 def test_one_judge_is_no_second_word() -> None:

@@ -31,11 +31,14 @@ PATTERN = Pattern(GIVEN, known=("O11", "O12"))
         (asking("m", "Here is Ana. Please cancel my order O11."), "reworded"),
         (asking("m", "Please tell me where O12 is."), "held_out"),
         (asking("m", "Please send the chair again.", 2), "held_out"),
+        (asking("m", "Ana here. Could you tell me where my chair is?"), "held_out"),  # nearly its words
+        (asking("m", "Ana here. Please send the lamp."), ""),
     ],
 )
 def test_a_made_task_is_taken_only_if_nothing_speaks_against_it(task: Task, fault: str) -> None:
     held_out = [
         asking("h", "Please tell me where O12 is.", 2, split=Split.HELD_OUT),
+        asking("i", "Ana here. Could you tell me where the chair is?", 1, split=Split.HELD_OUT),
     ]
     found = bounds(held_out, [GIVEN], recorded=lambda world: world.seed in (1, 2), embedder=HashedEmbedder())
     assert fault_of(task, PATTERN, [GIVEN], found) == fault

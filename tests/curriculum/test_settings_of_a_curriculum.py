@@ -82,6 +82,10 @@ def put_together(
             "dreamgym.toml:6: curriculum.judges names one judge; a made task needs two",
         ),
         (
+            'judges = ["one", "other"]\n[checkers]\none = "orders:judge"\nother = "orders:judge"',
+            "dreamgym.toml:6: curriculum.judges names 'one' and 'other', which are the same judge",
+        ),
+        (
             'judges = ["endpoint", "orders:judge"]',
             "dreamgym.toml:6: 'endpoint' is to judge, and there is none",
         ),
@@ -91,6 +95,17 @@ def test_what_cannot_be_used_is_named_with_its_line(tmp_path: Path, said: str, r
     with pytest.raises(UserError) as error:
         put_together(tmp_path, said)
     assert str(error.value).startswith(refusal)
+
+
+def test_the_word_of_a_trainings_own_judge_may_be_wrong_whatever_checker_a_task_names(
+    tmp_path: Path,
+) -> None:
+    for apart, error in ((False, 0.0), (True, 0.05)):
+        settings = parse_settings("[curriculum]\nuse = true\n", path=tmp_path / "dreamgym.toml")
+        parts = {"store": None, "folder": tmp_path / "made", "judged_apart": apart}
+        found = curriculum_of(settings, TASKS, [], RolloutsDouble(), **parts)
+        assert found._plan.error(TASKS[0]) == error
+        assert found._plan.error(asking("a~2.1", "Cancel O12.", checker="orders:judge")) == 0.0
 
 
 def test_a_share_that_no_made_task_fits_into_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ could be learned (0.95^8 of eight failures are seen as such); two independent on
 one in fifty. Where they differ the episode is undetermined, and nothing is learned from it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from dreamgym_kit.dream.outcome import judge
 from dreamgym_kit.ports import Checker, Judgement, Outcome
@@ -36,6 +36,23 @@ class Agreed:
             )
         said = "; ".join(f"{name}: {one.verdict} ({one.reason})" for name, one in told.items())
         return Judgement(Verdict.UNDETERMINED, f"its judges do not agree: {said}"[:600])
+
+
+class OfGiven:
+    """Implements `ports.Checker`: one judge for the tasks that were given, their own checkers for those made.
+
+    A judge of the training's own was tried on recorded requests; of what is made later it proved nothing.
+    """
+
+    def __init__(self, given: Checker, made: Container[str], checkers: Mapping[str, Checker]) -> None:
+        """`made`: ids of tasks, looked up anew for each episode, as are `checkers`."""
+        self._given, self._made, self._checkers = given, made, checkers
+
+    async def __call__(self, outcome: Outcome) -> Judgement:
+        """The verdict of whoever judges this task."""
+        task = outcome.task
+        own = self._checkers.get(task.checker) if task.checker is not None else None
+        return await judge(outcome, own if task.id in self._made else self._given)
 
 
 def agreed_error(error: float) -> float:

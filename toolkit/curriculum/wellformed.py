@@ -3,7 +3,7 @@
     malformed   the input lacks what the pattern's has, is empty, or is far longer
     unknown     it speaks of an id (a word with a digit in it) that its world does not know
     unrecorded  nothing was recorded of its world, so that a dream could not answer
-    held_out    it is a held-out task, or is set in a world that only such tasks are in
+    held_out    it is a held-out task, in its words or nearly so, or is set in a world that only such are in
     twice       its words are those of a task in the same world
     reworded    it says of the same things nearly what such a task says: no meaningful change
 
@@ -59,7 +59,7 @@ def fault_of(task: Task, pattern: Pattern, taken: Iterable[Task], bounds: Bounds
         return UNKNOWN
     if not bounds.recorded(task.world):
         return UNRECORDED
-    if _held_out(task, bounds):
+    if _held_out(task, known, bounds):
         return HELD_OUT
     return _repeats(task, known, [one for one in taken if one.world == task.world], bounds.embedder)
 
@@ -99,9 +99,12 @@ def _words(values: Collection[str]) -> Iterable[str]:
     return (word for value in values for word in _WORD.findall(value))
 
 
-def _held_out(task: Task, bounds: Bounds) -> bool:
+def _held_out(task: Task, known: Collection[str], bounds: Bounds) -> bool:
     said = _said(task)
     if any(_said(one) == said and one.world.name == task.world.name for one in bounds.held_out):
+        return True
+    there = [one for one in bounds.held_out if one.world == task.world]
+    if _repeats(task, known, there, bounds.embedder):
         return True
     return any(one.world == task.world for one in bounds.held_out) and not any(
         one.world == task.world for one in bounds.given
