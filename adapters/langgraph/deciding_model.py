@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.checklist.imagined import ImaginedExperience
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.kept import read_learned
 from dreamgym_kit.dream.learned.layered import LayeredExperience
@@ -37,7 +38,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
     folder = settings.resolve(said.model)
     with egress.exempt():  # the kit's own files
         learned = read_learned(folder)
-    if not isinstance(first, ChainedExperience):
+    if not isinstance(first, ChainedExperience | ImaginedExperience):
         yield first
         return
     with _opened(folder, settings) as endpoint:

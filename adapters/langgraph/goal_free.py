@@ -19,10 +19,9 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import TransitionStore
 from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.rundir import EPISODES
+from dreamgym_kit.rollout.tasks import read_tasks
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Episode, Split, Task, Transition
-
-_TENANT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,7 @@ def goal_free(
     recorded_tasks: Sequence[Task],
     store: TransitionStore,
     settings: Settings,
+    held_out: Sequence[Task] = (),
     bounds: Bounds | None = None,
     seed: int = 0,
 ) -> GoalFreeDream:
@@ -52,7 +52,9 @@ def goal_free(
         recorded: run directories of `record`: what the judge learns from.
         recorded_tasks: the tasks of these runs.
         store: the recordings.
-        settings: the threshold of the dream, and what is declared of tools.
+        settings: whose recordings, the threshold of the dream, and what is declared of tools.
+        held_out: what will be measured with: the judge learns from none of these, nor from worlds that only
+            they are set in.
         bounds: what the judge has to reach before it is believed.
         seed: of what is drawn anew and composed.
 
@@ -69,13 +71,56 @@ def goal_free(
         threshold=settings.simulate.threshold,
         stated=stated_models(settings),
     )
-    models = chain.following.knowledge(_TENANT).models
-    seen = [row for row in rows(_TENANT) if row.split is not Split.HELD_OUT]
-    works = works_of(_episodes(recorded), [task for task in recorded_tasks if task.split is Split.TRAIN])
+    models = chain.following.knowledge(settings.tenant).models
+    apart = {task.id for task in held_out}
+    train = [task for task in recorded_tasks if task.split is Split.TRAIN and task.id not in apart]
+    worlds = {task.world for task in held_out} - {task.world for task in (*tasks, *train)}
+    seen = [
+        row for row in rows(settings.tenant) if row.split is not Split.HELD_OUT and row.world not in worlds
+    ]
+    works = works_of((one for one in _episodes(recorded) if one.world not in worlds), train)
+    if not works:
+        told = ", ".join(str(run) for run in recorded) or "none"
+        raise UserError(
+            f"there is nothing for a judge to learn from: no judged episode of these runs ({told}) is of a "
+            "task that is said to have been recorded; name their tasks (judge.tasks, --judge-tasks)."
+        )
     made = without_goals(works, seen, tasks, models.advances, bounds=bounds, seed=seed)
     if not made.tasks:
         raise UserError(f"no task can be learned without its goal. {made}")
-    return GoalFreeDream(ImaginedExperience(chain, made.imagined), made.judge, made.tasks, made)
+    imagined = ImaginedExperience(chain, made.imagined, name=f"imagined {made.made_of}")
+    return GoalFreeDream(imagined, made.judge, made.tasks, made)
+
+
+def judged_without_goals(
+    settings: Settings, tasks: Sequence[Task], held_out: Sequence[Task], store: TransitionStore | None
+) -> GoalFreeDream:
+    """The dream that `[judge]` asks for.
+
+    Raises:
+        UserError: as of `goal_free`; or there are no recordings, or nobody says what the runs were asked.
+    """
+    said, where = settings.judge, settings.where("judge")
+    if store is None:
+        raise UserError(
+            f"{where}: a judge without goals learns from recordings, and there are none; make some with: "
+            "dreamgym-kit record"
+        )
+    file = said.tasks or settings.tasks
+    if file is None:
+        raise UserError(
+            f"{where}: the tasks of the recorded runs are not named; set judge.tasks to their file."
+        )
+    return goal_free(
+        tasks,
+        [settings.resolve(run) for run in said.recorded],
+        recorded_tasks=read_tasks(settings.resolve(file)),
+        store=store,
+        settings=settings,
+        held_out=held_out,
+        bounds=Bounds(said.agreement, said.false_positives, said.least),
+        seed=settings.train.seed,
+    )
 
 
 def _episodes(runs: Sequence[Path]) -> Iterator[Episode]:

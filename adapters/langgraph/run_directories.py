@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dreamgym_kit.adapters.langgraph.projects import PROJECT_FILE
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of, name_of_part
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
@@ -144,6 +144,10 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         matters["policy"] = {**asdict(said), "urls": list(said.urls), "only_nodes": list(said.only_nodes)}
     if request.weights:
         matters["weights"] = request.weights
+    if request.judge is not None:
+        matters["judge"] = name_of_part(request.judge)
+    if request.experience is not None and not request.mode.bare:
+        matters["experience"] = name_of_part(request.experience)
     return matters
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import Mode, Stage
@@ -61,3 +62,12 @@ class RunRequest:
 def name_of(graph: object) -> str:
     """What reports call a graph: its spec, its name, or its class."""
     return graph if isinstance(graph, str) else str(getattr(graph, "name", None) or type(graph).__name__)
+
+
+def name_of_part(part: object) -> str:
+    """What a manifest calls a judge or an experience model of one's own: its name, else its code's place."""
+    said = getattr(part, "name", None)
+    if isinstance(said, str) and said:
+        return said
+    code: Any = part if hasattr(part, "__qualname__") else type(part)
+    return f"{code.__module__}:{code.__qualname__}"

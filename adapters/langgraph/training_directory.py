@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.langgraph.run_directories import label_of, leg_directory
-from dreamgym_kit.adapters.langgraph.run_request import name_of
+from dreamgym_kit.adapters.langgraph.run_request import name_of, name_of_part
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import MODE
@@ -60,6 +60,8 @@ def _matters(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[
         "only_nodes": list(settings.policy.only_nodes),
         "learned_from": tasks_digest(learn),
         **({"curriculum": _plain(settings.curriculum)} if settings.curriculum.use else {}),
+        **({"judge": name_of_part(request.judge)} if request.judge is not None else {}),
+        **({"experience": name_of_part(request.experience)} if request.experience is not None else {}),
         **wanted,
     }
 

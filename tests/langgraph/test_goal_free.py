@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.tasks import read_tasks
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Verdict
+from dreamgym_kit.vocabulary import Split, Task, Verdict
 
 LENIENT = Bounds(agreement=0.0, false_positives=1.0, least=1)
 
@@ -79,6 +80,40 @@ def test_recorded_runs_make_a_judge_for_tasks_that_nobody_recorded(tmp_path: Pat
     assert done.totals.success >= 1  # a good colleague, in worlds that nobody recorded, by nobody's goal
     with pytest.raises(UserError, match="no task can be learned without its goal"):
         goal_free(new, run_directory, recorded_tasks=recorded, store=store, settings=wanted)
+
+
+@pytest.mark.parametrize("tenant", ["default", "acme"])
+def test_nothing_that_is_held_out_reaches_the_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tenant: str
+) -> None:
+    """Not by split, not by the task that is measured with, not by a world that only such tasks are set in."""
+    store, wanted = MemoryStore(), settings(tmp_path).with_overrides({"tenant": tenant})
+    by_split, by_task, alone, shared, *rest = drawn_tasks(6)
+    by_split = replace(by_split, split=Split.HELD_OUT)
+    also_there = replace(shared, id="another request in a world that is shared")
+    every = [by_split, by_task, alone, shared, also_there, *rest]
+    record(graph("scripted"), every, settings=wanted, store=store, n=1, directory=tmp_path / "run")
+    given: list[Any] = []
+
+    def making(works: list[Any], rows: list[Any], *_: object, **__: object) -> None:
+        given.extend((works, rows))
+        raise UserError("enough")
+
+    monkeypatch.setattr("dreamgym_kit.adapters.langgraph.goal_free.without_goals", making)
+    measured = [replace(task, split=Split.HELD_OUT) for task in (by_task, shared)]
+    measured.append(Task("never recorded", {"messages": "?"}, world=alone.world))
+    with pytest.raises(UserError, match="enough"):
+        goal_free(
+            rest,
+            [tmp_path / "run"],
+            recorded_tasks=[one for one in every if one is not alone],
+            store=store,
+            settings=wanted,
+            held_out=measured,
+        )
+    works, rows = given
+    assert {work.task for work in works} == {also_there.id, *(task.id for task in rest)}
+    assert {row.world for row in rows} == {shared.world, *(task.world for task in rest)}
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:

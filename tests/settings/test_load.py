@@ -376,6 +376,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "candidates": "7",
         }
         odd |= {"success_low": "0.25"} if key[0] == "s2r" else {}
+        odd |= {"agreement": "0.75", "false_positives": "0.2"}
         odd |= dict.fromkeys(("turns", "mastered", "hopeless", "doubtful", "synthetic"), "0.75")
         text = kinds.get(key[0], odd.get(key[-1], "0.5" if key[0] == "gate" else "17"))
         text = "17" if key[-1] == "contradictions" else text

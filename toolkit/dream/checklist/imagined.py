@@ -25,11 +25,20 @@ class ImaginedExperience:
     Args:
         chain: answers from state and rules.
         imagined: by world, reads that nobody made there.
+        name: tells it from what was composed of other work.
     """
 
     waits = False
 
-    def __init__(self, chain: ChainedExperience, imagined: Mapping[World, Sequence[Step]]) -> None:
+    def __init__(
+        self,
+        chain: ChainedExperience,
+        imagined: Mapping[World, Sequence[Step]],
+        *,
+        name: str = "imagined",
+    ) -> None:
+        self.name = name
+        self.following = chain.following
         self._chain = chain
         self._reads = imagined
         self._keys = {

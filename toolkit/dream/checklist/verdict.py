@@ -29,11 +29,19 @@ class ChecklistJudge:
         bases: what is known of a world.
         advances: whether a call changed the world, as mined.
         gate: what the checklist may judge; None: all (to measure it).
+        name: tells it from judges that learned from other work.
     """
 
     def __init__(
-        self, checklist: Checklist, bases: Bases, advances: Advances, gate: Gate | None = None
+        self,
+        checklist: Checklist,
+        bases: Bases,
+        advances: Advances,
+        gate: Gate | None = None,
+        *,
+        name: str = "checklist",
     ) -> None:
+        self.name = name
         self._checklist, self._bases, self._advances, self._gate = checklist, bases, advances, gate
         self._sheets: dict[tuple[World, str], Sheet] = {}
         self._lock = threading.Lock()

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.checklist.checklist import Checklist
 from dreamgym_kit.dream.checklist.composing import Shelf, clean_reads, completed, composed, shelf_of
 from dreamgym_kit.dream.checklist.distribution import Shapes, compare_shapes, kinds_apart
@@ -38,6 +39,7 @@ class GoalFree:
         left_out: by task, why it is not.
         gate: what the judge was found to be worth.
         shapes: what imagined and recorded worlds ask for, by kind of request.
+        made_of: digest of all that it follows from: equal ones judge and imagine alike.
     """
 
     judge: ChecklistJudge
@@ -46,6 +48,7 @@ class GoalFree:
     left_out: Mapping[str, str]
     gate: Gate
     shapes: Mapping[str, Shapes]
+    made_of: str = ""
 
     def __str__(self) -> str:
         """How it came out, in a few plain lines."""
@@ -100,6 +103,7 @@ def without_goals(
         seed: of fillings and imagined worlds.
     """
     rows = list(transitions)
+    made_of = _digest(works, rows, tasks, bounds or Bounds(), teacher, seed)
     worlds = worlds_of(rows, advances)
     lessons = lessons_of(works, worlds, advances, seed=seed)
     checklist = lessons.checklist(teacher)
@@ -111,11 +115,30 @@ def without_goals(
     reads = _reads(rows, advances)
     shelf = shelf_of(works, reads, lessons.wordings, lessons.fields, lessons.looks)
     imagined, bases = _bases(tasks, reads, worlds, shelf, seed)
-    judge = ChecklistJudge(checklist, lambda world, _: bases.get(world), advances, gate)
+    name = f"checklist {made_of}"
+    judge = ChecklistJudge(checklist, lambda world, _: bases.get(world), advances, gate, name=name)
     shapes = _shapes(tasks, works, imagined, shelf, gate, checklist)
     left_out = _left_out(tasks, judge, shapes, gate, checklist, imagined)
     kept = tuple(task for task in tasks if task.id not in left_out)
-    return GoalFree(judge, imagined, kept, left_out, gate, shapes)
+    return GoalFree(judge, imagined, kept, left_out, gate, shapes, made_of)
+
+
+def _digest(
+    works: Sequence[Work],
+    rows: Iterable[Transition],
+    tasks: Iterable[Task],
+    bounds: Bounds,
+    teacher: Teacher,
+    seed: int,
+) -> str:
+    told = [
+        [[*one[:3], one.success, one.family, *(row.id for row in one.transitions)] for one in works],
+        [row.id for row in rows],
+        [[task.id, asked_text(task), str(task.world)] for task in tasks],
+        [bounds.agreement, bounds.false_positives, bounds.least],
+        [getattr(teacher, "__qualname__", type(teacher).__qualname__), seed],
+    ]
+    return digest(told)[:16]
 
 
 def _reads(rows: Iterable[Transition], advances: Advances) -> dict[str, list[Step]]:
