@@ -37,7 +37,7 @@ class Part(StrEnum):
 
 Without = Annotated[
     list[Part] | None,
-    typer.Option("--without", help="Leave this out; may be repeated. All by default.", show_default=False),
+    typer.Option("--without", help="Leave this out; may be repeated. By default all.", show_default=False),
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that rows are kept in.")]
 Most = Annotated[int, typer.Option("--calls", min=1, help="Held-out recorded calls put to each dream.")]
@@ -82,10 +82,10 @@ def command(
     }
     settings = options.settings_for(graph, settings_file, overrides)
     from dreamgym_kit.adapters.langgraph.ablating import AblationRequest, ablate
-    from dreamgym_kit.report.ablation import DREAM_ONLY, LEARNING_ONLY, render_ablation
+    from dreamgym_kit.report.ablation import render_ablation
     from dreamgym_kit.rollout.tasks import read_tasks
 
-    parts = tuple(one.value for one in without or ()) or (*DREAM_ONLY, *(LEARNING_ONLY if learn else ()))
+    parts = tuple(dict.fromkeys(one.value for one in without or ())) or None
     needs_tasks = policy is not None or learn
     request = AblationRequest(
         graph=options.graph_of(settings, "ablate"),
@@ -115,11 +115,12 @@ def _agree(request: "AblationRequest", *, yes: bool) -> None:
     """Say what the real tools can do and how often they may be called, and ask."""
     import asyncio
 
+    from dreamgym_kit.adapters.langgraph.ablating import parts_of
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
     from dreamgym_kit.cli.record import agree
     from dreamgym_kit.vocabulary import Split
 
     tried = [task for task in request.tasks if task.split is Split.HELD_OUT] or list(request.tasks)
-    episodes = (1 + len(request.parts)) * len(tried) * request.settings.train.eval_n
+    episodes = (1 + len(parts_of(request))) * len(tried) * request.settings.train.eval_n
     facts = asyncio.run(inspect_graph(request.graph, request.settings))
     agree(facts.tools, episodes=episodes, yes=yes, command="ablate")

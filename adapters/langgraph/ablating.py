@@ -5,6 +5,8 @@ A training that was broken off goes on from its last checkpoint.
 """
 
 import json
+import shutil
+import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -15,19 +17,26 @@ from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint, with_mo
 from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
 from dreamgym_kit.adapters.langgraph.evaluating import evaluate
 from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.dream.fidelity import Fidelity, fidelity
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.gate.registry import PROCESS, wake
 from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ExperienceModel, TransitionStore
 from dreamgym_kit.report.ablation import DREAM_ONLY, LEARNING_ONLY, WHOLE, Row, row_of, row_to_json
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.files import read_whole, write_atomically
+from dreamgym_kit.rollout.manifest import differences
+from dreamgym_kit.rollout.rundir import half_made
+from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.render import render_settings
 from dreamgym_kit.vocabulary import Split, Task, Transition
 
 Tell = Callable[[Row], None]
+_ASKED = "asked.json"  # what the rows of a folder have in common
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +48,7 @@ class AblationRequest:
         tasks: those of the training split are learned from, the held-out ones are tried.
         settings: of the whole dream.
         out: the folder that rows and runs are kept in.
-        parts: what is left out, one at a time.
+        parts: what is left out, one at a time; None: every part that this dream has.
         policy: a model directory that fares in each dream; None: only how true the dreams are is measured.
         learn: also train it in each dream, and try what came of it on the REAL tools.
         most: held-out recorded calls that are put to each dream.
@@ -49,7 +58,7 @@ class AblationRequest:
     tasks: Sequence[Task]
     settings: Settings
     out: Path
-    parts: Sequence[str] = DREAM_ONLY
+    parts: Sequence[str] | None = None
     policy: Path | None = None
     learn: bool = False
     most: int = 400
@@ -59,13 +68,18 @@ def ablate(request: AblationRequest, *, tell: Tell) -> list[Row]:
     """Measure the whole dream, then without each part; `tell` hears each row.
 
     Raises:
-        UserError: nothing is recorded, or something cannot be used as asked.
+        UserError: nothing is recorded, a part is to be left out that this dream does not have, or something
+            cannot be used as asked.
     """
     if request.learn and request.policy is None:
         raise UserError("ablate: --learn needs a policy to begin with (--policy DIR).")
+    parts = parts_of(request)
+    if request.learn and not any(task.split is Split.HELD_OUT for task in request.tasks):
+        raise UserError("ablate: --learn is tried on held-out tasks, and none is (split: held_out).")
     request.out.mkdir(parents=True, exist_ok=True)
+    _must_be_same(request)
     rows, whole = [], None
-    for part in (WHOLE, *request.parts):
+    for part in (WHOLE, *parts):
         row = _kept(request, part)
         if row is None:
             row = _measured(request, part, whole)
@@ -75,6 +89,39 @@ def ablate(request: AblationRequest, *, tell: Tell) -> list[Row]:
         rows.append(row)
         tell(row)
     return rows
+
+
+def parts_of(request: AblationRequest) -> tuple[str, ...]:
+    """What is left out, one at a time: the parts that were asked for, or all that this dream has.
+
+    Raises:
+        UserError: this dream does not have one that was asked for: it would be measured twice.
+    """
+    if request.parts is None:
+        every = (*DREAM_ONLY, *(LEARNING_ONLY if request.learn else ()))
+        return tuple(part for part in every if not _lacks(request.settings, part))
+    for part in request.parts:
+        lacks = _lacks(request.settings, part)
+        if lacks:
+            raise UserError(f"ablate: there is no '{part}' to leave out: {lacks}.")
+        if part in LEARNING_ONLY and not request.learn:
+            raise UserError(f"ablate: '{part}' matters only where something is learned; say --learn as well.")
+    return tuple(request.parts)
+
+
+def _lacks(settings: Settings, part: str) -> str:
+    """Why leaving a part out would change nothing; "" where it would."""
+    decides = settings.learned.model or settings.endpoint.model or settings.endpoint.urls
+    if part == "reasoning" and not decides:
+        return "no model decides anything (learned.model, endpoint.model)"
+    if part == "curriculum" and not settings.curriculum.use:
+        return "tasks go in turn (curriculum.use)"
+    planned = settings.train.faults
+    if planned is None:
+        planned = max((rule.rate for rule in settings.faults.values()), default=0.0)
+    if part == "faults" and not planned:
+        return "nothing fails by plan (train.faults)"
+    return ""
 
 
 def settings_without(settings: Settings, part: str) -> Settings:
@@ -87,6 +134,36 @@ def settings_without(settings: Settings, part: str) -> Settings:
     if part == "curriculum":
         return settings.with_overrides({"curriculum.use": False})
     return settings.with_overrides({"simulate.without": (part,)})
+
+
+def _must_be_same(request: AblationRequest) -> None:
+    """Rows of two measurements are not to be held against each other.
+
+    Raises:
+        UserError: the folder holds rows of another one; says where the two differ.
+    """
+    asked: dict[str, JsonValue] = {
+        "graph": request.graph,
+        "tasks": tasks_digest(request.tasks),
+        "policy": model_digest(request.policy) if request.policy is not None else None,
+        "learn": request.learn,
+        "calls": request.most,
+        "settings": tomllib.loads(render_settings(request.settings)),
+    }
+    path = request.out / _ASKED
+    try:
+        there = read_json(read_whole(path))
+    except FileNotFoundError:
+        write_atomically(path, json.dumps(asked, indent=1).encode("ascii"))
+        return
+    except NotJson as error:
+        raise UserError(f"{path}: is damaged ({error}); measure into another folder (--out).") from error
+    found = differences(there if isinstance(there, dict) else {}, asked)
+    if found:
+        raise UserError(
+            f"{request.out}: holds rows of another measurement ({'; '.join(found)}); name another folder "
+            "(--out), or ask as before."
+        )
 
 
 def _measured(request: AblationRequest, part: str, whole: Path | None) -> Row:
@@ -136,6 +213,8 @@ def _learned(
     from dreamgym_kit.adapters.langgraph.training_api import train
 
     place = request.out / row.part / "training"
+    if half_made(place):  # a kill came while its directory was made
+        shutil.rmtree(place)
     learned_from = [task for task in request.tasks if task.split is Split.TRAIN]
     done = train(
         request.graph,
@@ -169,7 +248,9 @@ def _evaluated(
     if real and PROCESS.armed:
         wake()  # the dream is over: these tools run for real
     wanted = Split.HELD_OUT if real else Split.TRAIN
-    chosen = [task for task in request.tasks if task.split is wanted] or list(request.tasks)
+    chosen = [task for task in request.tasks if task.split is wanted]
+    if not real and not chosen:
+        chosen = list(request.tasks)
     return evaluate(
         request.graph,
         chosen,

@@ -66,7 +66,9 @@ def with_model(
     model may be shown; None: all but the held-out ones. `allows`: which tools the model may answer.
     """
     parts, told = settings.simulate.without, before or first
-    code = without(told, parts) if told is not None else None
+    # what was taught without reasons decides without them, and may
+    dropped = [part for part in parts if part != "reasoning" or settings.learned.plain is None]
+    code = without(told, dropped) if told is not None else None
     if chat is None or "reasoning" in parts:
         return code
     following = None

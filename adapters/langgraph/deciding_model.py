@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dreamgym_kit.dream.chain import ChainedExperience
@@ -20,7 +21,8 @@ from dreamgym_kit.settings.model import PolicySettings, Settings
 def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterator[ExperienceModel | None]:
     """`first`, and behind it the learned model that settings name, open for the block.
 
-    Without recordings there is nothing that its decisions could be written from, and it is left out.
+    Without recordings there is nothing that its decisions could be written from, and it is left out; so it is
+    where the state that it decides in is. Where reasoning is, the one decides that was taught without it.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed, and it is to run in this process.
@@ -35,17 +37,23 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
             )
         yield first
         return
-    folder = settings.resolve(said.model)
+    parts = settings.simulate.without
+    named = said.plain if "reasoning" in parts else said.model
+    if named is None or "state" in parts:
+        yield first
+        return
+    folder = settings.resolve(named)
     with egress.exempt():  # the kit's own files
         learned = read_learned(folder)
     if not isinstance(first, ChainedExperience | ImaginedExperience):
         yield first
         return
-    with _opened(folder, settings) as endpoint:
+    here = settings if named == said.model else replace(settings, learned=replace(said, urls=()))
+    with _opened(folder, here) as endpoint:
         decides = LearnedExperience(
             endpoint, learned, following=first.following, threshold=settings.simulate.threshold
         )
-        yield LayeredExperience(without(first, settings.simulate.without), decides)
+        yield LayeredExperience(without(first, parts), decides)
 
 
 @contextmanager

@@ -130,7 +130,8 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
     if request.mode is Mode.DREAM and (stated := stated_models(settings)):
         matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
     if settings.learned.model is not None and request.mode is Mode.DREAM:
-        matters["learned"] = settings.learned.model
+        plain = settings.learned.plain if "reasoning" in settings.simulate.without else None
+        matters["learned"] = plain or settings.learned.model
     if settings.endpoint.urls and request.mode is Mode.DREAM:
         matters["endpoint_model"] = settings.endpoint.model
         matters["endpoint_judge"] = settings.endpoint.judge

@@ -30,24 +30,31 @@ def main(arguments: list[str] | None = None) -> int:
             "--seed", type=int, default=0, help="decides data, weights and order (default 0)"
         )
         command.add_argument("--quick", action="store_true", help="a token effort, to see that it runs")
+        if name == "experience":
+            command.add_argument(
+                "--no-reasoning",
+                action="store_true",
+                help="teach it no reasons: an ablation",
+            )
     asked = parser.parse_args(arguments)
     try:
         if asked.command == "build":
             build(asked.out, replace(_QUICK if asked.quick else Plan(), seed=asked.seed), tell=_say)
         else:
-            _build_experience(asked.out, seed=asked.seed, quick=asked.quick)
+            _build_experience(asked.out, seed=asked.seed, quick=asked.quick, reasons=not asked.no_reasoning)
     except UserError as refused:
         sys.stderr.write(f"error: {refused}\n")
         return 2
     return 0
 
 
-def _build_experience(out: Path, *, seed: int, quick: bool) -> None:
+def _build_experience(out: Path, *, seed: int, quick: bool, reasons: bool) -> None:
     from dreamgym_kit.recipes.nano.experience.build import QUICK
     from dreamgym_kit.recipes.nano.experience.build import Plan as ExperiencePlan
     from dreamgym_kit.recipes.nano.experience.build import build as build_experience
 
-    build_experience(out, replace(QUICK if quick else ExperiencePlan(), seed=seed), tell=_say)
+    plan = replace(QUICK if quick else ExperiencePlan(), seed=seed, reasons=reasons)
+    build_experience(out, plan, tell=_say)
 
 
 def _say(line: str) -> None:

@@ -60,6 +60,7 @@ BENCHES: Mapping[str, str] = {
     "learned_dream": "the same after dreams without any recorded goal: a learned judge, composed worlds",
     "algorithms": "real held-out success after GRPO, PPO, DPO and SFT on as many dreamt episodes",
     "faults": "real held-out success under faults, after learning with faults and without",
+    "ablations": "the dream without each of its parts: how true it is, real success after learning in it",
     "curriculum": "real held-out success with tasks chosen and in turn; impossible tasks under a wrong judge",
     "s2r": "a dreamt policy on 6 % of the real calls, beside learning from all of them and from as few",
     "divergence": "a real tool that changed after it was recorded: calls until it is caught, writes after",

@@ -18,3 +18,26 @@ def test_each_part_is_left_out_and_what_was_measured_is_kept(run, recorded: Path
     kept.write_text(kept.read_text().replace('"calls": 3', '"calls": 17'))
     assert [row["calls"] for row in json.loads(run(*asked).stdout)["rows"]] == [3, 17]
     assert not (recorded / "REAL").exists()
+
+
+def test_a_part_that_this_dream_does_not_have_is_not_left_out(run, recorded: Path) -> None:
+    for part, why in (
+        ("reasoning", "no model decides anything (learned.model, endpoint.model)"),
+        ("curriculum", "tasks go in turn (curriculum.use)"),
+        ("faults", "nothing fails by plan (train.faults)"),
+    ):
+        done = run("ablate", "agent:graph", "--without", part)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"error: ablate: there is no '{part}' to leave out: {why}.\n"
+    assert not (recorded / "ablation").exists()
+
+
+@pytest.mark.slow
+def test_rows_of_another_measurement_are_not_taken_for_this_one(run, recorded: Path) -> None:
+    assert run("ablate", "agent:graph", "--json").returncode == 0
+    rows = json.loads(run("ablate", "agent:graph", "--json").stdout)["rows"]
+    assert [row["part"] for row in rows] == ["nothing", "history", "state", "retrieval"]  # no model decides
+    done = run("ablate", "agent:graph", "--calls", "2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ablation: holds rows of another measurement (calls: 400 there, 2 here); name" in done.stderr
+    assert run("ablate", "agent:graph", "--calls", "2", "--out", "other").returncode == 0

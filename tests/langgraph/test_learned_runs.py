@@ -11,6 +11,7 @@ from deciding_double import DecidingDouble, by_heart
 from strict_shop_double import EFFECTS, READS, probed, recordings_of
 
 from dreamgym_kit.adapters.langgraph import deciding_model
+from dreamgym_kit.adapters.langgraph.asking_model import with_model
 from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
 from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -24,8 +25,8 @@ from dreamgym_kit.dream.state.history import recordings, step_of
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import LearnedSettings, Settings
-from dreamgym_kit.vocabulary import Call, Provenance, ToolSpec, World
+from dreamgym_kit.settings.model import LearnedSettings, Settings, SimulateSettings
+from dreamgym_kit.vocabulary import Answer, Call, Provenance, ToolSpec, World
 
 
 @pytest.fixture
@@ -97,6 +98,54 @@ def test_without_the_setting_nothing_is_opened(opened: list[DecidingDouble]) -> 
     with with_decisions(chain, Settings()) as model:
         assert model is chain
     assert opened == []
+
+
+def test_where_reasons_are_left_out_the_one_decides_that_was_taught_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[tuple[str, tuple[str, ...]]] = []
+
+    @contextmanager
+    def opening(folder: Path, settings: Settings):
+        folders.append((folder.name, settings.learned.urls))
+        yield DecidingDouble(lambda text: "")
+
+    monkeypatch.setattr(deciding_model, "_opened", opening)
+    for name in ("model", "plain"):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name)
+    said = LearnedSettings(
+        model=str(tmp_path / "model"), plain=str(tmp_path / "plain"), urls=("http://h/v1",), served="model"
+    )
+    for parts in ((), ("reasoning",), ("state",), ("reasoning", "history")):
+        settings = Settings(learned=said, simulate=SimulateSettings(without=parts))
+        with with_decisions(chained_experience(MemoryStore(), settings), settings):
+            pass
+    assert folders == [
+        ("model", ("http://h/v1",)),
+        ("plain", ()),
+        ("plain", ()),
+    ]  # its decisions are of state
+
+
+async def test_its_decisions_are_left_out_only_where_nobody_else_decides() -> None:
+    told = Answer("shipped", provenance=Provenance.REASONED, support=0.9)
+
+    class ModelDouble:
+        waits = False
+
+        async def answer(self, call: Call, situation: Situation) -> Answer:
+            return told
+
+    situation = Situation(World("shop", 1), "t", "e", (), "", ToolSpec("reship", EFFECTS["reship"]))
+    for plain, provenance in ((None, Provenance.ABSTAINED), ("plain", Provenance.REASONED)):
+        settings = Settings(
+            learned=LearnedSettings(model="model", plain=plain),
+            simulate=SimulateSettings(without=("reasoning",)),
+        )
+        model = with_model(ModelDouble(), None, settings, None)
+        assert model is not None
+        assert (await model.answer(Call("reship", {}), situation)).provenance is provenance
 
 
 def test_without_recordings_there_is_nothing_to_write_answers_from(

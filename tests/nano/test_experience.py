@@ -3,6 +3,7 @@
 import hashlib
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,18 @@ def test_it_learns_from_train_worlds_and_is_measured_on_held_out_ones() -> None:
     assert {row.split for rows in recorded([TRAIN_SEEDS.start]) for row in rows} == {Split.TRAIN}
     assert {row.split for rows in worked(HELD_OUT_SEEDS.start) for row in rows} == {Split.HELD_OUT}
     assert lessons_of([HELD_OUT_SEEDS.start]).lessons == ()
+
+
+def test_without_reasons_the_same_is_taught_but_why() -> None:
+    worlds = TRAIN_SEEDS[:3]
+    with_reasons, bare = lessons_of(worlds), lessons_of(worlds, reasons=False)
+    assert any(one.said.why for one in with_reasons.lessons)
+    assert [replace(one, said=replace(one.said, why=())) for one in with_reasons.lessons] == list(
+        bare.lessons
+    )
+    assert with_reasons.vocabulary == bare.vocabulary
+    assert card(MADE | {"reasons": False}).rstrip().endswith("--no-reasoning")
+    assert "--no-reasoning" not in card(MADE)
 
 
 def test_an_unknown_change_leaves_the_end_open() -> None:

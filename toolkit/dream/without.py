@@ -3,7 +3,7 @@
     history     each call is answered by itself: what this episode asked, was told and wrote is not known
     state       only recordings of this very call in this very state answer; nothing is composed
     retrieval   only what was recorded in the call's own world answers; a model is shown no examples
-    reasoning   no model decides what recordings and rules leave open
+    reasoning   no model decides what recordings and rules leave open; or one that was taught without reasons
 
 Answers of a part that is left out become abstentions; how the agent fares then is up to `simulate.abstain`.
 """

@@ -112,6 +112,7 @@ class LearnedSettings:
     urls: tuple[str, ...] = ()  # "https://host/v1" of a vLLM server of it; empty: it runs in this process
     served: str | None = None  # as the server names it; None: like the directory
     key_env: str | None = None  # the environment variable that holds the server's key; never the key itself
+    plain: str | None = None  # a directory: the same taught without reasons, for `without`
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class Plan:
     buffer: int = 60  # worlds whose recordings rules are mined of, where it is tried and measured
     shape: Shape = field(default_factory=Shape)
     course: Course = field(default_factory=Course)
+    reasons: bool = True  # whether it says why before it decides; False: to see what that is worth
 
 
 QUICK = Plan(worlds=12, tried=4, held_out=2, buffer=12, course=Course(steps=60))
@@ -77,7 +78,7 @@ def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> d
     drawn = chance.sample(TRAIN_SEEDS, wanted.worlds + wanted.tried)
     with threads(1):
         began = time.process_time()
-        known = lessons_of(drawn[: wanted.worlds])
+        known = lessons_of(drawn[: wanted.worlds], reasons=wanted.reasons)
         mined_s = time.process_time() - began
         say(f"{len(known.lessons)} lessons in {wanted.worlds} worlds, {mined_s:.0f} CPU s")
         parameters = _teach(out, known, wanted, say)
@@ -87,6 +88,7 @@ def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> d
         "seed": wanted.seed,
         "parameters": parameters,
         "lessons": len(known.lessons),
+        "reasons": wanted.reasons,
         "worlds": wanted.worlds,
         "refusals": sum(len(one.refusals) for one in known.vocabulary.tools.values()),
         "cpu_s": {"mined": round(mined_s, 1), "taught": round(taught_s, 1)},
@@ -101,9 +103,13 @@ def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> d
     return facts
 
 
-def lessons_of(worlds: Sequence[int]) -> Taught:
-    """Record these worlds, mine them, and tell every call as a lesson."""
-    return taught(list(met(mined(worlds, calibrated=False))))
+def lessons_of(worlds: Sequence[int], *, reasons: bool = True) -> Taught:
+    """Record these worlds, mine them, and tell every call as a lesson, with its reason or without."""
+    known = taught(list(met(mined(worlds, calibrated=False))))
+    if reasons:
+        return known
+    bare = (replace(one, said=replace(one.said, why=())) for one in known.lessons)
+    return replace(known, lessons=tuple(bare))
 
 
 def mined(worlds: Sequence[int], *, calibrated: bool = True) -> Knowledge:

@@ -40,7 +40,7 @@ refund. {tokens:.0f} tokens a question; equal questions are asked once. Expected
 
 ## How it was made
 
-    python -m dreamgym_kit.recipes.nano experience OUT --seed {seed}
+    python -m dreamgym_kit.recipes.nano experience OUT --seed {seed}{how}
 """
 
 _KINDS = ("all", "reads", "writes", "refused")
@@ -52,7 +52,7 @@ def card(facts: Mapping[str, Any]) -> str:
         _HEAD.format(**facts)
         + _table("Worlds that were crawled beforehand", facts["crawled"])
         + _table("Worlds that nothing was recorded of", facts["unseen"])
-        + _USE.format(**facts)
+        + _USE.format(**facts, how="" if facts.get("reasons", True) else " --no-reasoning")
     )
 
 
