@@ -7,8 +7,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+# No unit test asserts a time: a machine that is busy makes an example slow, not wrong. The rest stays as it
+# is by default, which is without chance where CI is set.
+hypothesis.settings.register_profile(
+    "suite", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("suite")
 sys.path.insert(0, str(Path(__file__).parent))
 
 
