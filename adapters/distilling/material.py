@@ -2,6 +2,7 @@
 
     distil.json        what it was begun with: tenant, split, the tools as the graph described them
     annotations.jsonl  why the tools answered as they did
+    checkpoints/       of a training that has not come to its end
     model/             what was trained, with the gate that it passed
 
 What a folder was begun with holds for all that is done in it: held-out recordings never become lessons
@@ -28,7 +29,7 @@ from dreamgym_kit.training.distil.splitting import Sides, split
 from dreamgym_kit.training.distil.trajectories import trajectories
 from dreamgym_kit.vocabulary import Effect, ToolSpec, Transition
 
-BEGUN, MODEL = "distil.json", "model"
+BEGUN, MODEL, CHECKPOINTS = "distil.json", "model", "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from dreamgym_kit.adapters.distilling.material import MODEL, Material
+from dreamgym_kit.adapters.distilling.material import CHECKPOINTS, MODEL, Material
 from dreamgym_kit.adapters.distilling.tokens import Rows, rows_of
 from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep, train_sft
 from dreamgym_kit.errors import NotJson, UserError
@@ -80,6 +80,8 @@ def train(
 ) -> Trained:
     """Fine-tune `base` and write it to `folder/model`; what stood there is replaced, its gate with it.
 
+    One that was broken off goes on from its last checkpoint.
+
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
         TrainingStopped: the loss or a gradient is no finite number.
@@ -93,7 +95,9 @@ def train(
         )
     about = _about(material, base, options, leaving, counts, rows)
     texts = {ABOUT: json.dumps(about, indent=1) + "\n", "README.md": _card(about)}
-    steps = train_sft(base, rows.rows, folder / MODEL, options, tell=tell, texts=texts)
+    steps = train_sft(
+        base, rows.rows, folder / MODEL, options, checkpoints=folder / CHECKPOINTS, tell=tell, texts=texts
+    )
     return Trained(folder / MODEL, counts, rows, steps)
 
 

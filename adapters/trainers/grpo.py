@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from safetensors import SafetensorError
 from transformers import PrinterCallback
 from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
@@ -33,7 +32,8 @@ from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
 from dreamgym_kit.adapters.trainers.options import BY_ROWS, BY_TOKENS, GrpoOptions
 from dreamgym_kit.adapters.trainers.ranks import Ranks
 from dreamgym_kit.adapters.trainers.rows import Piece, check, minibatches_of, pieces_of, tensors_of
-from dreamgym_kit.errors import RunDirectoryError, UserError
+from dreamgym_kit.adapters.trainers.saving import SealsCheckpoints
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.turns import Batch, Sample
 
@@ -57,7 +57,7 @@ class Noted:
         self.figures[name] = self.figures.get(name, 0.0) + part
 
 
-class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
+class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their types are not read
     """Learns from `source(step)`; a step is one batch, of `options.minibatches` optimiser steps."""
 
     def __init__(
@@ -73,10 +73,8 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
     ) -> None:
         self._options = options
         self._numbers = torch.float64 if options.dtype == "float64" else torch.float32
-        self._checkpoints = checkpoints
-        self._made_of = made_of
+        self.kit_checkpoints, self.kit_made_of = checkpoints, made_of
         self._pieces: list[list[tuple[Piece, dict[str, Any]]]] = []
-        self._place: Path | None = None
         self._scored: dict[str, Any] | None = None
         self.noted: Noted | None = None
         self.lr_scheduler: Any = None
@@ -277,31 +275,6 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
 
     # Checkpoints
 
-    def _get_output_dir(self, trial: Any) -> Any:
-        return str(self._place) if self._place is not None else super()._get_output_dir(trial)
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self._place = self._checkpoints.incoming
-        try:
-            if self.args.should_save:
-                self._checkpoints.clear_incoming()
-            self.accelerator.wait_for_everyone()
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                made = self._checkpoints.incoming / f"checkpoint-{self.state.global_step}"
-                (made / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing reads
-                self._checkpoints.commit(made, self.kit_step, self._made_of)
-        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors raise their own
-            raise RunDirectoryError(
-                f"{self._checkpoints.folder}: the checkpoint of step {self.kit_step} cannot be written "
-                f"({str(error).strip().partition(chr(10))[0][:200]}); free some space or mend the disk, "
-                "then resume."
-            ) from error
-        finally:
-            self._place = None
-        self.accelerator.wait_for_everyone()
-
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """A tied head is written once; weights that are missing or too many otherwise are another model's."""
         model = self.accelerator.unwrap_model(self.model)
@@ -309,15 +282,12 @@ class KitGrpo(GRPOTrainer):  # type: ignore[misc]  # their types are not read
         once = set(getattr(model, "_tied_weights_keys", None) or ()) if tied else set()
         wrong = (set(load_result.missing_keys) - once - self._kept_apart()) | set(load_result.unexpected_keys)
         if wrong:
-            where = self._checkpoints.folder
+            where = self.kit_checkpoints.folder
             raise UserError(f"{where}: the last checkpoint does not fit the model ({min(wrong)}).")
 
     def _kept_apart(self) -> set[str]:
         """Weights that are no part of the model's own file."""
         return set()
-
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """None: TRL's would say nothing of where the rollouts come from; `export` writes ours."""
 
     # The learning rate
 

@@ -4,18 +4,24 @@ A row says how much each of its tokens weighs in the loss; 0: given, not learned
 order drawn from the seed, each once before any is taken again.
 """
 
+import hashlib
 import math
 import random
+import shutil
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
 from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
-from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer, write_model
+from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer, no_bars, write_model
 from dreamgym_kit.adapters.trainers.options import LoraOptions
+from dreamgym_kit.canonical import canonical
 from dreamgym_kit.errors import TrainingStopped, UserError
+from dreamgym_kit.plain import JsonValue
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +53,7 @@ class SftOptions:
     lora: LoraOptions | None = None  # None: all weights are trained; else what is written is merged
     dtype: str = "float32"  # computed in; "bfloat16" keeps trained weights in float32
     checkpointing: bool = False  # compute activations again in the backward pass: less memory, more time
+    save_every: int = 50  # steps between checkpoints, where they are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +72,89 @@ def train_sft(
     out_dir: Path,
     options: SftOptions = SftOptions(),
     *,
+    checkpoints: Path | None = None,
     tell: Callable[[SftStep], None] = lambda _: None,
     texts: Mapping[str, str] = MappingProxyType({}),
 ) -> list[SftStep]:
     """Train the model of `model_dir` on `rows` and write it to `out_dir`, with its tokenizer and `texts`.
 
-    Equal arguments give equal weights, on one machine with one thread.
+    Equal arguments give equal weights, on one machine with one thread, also where a training was killed and
+    goes on.
+
+    Args:
+        model_dir: to begin with; it is only read.
+        rows: what is learned.
+        out_dir: where the model is written, at the end.
+        options: how to learn.
+        checkpoints: a folder for them: a training that was broken off goes on from the last one; they are
+            gone once the model is written. None: none are kept.
+        tell: hears each step.
+        texts: more files for `out_dir`, by name.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
         TrainingStopped: the loss or a gradient is no finite number.
-        UserError: there is nothing to learn, a row's weights do not fit its ids, or the model does not load.
+        UserError: there is nothing to learn, a row's weights do not fit its ids, the model does not load, or
+            the last checkpoint is of another training.
     """
     require_extra("train_sft")
     if options.pieces < 1 or options.batch % options.pieces:
         raise UserError(f"a batch of {options.batch} rows cannot be cut into {options.pieces} equal pieces.")
     table = _table(list(rows), options)
-    heard: list[SftStep] = []
 
     def hear(step: SftStep) -> None:
         if not (math.isfinite(step.loss) and math.isfinite(step.grad_norm)):
             raise TrainingStopped(
                 "not_finite", f"the loss is {step.loss}; nothing was written", step=step.step
             )
-        heard.append(step)
         tell(step)
 
     with threads(options.threads), calm():
         model, tokenizer = _opened(model_dir, options), load_tokenizer(model_dir)
-        _fit(model, tokenizer, table, options, hear)
+        kept = None if checkpoints is None else _Kept.of(checkpoints, model_dir, table, options)
+        steps = _fit(model, tokenizer, table, options, hear, kept)
         _write(out_dir, model, tokenizer, texts)
-    return heard
+    if checkpoints is not None:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The checkpoints of a training, and what they have to have in common with it."""
+
+    place: Checkpoints
+    made_of: dict[str, JsonValue]
+    last: Checkpoint | None
+
+    @classmethod
+    def of(cls, folder: Path, model_dir: Path, table: Mapping[str, Any], options: SftOptions) -> "_Kept":
+        from dreamgym_kit.adapters.trainers.weights import digest_of_folder
+
+        place = Checkpoints(folder, keep=1)
+        free = {"threads", "save_every"}
+        told = {name: value for name, value in asdict(options).items() if name not in free}
+        made_of: dict[str, JsonValue] = {
+            "model": digest_of_folder(model_dir),
+            "lessons": _digest(table),
+            **{name: canonical(value) for name, value in told.items()},
+        }
+        last, _ = place.last()
+        for name, now in made_of.items() if last is not None else ():
+            before = last.made_of.get(name) if last is not None else None
+            if before != now:
+                raise UserError(
+                    f"{folder}: a training that was broken off lies there, with {name} = {before}; this one "
+                    f"has {now}. Set it back to go on with that one, or remove the folder to begin anew."
+                )
+        return cls(place, made_of, last)
+
+
+def _digest(table: Mapping[str, Any]) -> str:
+    whole = hashlib.sha256()
+    for ids, weights in zip(table["input_ids"], table["weights"], strict=True):
+        whole.update(b"%d " % len(ids) + array("q", ids).tobytes() + array("d", weights).tobytes())
+    return whole.hexdigest()[:32]
 
 
 def _opened(folder: Path, options: SftOptions) -> Any:
@@ -163,7 +222,8 @@ def _fit(
     table: Mapping[str, Any],
     options: SftOptions,
     hear: Callable[[SftStep], None],
-) -> None:
+    kept: _Kept | None,
+) -> list[SftStep]:
     import torch
     from datasets import Dataset
 
@@ -175,9 +235,17 @@ def _fit(
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _share(options))
     trainer = WeightedSft.of(
-        model, tokenizer, Dataset.from_dict(dict(table)), options, (optimizer, schedule), hear
+        model,
+        tokenizer,
+        Dataset.from_dict(dict(table)),
+        options,
+        (optimizer, schedule),
+        hear,
+        None if kept is None else (kept.place, kept.made_of),
     )
-    trainer.train()
+    with no_bars():
+        trainer.train(resume_from_checkpoint=str(kept.last.folder) if kept and kept.last else None)
+    return trainer.kit_steps
 
 
 def _share(options: SftOptions) -> Callable[[int], float]:

@@ -5,7 +5,7 @@ stands after a row's end is never looked at from within it.
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -13,11 +13,14 @@ from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
+from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
 from dreamgym_kit.adapters.trainers.extra import activation_checkpointing
+from dreamgym_kit.adapters.trainers.saving import SealsCheckpoints
 from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep, shifted_loss
+from dreamgym_kit.plain import JsonValue
 
 
-class WeightedSft(SFTTrainer):  # type: ignore[misc]  # their types are not read
+class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their types are not read
     """One pass over a dataset of input_ids, labels and weights."""
 
     @classmethod
@@ -29,18 +32,20 @@ class WeightedSft(SFTTrainer):  # type: ignore[misc]  # their types are not read
         options: SftOptions,
         optimizers: tuple[Any, Any],
         hear: Callable[[SftStep], None],
+        kept: tuple[Checkpoints, Mapping[str, JsonValue]] | None = None,
     ) -> Self:
-        """Make it with everything that `options` do not name switched off."""
+        """Make it with everything that `options` do not name switched off; `kept`: its checkpoints."""
         trainer = cls(
             model=model,
             args=SFTConfig(
-                output_dir=tempfile.gettempdir(),  # nothing is written: no checkpoints, no logs
+                output_dir=tempfile.gettempdir(),  # nothing is written there: no checkpoints, no logs
                 per_device_train_batch_size=options.batch // options.pieces,
                 gradient_accumulation_steps=options.pieces,
                 max_steps=options.steps,
                 max_grad_norm=options.max_grad_norm,
                 seed=options.seed,
-                save_strategy="no",
+                save_strategy="no" if kept is None else "steps",
+                save_steps=options.save_every,
                 report_to=[],
                 logging_steps=1,
                 logging_nan_inf_filter=False,
@@ -59,8 +64,15 @@ class WeightedSft(SFTTrainer):  # type: ignore[misc]  # their types are not read
             callbacks=[_Heard(hear)],
         )
         trainer.remove_callback(PrinterCallback)
+        if kept is not None:
+            trainer.kit_checkpoints, trainer.kit_made_of = kept
         trainer.model_accepts_loss_kwargs = False  # so that the losses of a batch's pieces are averaged
         return trainer
+
+    @property
+    def kit_steps(self) -> list[SftStep]:
+        """All steps so far, those before a checkpoint included."""
+        return [told for logs in self.state.log_history if (told := _step_of(logs["step"], logs))]
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         rows: Any = train_dataset if train_dataset is not None else self.train_dataset
@@ -85,15 +97,15 @@ class _Heard(TrainerCallback):  # type: ignore[misc]
         self._hear = hear
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
-        if logs and "grad_norm" in logs:
-            self._hear(
-                SftStep(
-                    state.global_step,
-                    float(logs["loss"]),
-                    float(logs["grad_norm"]),
-                    float(logs["learning_rate"]),
-                )
-            )
+        told = _step_of(state.global_step, logs or {})
+        if told is not None:
+            self._hear(told)
+
+
+def _step_of(step: int, logs: Mapping[str, Any]) -> SftStep | None:
+    if "grad_norm" not in logs:
+        return None
+    return SftStep(step, float(logs["loss"]), float(logs["grad_norm"]), float(logs["learning_rate"]))
 
 
 def _padded(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Supervised fine-tuning on token ids: the same as a bare loop, and what it refuses."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from dreamgym_kit.errors import TrainingStopped, UserError
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
 
 OPTIONS = SftOptions(steps=3, batch=4, learning_rate=1e-3, warmup_steps=2)
+CHILD = Path(__file__).with_name("sft_child.py")
 WEIGHTS = [0.5, 0.0, 0.1, 1.0, 4.0] * 3
 
 
@@ -113,3 +116,49 @@ def test_a_batch_in_pieces_comes_to_the_same_weights(lora: LoraOptions | None, t
 def test_a_batch_that_cannot_be_cut_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="a batch of 4 rows cannot be cut into 3 equal pieces"):
         train_sft(tmp_path, rows(), tmp_path / "end", replace(OPTIONS, pieces=3))
+
+
+def in_a_process(base: Path, folder: Path, lora: bool, *kill: object) -> list[str]:
+    """What the child printed."""
+    asked = [sys.executable, str(CHILD), str(base), str(folder), "lora" if lora else "full", *map(str, kill)]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == (-9 if kill else 0), done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_fine_tuning_that_was_killed_goes_on_and_is_the_unbroken_one(lora: bool, tmp_path: Path) -> None:
+    base = write_tiny_model(tmp_path / "base")
+    unbroken = in_a_process(base, tmp_path / "unbroken", lora)
+    broken = tmp_path / "broken"
+    kills = [(3, "step"), (6, "end")] if lora else [(2, "save"), (3, "step"), (4, "saved"), (6, "end")]
+    legs = [in_a_process(base, broken, lora, *kill) for kill in kills]
+    assert legs[-1] == [f"step {step}" for step in range(3 if lora else 5, 7)]  # from the last checkpoint
+    assert not (broken / "model").exists()
+    last = in_a_process(base, broken, lora)
+    assert last == unbroken[-2:]  # nothing was left to do but to write it: same weights, all losses
+    assert not (broken / "checkpoints").exists()
+
+
+def test_a_fine_tuning_of_other_lessons_or_options_does_not_go_on_with_a_broken_one(tmp_path: Path) -> None:
+    start, kept = write_tiny_model(tmp_path / "start"), tmp_path / "kept"
+    asked = replace(OPTIONS, save_every=1)
+
+    def stop(step: SftStep) -> None:
+        if step.step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_sft(start, rows(), tmp_path / "end", asked, checkpoints=kept, tell=stop)
+    for changed, options, said in (
+        (rows()[:3], asked, "with lessons = "),
+        (rows(), replace(asked, learning_rate=0.5), "with learning_rate = 0.001; this one has 0.5"),
+        (rows(), replace(asked, lora=LoraOptions(2, 4)), "with lora = null; this one has {"),
+    ):
+        with pytest.raises(UserError, match="a training that was broken off lies there") as refused:
+            train_sft(start, changed, tmp_path / "end", options, checkpoints=kept)
+        assert said in str(refused.value)
+    heard: list[SftStep] = []
+    train_sft(start, rows(), tmp_path / "end", asked, checkpoints=kept, tell=heard.append)
+    assert [step.step for step in heard] == [2, 3]
