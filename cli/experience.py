@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dreamgym_kit.adapters.distilling.annotating import Annotated as Outcome
+    from dreamgym_kit.rollout.spending import RunAccount
     from dreamgym_kit.settings.model import Settings
     from dreamgym_kit.training.annotation import Annotator, Trajectory
+    from dreamgym_kit.vocabulary import Spend
 
 EXAMPLES = (
     "dreamgym-kit experience annotate distilled my_agent:graph",
@@ -97,6 +99,7 @@ def annotate_command(
     from dreamgym_kit.adapters.distilling.outcomes import outcomes_of
     from dreamgym_kit.adapters.stores.opening import open_to_search
     from dreamgym_kit.errors import UnknownName
+    from dreamgym_kit.rollout.spending import RunAccount
     from dreamgym_kit.training.distil.kept import KeptAnnotations
 
     if by not in (RULES, TEACHER):
@@ -107,20 +110,23 @@ def annotate_command(
     with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
         begun = begin(out, store, settings, tools, by=tuple(split or ("world",)), share=hold_out, seed=seed)
         known = material(begun, store, settings, texts=texts, outcomes=successes)
-        annotator, close = _annotator(by, settings, known.sides.taught)
+        kept, account = KeptAnnotations(out), RunAccount()
+        earlier = kept.spend
+        annotator, close = _annotator(by, settings, known.sides.taught, earlier, account)
         try:
             done = asyncio.run(
                 annotate(
                     annotator,
                     known.sides.taught,
-                    KeptAnnotations(out),
+                    kept,
                     at_once=settings.simulate.concurrency if by == TEACHER else 1,
+                    account=account,
                     tell=_progress(len(known.sides.taught)) if by == TEACHER else lambda _: None,
                 )
             )
         finally:
             close()
-    experience_shown.annotated(done, known, out, as_json=as_json)
+    experience_shown.annotated(done, known, out, spend=earlier + account.spend, as_json=as_json)
     if done.stopped or done.unusable:
         raise typer.Exit(1)
 
@@ -149,6 +155,7 @@ def train_command(
     no_reasoning: Annotated[
         bool, typer.Option("--no-reasoning", help="Teach no reasons: an ablation.", show_default=False)
     ] = False,
+    save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 50,
     seed: Seed = 0,
     buffer: options.Buffer = None,
     settings_file: options.SettingsFile = None,
@@ -157,6 +164,7 @@ def train_command(
     """Fine-tune a model on the annotated recordings, into OUT/model; a gate that lay there is void.
 
     What it learns is the very prompt and the very decision of a dream. With --lora the result is merged.
+    Run again after a kill, it goes on from its last checkpoint.
     """
     from contextlib import closing
 
@@ -183,6 +191,7 @@ def train_command(
         lora=None if lora is None else LoraOptions(rank=lora, alpha=2 * lora),
         dtype="bfloat16" if bf16 else "float32",
         checkpointing=bf16,
+        save_every=save_every,
     )
     every = max(1, steps // 20)
 
@@ -303,9 +312,10 @@ def _tools(settings: "Settings") -> "list[Any]":
 
 
 def _annotator(
-    by: str, settings: "Settings", taught: "Sequence[Trajectory]"
+    by: str, settings: "Settings", taught: "Sequence[Trajectory]", earlier: "Spend", account: "RunAccount"
 ) -> "tuple[Annotator, Callable[[], None]]":
-    """Who annotates, and what ends it."""
+    """Who annotates, and what ends it; `earlier`: what was spent in this folder before."""
+    from dreamgym_kit.dream.asking import CountedEndpoint
     from dreamgym_kit.rollout.budgets import RunBudget
     from dreamgym_kit.rollout.spending import BudgetedEndpoint
     from dreamgym_kit.training.distil.ruling import MinedRules
@@ -315,7 +325,8 @@ def _annotator(
         return MinedRules(taught), lambda: None
     endpoint = _server(settings)
     budget = RunBudget(settings.budget.calls, settings.budget.usd)
-    asked = BudgetedEndpoint(endpoint, budget, calls=1)
+    budget.count_earlier(calls=earlier.calls, usd=earlier.cost_usd)
+    asked = CountedEndpoint(BudgetedEndpoint(endpoint, budget, calls=1), account, "teacher")
     name = settings.endpoint.model or ""
     return TeachingModel(asked, name=name, seed=settings.simulate.seed), endpoint.close
 

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.distilling.material import Material
     from dreamgym_kit.training.distil.exactness import Exactness
     from dreamgym_kit.training.distil.gate import Gate
+    from dreamgym_kit.vocabulary import Spend
 
 
-def annotated(done: "Outcome", known: "Material", out: Path, *, as_json: bool) -> None:
-    """What came of an annotating, and what follows."""
+def annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Spend", as_json: bool) -> None:
+    """What came of an annotating, what all of it has cost so far, and what follows."""
     taught, measured = known.sides.taught, known.sides.measured
     if as_json:
         say_json(
@@ -26,6 +27,7 @@ def annotated(done: "Outcome", known: "Material", out: Path, *, as_json: bool) -
                 "groups": known.sides.groups,
                 "unusable": done.unusable,
                 "stopped": done.stopped or None,
+                "spend": {"answers": spend.calls, "tokens": spend.tokens, "usd": round(spend.cost_usd, 6)},
             }
         )
         return
@@ -36,6 +38,8 @@ def annotated(done: "Outcome", known: "Material", out: Path, *, as_json: bool) -
     by = ", ".join(known.begun.by)
     say(f" {out}  {done.before + done.made} of {len(taught)} episodes annotated, {done.made} of them now")
     say(f" held out {len(measured)} episodes: {known.sides.groups} groups apart by {by}")
+    if spend.calls:
+        say(f" teacher so far: {spend.calls} answers, {spend.tokens:,} tokens, {spend.cost_usd:.4f} USD")
     train = f"dreamgym-kit experience train {shlex.quote(str(out))} --model DIR"
     say(following("Train", train, "a model on them"))
 

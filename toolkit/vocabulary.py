@@ -286,6 +286,16 @@ class Spend:
             self.cost_usd + other.cost_usd,
         )
 
+    def __sub__(self, earlier: "Spend") -> "Spend":
+        """What came since."""
+        return Spend(
+            self.calls - earlier.calls,
+            self.prompt_tokens - earlier.prompt_tokens,
+            self.completion_tokens - earlier.completion_tokens,
+            self.cached_tokens - earlier.cached_tokens,
+            max(0.0, self.cost_usd - earlier.cost_usd),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:

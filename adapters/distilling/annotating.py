@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson
+from dreamgym_kit.rollout.spending import RunAccount
 from dreamgym_kit.training.annotation import Annotator, Trajectory
 from dreamgym_kit.training.distil.kept import KeptAnnotations
 
@@ -29,16 +30,22 @@ async def annotate(
     kept: KeptAnnotations,
     *,
     at_once: int = _AT_ONCE,
+    account: RunAccount | None = None,
     tell: Callable[[Annotated], None] = lambda _: None,
 ) -> Annotated:
-    """Annotate what is missing; an interrupted annotating goes on where it was."""
+    """Annotate what is missing; an interrupted annotating goes on where it was.
+
+    `account`: what the annotator spends; it is kept with the annotations.
+    """
+    asked = account or RunAccount()
+    written = asked.spend
     missing = kept.missing(trajectories, annotator.name)
     done = Annotated(before=len(trajectories) - len(missing))
     waiting = iter(missing)
     failed = 0  # in a row
 
     async def work() -> None:
-        nonlocal failed
+        nonlocal failed, written
         for one in waiting:
             if done.stopped:
                 return
@@ -55,8 +62,9 @@ async def annotate(
             except NotJson as error:
                 done.unusable[one.key] = str(error)
             else:
-                kept.append(one, annotation)
-                failed = 0
+                now = asked.spend
+                kept.append(one, annotation, now - written)
+                written, failed = now, 0
                 done.made += 1
                 done.steps += len(annotation.notes)
             tell(done)

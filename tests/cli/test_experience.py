@@ -101,6 +101,27 @@ def test_a_teacher_is_asked_once_for_each_episode(here: Path) -> None:
     assert [note["reasoning"] for note in lines[0]["notes"]] == ["plan 1", "plan 2", "plan 3"]
 
 
+def test_what_a_teacher_cost_is_counted_over_all_legs_and_ends_at_the_budget(here: Path) -> None:
+    """What was paid for answers of no use is counted as well."""
+
+    def every_other(body: dict) -> str:
+        return annotation(body) if len(server.requests) % 2 else "no JSON"  # the first is "ready"
+
+    settings = '[endpoint]\nurls = ["{}"]\nmodel = "big"\nusd_per_million_output = 1000.0\n'
+    settings += "[budget]\nusd = 0.05\n[simulate]\nconcurrency = 1\n"
+    with serving(FaultyEndpointDouble(content=every_other)) as server:
+        (here / "dreamgym.toml").write_text(settings.format(server.url))
+        first = json.loads(ran("annotate", "out", "--by", "teacher", "--json", code=1)[0])
+        assert "spend in USD" in first["stopped"]
+        assert first["spend"]["answers"] == len(server.requests) - 1
+        assert first["spend"]["usd"] >= 0.05
+        asked = len(server.requests)
+        again = json.loads(ran("annotate", "out", "--by", "teacher", "--json", code=1)[0])
+    assert again["made"] <= 1  # what the last half-made annotation cost was never kept
+    assert len(server.requests) - asked <= 3  # whether it answers at all, and that one
+    assert again["spend"]["usd"] >= 0.05
+
+
 CANNOT_TELL = {
     "reasoning": "r",
     "outcome": "unknown",

@@ -14,11 +14,15 @@ from typing import Any
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_whole
+from dreamgym_kit.rollout.records import spend_from_record, spend_to_record
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, Tutorial
+from dreamgym_kit.vocabulary import Spend
 
 FILE = "annotations.jsonl"
 _MOST_BYTES = 2**31
+_NOTHING = Spend()
 
 
 class KeptAnnotations:
@@ -31,6 +35,7 @@ class KeptAnnotations:
             RunDirectoryError: a line other than a torn last one is no annotation; names it.
         """
         self.path = folder / FILE
+        self.spend = Spend()  # on all that was ever kept here, and on what was of no use in between
         self._found: dict[str, tuple[str, Annotation]] = {}
         self._whole = 0
         try:
@@ -40,7 +45,8 @@ class KeptAnnotations:
         for number, line in enumerate(text.splitlines(keepends=True), start=1):
             if not line.endswith(b"\n"):
                 break
-            of, annotation = _read(self.path, number, line)
+            of, annotation, spend = _read(self.path, number, line)
+            self.spend += spend
             self._found[annotation.trajectory] = (of, annotation)
             self._whole += len(line)
 
@@ -55,14 +61,14 @@ class KeptAnnotations:
         """Those that nothing was said of yet."""
         return [one for one in trajectories if self.of(one, by) is None]
 
-    def append(self, trajectory: Trajectory, annotation: Annotation) -> None:
-        """Keep one; it is there once this returns, whatever becomes of the process.
+    def append(self, trajectory: Trajectory, annotation: Annotation, spend: Spend = _NOTHING) -> None:
+        """Keep one, and what was spent since the last; it is there once this returns, whatever comes.
 
         Raises:
             RunDirectoryError: the disk refuses.
         """
         of = _digest(trajectory)
-        line = _line(of, annotation)
+        line = _line(of, annotation, spend)
         try:
             descriptor = open_plain(self.path, os.O_WRONLY | os.O_CREAT)
             try:
@@ -75,6 +81,7 @@ class KeptAnnotations:
         except OSError as error:
             raise refused(self.path, "cannot be written", error) from error
         self._whole += len(line)
+        self.spend += spend
         self._found[trajectory.key] = (of, annotation)
 
 
@@ -82,9 +89,9 @@ def _digest(trajectory: Trajectory) -> str:
     return digest([trajectory.key, [step.id for step in trajectory.steps]])[:16]
 
 
-def _line(of: str, annotation: Annotation) -> bytes:
+def _line(of: str, annotation: Annotation, spend: Spend) -> bytes:
     tutorial = annotation.tutorial
-    told = {
+    told: dict[str, JsonValue] = {
         "trajectory": annotation.trajectory,
         "of": of,
         "by": annotation.by,
@@ -98,10 +105,12 @@ def _line(of: str, annotation: Annotation) -> bytes:
             for note in annotation.notes
         ],
     }
+    if spend.calls:
+        told["spend"] = spend_to_record(spend)
     return json.dumps(told, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def _read(path: Path, number: int, line: bytes) -> tuple[str, Annotation]:
+def _read(path: Path, number: int, line: bytes) -> tuple[str, Annotation, Spend]:
     try:
         told: dict[str, Any] = read_json(line)
         notes = tuple(
@@ -113,7 +122,9 @@ def _read(path: Path, number: int, line: bytes) -> tuple[str, Annotation]:
             for note in told["notes"]
         )
         tutorial = Tutorial(**{name: str(value) for name, value in told["tutorial"].items()})
-        return str(told["of"]), Annotation(str(told["trajectory"]), str(told["by"]), notes, tutorial)
+        spend = spend_from_record(told["spend"], "spend") if "spend" in told else Spend()
+        said = Annotation(str(told["trajectory"]), str(told["by"]), notes, tutorial)
+        return str(told["of"]), said, spend
     except (NotJson, KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunDirectoryError(
             f"{path}:{number}: is no annotation ({error}); remove the line to have it made again."
