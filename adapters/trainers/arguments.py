@@ -76,13 +76,18 @@ def rows_a_step(options: GrpoOptions) -> int:
 
 
 def own_loggers(options: GrpoOptions, logs: Path | None) -> list[Any]:
-    """TensorBoard in a folder of our choice; transformers makes the others itself."""
+    """TensorBoard in a folder of our choice; transformers makes the others itself.
+
+    Its writer is made when the training begins, as theirs are: a writer has a thread, and one that is begun
+    before would be held to what an agent may write while episodes are dreamed.
+    """
     if logs is None or "tensorboard" not in options.report_to:
         return []
-    from torch.utils.tensorboard import SummaryWriter
     from transformers.integrations import TensorBoardCallback
 
-    return [TensorBoardCallback(SummaryWriter(log_dir=str(logs)))]
+    logger = TensorBoardCallback()
+    logger.logging_dir = str(logs)
+    return [logger]
 
 
 def no_reward(completions: Sequence[Any], **_: Any) -> list[float]:

@@ -72,8 +72,9 @@ def test_what_cannot_be_trained_is_said_in_one_line_and_leaves_no_run(
 def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
-    done = run(folder, "train", "--json", "--steps", "3")
+    done = run(folder, "train", "--json", "--steps", "3", "--report-to", "tensorboard")
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
     told = json.loads(done.stdout)
     directory = Path(told["directory"])
     assert (told["steps"], told["kept"], told["alarm"]) == (3, 3, None)
@@ -82,6 +83,7 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
     assert told["canary_gap"] < 1e-4
     assert (directory / told["weights"] / "model.safetensors").is_file()
     assert (directory / "plots" / "training.png").is_file()
+    assert [path.name.split(".")[2] for path in (directory / "logs").iterdir()] == ["tfevents"]
     again = json.loads(run(folder, "report", str(directory), "--json").stdout)
     assert again["sentence"] == told["sentence"]
     page = run(folder, "report", "--last", "--html")

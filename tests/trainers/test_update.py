@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -306,7 +307,10 @@ def test_options_that_trl_would_refuse_late_are_refused_at_once(
 def test_logs_for_tensorboard_hold_the_losses_and_the_facts_of_the_batch(base: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    before = set(threading.enumerate())
     trainer = TrlTrainer(base, tmp_path / "run", options(report_to=("tensorboard",)), logs=tmp_path / "logs")
+    # the writer's thread begins in `fit`, around which a training lets the trainer write beside its dreams
+    assert set(threading.enumerate()) == before
     trainer.fit(mixed_batch, steps=2, after=lambda _: None)
     read = EventAccumulator(str(tmp_path / "logs")).Reload()
     assert {"train/loss", "train/grad_norm", "train/entropy", "train/success"} <= set(read.Tags()["scalars"])
