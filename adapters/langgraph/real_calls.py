@@ -4,8 +4,10 @@ The dream that real answers are held against never sees what the same run has re
 would soon agree with itself.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.loading import load_named
@@ -18,12 +20,13 @@ from dreamgym_kit.gate.policy import Stage
 from dreamgym_kit.ports import Approver, ExperienceModel, Hit, HybridQuery, Room, TransitionStore
 from dreamgym_kit.s2r.approvals import RuleApprover
 from dreamgym_kit.s2r.audit import AuditLog, entries_of
-from dreamgym_kit.s2r.divergence import Divergence, Form, form_of
+from dreamgym_kit.s2r.divergence import Divergence
+from dreamgym_kit.s2r.forms import Forms
 from dreamgym_kit.s2r.limits import ALL, Bounds, RealLimits
 from dreamgym_kit.s2r.overseer import RealOverseer
-from dreamgym_kit.s2r.stops import Stopped
+from dreamgym_kit.s2r.stops import Stopped, Why
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Answer, Provenance, ToolSpec, Transition, World
+from dreamgym_kit.vocabulary import Answer, Transition, World
 
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
@@ -136,14 +139,15 @@ def divergence_over(
     def seen(answer: Answer, tool: str) -> str:
         return as_seen(answer, tool, models())
 
-    def form(spec: ToolSpec) -> Form:
-        if store is None:
-            return Form(None, 1.0)
+    @cache
+    def forms() -> Forms:
+        rows: dict[str, deque[Transition]] = defaultdict(lambda: deque(maxlen=_FORM_ROWS))
         with egress.exempt():  # the buffer is the kit's own file
-            rows = list(store.scan(tenant=settings.tenant, tool=spec.name))[-_FORM_ROWS:]
-        return form_of(spec, [row.answer for row in rows if row.answer.provenance is Provenance.REAL])
+            for row in store.scan(tenant=settings.tenant) if store is not None else ():
+                rows[row.call.tool].append(row)
+        return Forms({tool: list(some) for tool, some in rows.items()})
 
-    return Divergence(seen, form)
+    return Divergence(seen, lambda spec: forms().of(spec))
 
 
 def overseer_over(
@@ -169,6 +173,24 @@ def overseer_over(
         if entry.kind == "call":
             overseer.count_earlier(str(entry.facts.get("tool")), str(entry.facts.get("episode")))
     return overseer
+
+
+def refuse_after_divergence(audit: AuditLog, *, instead: str) -> None:
+    """What ended because the dream was wrong does not go on with the same dream.
+
+    Args:
+        audit: the log of all that was done so far.
+        instead: what a person can do, beside recording the tools again.
+
+    Raises:
+        UserError: an earlier leg ended so.
+    """
+    for entry in entries_of(audit.path):
+        if entry.kind == "stopped" and Why(str(entry.facts.get("why"))).final:
+            raise UserError(
+                f"{audit.path}: ended because {entry.facts.get('text')}. Record the real tools again, and "
+                f"{instead}. Nothing was run."
+            )
 
 
 def open_audit(path: Path) -> AuditLog:

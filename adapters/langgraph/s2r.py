@@ -24,10 +24,11 @@ from dreamgym_kit.adapters.langgraph.real_calls import (
     bounds_of,
     open_audit,
     overseer_over,
+    refuse_after_divergence,
 )
 from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
-from dreamgym_kit.adapters.langgraph.s2r_directory import refuse_after_divergence, s2r_directory
+from dreamgym_kit.adapters.langgraph.s2r_directory import s2r_directory
 from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest, S2rResult, report_of
 from dreamgym_kit.adapters.langgraph.training import train
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult, model_of, sides_of
@@ -93,8 +94,8 @@ def s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = Non
     model = model_of(request.settings)
     with ExitStack() as stack:
         directory = stack.enter_context(s2r_directory(request, stage, learn, held_out, model))
-        refuse_after_divergence(directory.path / AUDIT)
         audit = stack.enter_context(closing(open_audit(directory.path / AUDIT)))
+        refuse_after_divergence(audit, instead="begin a new run; its weights are kept")
         log = stack.enter_context(closing(directory.events()))
         heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.endpoint.key_env))
         store = EarlierRecordings(request.store, f"s2r-{directory.manifest.run}:")

@@ -1,4 +1,4 @@
-"""The run directory of a way to the real tools: what legs must share, and what ends it for good."""
+"""The run directory of a way to the real tools: what its legs must share."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,29 +7,11 @@ from pathlib import Path
 from dreamgym_kit.adapters.langgraph.run_directories import label_of, leg_directory
 from dreamgym_kit.adapters.langgraph.run_request import name_of
 from dreamgym_kit.adapters.langgraph.s2r_request import MODE, S2rRequest
-from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Stage
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
-from dreamgym_kit.s2r.audit import AUDIT, entries_of
-from dreamgym_kit.s2r.stops import Why
+from dreamgym_kit.s2r.audit import AUDIT
 from dreamgym_kit.vocabulary import Task
-
-
-def refuse_after_divergence(audit: Path) -> None:
-    """What ended because the dream was wrong does not go on with the same dream.
-
-    Raises:
-        UserError: an earlier leg ended so.
-    """
-    if not audit.exists():
-        return
-    for entry in entries_of(audit):
-        if entry.kind == "stopped" and Why(str(entry.facts.get("why"))).final:
-            raise UserError(
-                f"{audit.parent}: ended because {entry.facts.get('text')}. Record the real tools again, and "
-                "begin a new run; its weights are kept. Nothing was run."
-            )
 
 
 @contextmanager

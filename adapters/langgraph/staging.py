@@ -17,7 +17,12 @@ from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.opening import keeper
 from dreamgym_kit.adapters.langgraph.overseen import InterruptApprover
-from dreamgym_kit.adapters.langgraph.real_calls import EarlierRecordings, open_audit, overseer_over
+from dreamgym_kit.adapters.langgraph.real_calls import (
+    EarlierRecordings,
+    open_audit,
+    overseer_over,
+    refuse_after_divergence,
+)
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Stage
@@ -58,7 +63,8 @@ def staging(
         settings: default: the nearest dreamgym.toml.
 
     Raises:
-        UserError: no budget, or an audit log that is not whole or in use; nothing ran.
+        UserError: no budget, or an audit log that is not whole, in use, or of what ended because dream and
+            reality had parted; nothing ran.
     """
     known = settings_of(settings, None).with_overrides({"s2r.calls": calls})
     if stage not in set(Stage):
@@ -69,6 +75,7 @@ def staging(
         RunLock(path.with_name(f"{path.name}.lock")),
         closing(open_audit(path)) as log,
     ):
+        refuse_after_divergence(log, instead="begin a new audit log")
         install()
         register_functions(known)
         hook_tool_functions()
