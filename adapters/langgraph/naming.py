@@ -1,6 +1,7 @@
 """What tasks and settings name: loaded and held against the graph before anything runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from langgraph.pregel import Pregel
@@ -84,9 +85,15 @@ def check_said(facts: GraphFacts, settings: Settings) -> None:
     """Refuse real calls of tools whose effect nobody has confirmed, and names that no tool has.
 
     Raises:
-        UserError: an effect is a guess; or settings leave a tool unheld that the graph does not have.
+        UserError: an effect is a guess; or settings leave unheld, or limit, a tool that the graph does not
+            have: a limit by a misspelled name would be none.
     """
     known = sorted(facts.specs())
+    for key, limits in (("most", settings.s2r.most), ("rates", settings.s2r.rates)):
+        for pattern in limits:
+            if not any(fnmatchcase(name, pattern) for name in known):
+                where = settings.where("s2r", key, pattern)
+                raise UnknownName("tool", pattern, known=known, source=where, where="the graph")
     for name in settings.s2r.unheld:
         if name not in known:
             where = settings.where("s2r", "unheld")

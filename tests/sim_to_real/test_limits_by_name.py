@@ -1,0 +1,40 @@
+"""Limits are by name: one of a name that no tool has would be none, and is refused before anything runs."""
+
+from typing import Any
+
+import pytest
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from sim_to_real.till import Till, settings_with
+
+from dreamgym_kit.adapters.langgraph.inspecting import inspect_compiled
+from dreamgym_kit.adapters.langgraph.naming import check_said
+from dreamgym_kit.errors import UnknownName
+
+
+def graph() -> Any:
+    builder = StateGraph(MessagesState)
+    builder.add_node("tools", ToolNode(list(Till().tools().values())))
+    builder.add_edge(START, "tools")
+    return builder.compile()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"most": {"set_prise": 3}},
+        {"rates": {"set_prise": 0.2}},
+        {"most": {"list_*": 9}},
+        {"unheld": ("set_prise",)},
+    ],
+    ids=["most", "rate", "pattern", "unheld"],
+)
+def test_a_limit_of_a_tool_that_the_graph_lacks_is_refused(limits: dict[str, Any]) -> None:
+    settings = settings_with(**limits)
+    with pytest.raises(UnknownName, match=r"tool '(set_prise|list_\*)' is not in the graph"):
+        check_said(inspect_compiled(graph(), settings), settings)
+
+
+def test_limits_by_exact_names_and_patterns_that_fit_are_taken() -> None:
+    settings = settings_with(most={"set_price": 3, "*": 9}, rates={"set_*": 1.0}, unheld=("set_price",))
+    check_said(inspect_compiled(graph(), settings), settings)
