@@ -1,5 +1,7 @@
 """Asks at the terminal whether a held call may run. What is shown is data: cleaned, one line each."""
 
+import os
+import select
 import sys
 import threading
 from contextlib import suppress
@@ -9,6 +11,8 @@ from dreamgym_kit.cli.output import tell
 
 if TYPE_CHECKING:
     from dreamgym_kit.vocabulary import Approval, HeldCall
+
+_GLANCE_S = 0.2  # between two looks at the clock
 
 
 class TerminalApprover:
@@ -20,26 +24,45 @@ class TerminalApprover:
 
     def __init__(self) -> None:
         self._asking = threading.Lock()
-        self._waiting = False
+        self._unanswered = False
 
     async def approve(self, held: "HeldCall") -> "Approval | None":
         """See `Approver.approve`."""
-        import asyncio
+        from dreamgym_kit.apart import aside
 
-        return await asyncio.to_thread(self._ask, held)
+        over = threading.Event()
+        try:
+            return await aside(lambda: self._ask(held, over), name="dreamgym-terminal")
+        finally:
+            over.set()
 
-    def _ask(self, held: "HeldCall") -> "Approval | None":
+    def _ask(self, held: "HeldCall", over: threading.Event) -> "Approval | None":
         from dreamgym_kit.vocabulary import Approval
 
         with self._asking:
-            if self._waiting:
+            if self._unanswered or over.is_set():
                 return None
-            self._waiting = True
             tell(question(held))
             _forget_what_was_typed()
-            answer = sys.stdin.readline()
-            self._waiting = False
+            answer = _typed(over)
+            self._unanswered = answer is None
+        if answer is None:
+            tell("no answer in time: it does not run.")
+            return None
         return Approval(held.digest, "terminal") if answer.strip() == "yes" else None
+
+
+def _typed(over: threading.Event) -> str | None:
+    """The line that is typed next; None where it is over before. No thread is left waiting for a terminal."""
+    typed = b""
+    while not over.is_set():
+        if not select.select([sys.stdin], [], [], _GLANCE_S)[0]:
+            continue
+        more = os.read(sys.stdin.fileno(), 4096)
+        typed += more
+        if not more or b"\n" in more:
+            return typed.decode("utf-8", "replace")
+    return None
 
 
 def _forget_what_was_typed() -> None:

@@ -18,7 +18,7 @@ from langchain_core.tools import BaseTool
 from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD
 
 from dreamgym_kit.adapters.langgraph.injected import without_injected
-from dreamgym_kit.gate.registry import CONFIG_KEY
+from dreamgym_kit.gate.registry import CONFIG_KEY, current
 from dreamgym_kit.gate.session import Identity, Session
 from dreamgym_kit.plain import to_plain
 from dreamgym_kit.replay.masking import masked_arguments
@@ -43,10 +43,11 @@ class Through:
     Tasks that the body leaves behind copy its context; once the body has ended they are asked like any other.
     """
 
-    __slots__ = ("live", "owner")
+    __slots__ = ("around", "live", "owner")
 
     def __init__(self, owner: object) -> None:
         self.owner = owner
+        self.around = frame.get()
         self.live = True
 
 
@@ -57,6 +58,18 @@ def running() -> object:
     """The tool or function whose real body is running in this context."""
     through = let_through.get()
     return through.owner if through is not None and through.live else None
+
+
+def goes_on(tool: BaseTool) -> bool:
+    """Whether a tool's leaf is reached from its own running body, and so was asked about already.
+
+    Where real calls are overseen, a body that has the framework run its own tool makes another call.
+    """
+    if running() is not tool:
+        return False
+    session, through = current.get(), let_through.get()
+    overseen = session is not None and session.overseer is not None
+    return not overseen or (through is not None and through.around is frame.get())
 
 
 @contextmanager

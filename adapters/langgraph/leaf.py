@@ -22,10 +22,10 @@ from dreamgym_kit.adapters.langgraph.frames import (
     bare_arguments,
     call_of,
     config_here,
+    goes_on,
     identity_of,
     letting_through,
     plain_arguments,
-    running,
     session_key,
 )
 from dreamgym_kit.adapters.langgraph.overseen import (
@@ -53,7 +53,7 @@ def sync_leaf(real: Body) -> Body:
 
     @functools.wraps(real)
     def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-        if (not PROCESS.armed and current.get() is None) or running() is self:
+        if (not PROCESS.armed and current.get() is None) or goes_on(self):
             return real(self, *args, **kwargs)
         session = _session_for(self)
         if session is None or (of_framework and not self.__dict__.get("func")):
@@ -79,7 +79,7 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
 
     @functools.wraps(real)
     async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-        if (not PROCESS.armed and current.get() is None) or running() is self:
+        if (not PROCESS.armed and current.get() is None) or goes_on(self):
             return await real(self, *args, **kwargs)
         session = _session_for(self)
         if session is None or (of_framework and not self.__dict__.get("coroutine")):

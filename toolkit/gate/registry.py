@@ -86,10 +86,13 @@ def entered(session: Session) -> Iterator[Session]:
     """Make `session` the one of this context. Never hold it across a `yield` to foreign code.
 
     Raises:
-        GateRefused: more was to be real inside than around it, as a recording inside a dream.
+        GateRefused: more was to be real inside than around it, as a recording inside a dream; or real calls
+            were to go by another overseer than the one around.
     """
     around = current.get()
-    if around is not None and _REALITY[session.mode] > _REALITY[around.mode]:
+    if around is not None and (
+        _REALITY[session.mode] > _REALITY[around.mode] or session.mode is around.mode is Mode.S2R
+    ):
         begun = "a recording" if session.mode is Mode.RECORD else "a session with real calls"
         inside = "a dream; no real tool may run there"
         if around.mode is Mode.S2R:

@@ -8,6 +8,7 @@ import inspect
 import secrets
 from collections.abc import Callable
 
+from dreamgym_kit.apart import aside
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import is_exact
@@ -31,14 +32,20 @@ def digest_of(call: Call, session: str, number: str) -> str | None:
 
 
 class RuleApprover:
-    """Implements `ports.Approver` by a function of the user's own; `async def` is fine too."""
+    """Implements `ports.Approver` by a function of the user's own; `async def` is fine too.
+
+    One that is not runs in a thread: it may hang, and neither the loop nor the time for an answer may.
+    """
 
     def __init__(self, rule: Rule, name: str) -> None:
         self._rule, self._name = rule, name
 
     async def approve(self, held: HeldCall) -> Approval | None:
         """See `Approver.approve`."""
-        said = self._rule(held)
+        if inspect.iscoroutinefunction(self._rule):
+            said: object = self._rule(held)
+        else:
+            said = await aside(lambda: self._rule(held), name="dreamgym-approval")
         if inspect.isawaitable(said):
             said = await said
         return Approval(held.digest, self._name) if said is True else None

@@ -8,6 +8,8 @@ a log. A log that was rewritten from some line to its end is in itself whole: it
 to be kept elsewhere to find that. No secrets: what is written was masked before.
 """
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.errors import NotJson, RunDirectoryError, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_whole
@@ -62,13 +64,14 @@ class Checked:
 
 
 class AuditLog:
-    """Appends to a log. Thread-safe; the run directory's lock makes it the only writer.
+    """Appends to a log. Thread-safe, and the only writer while it is open, by whatever name it was opened.
 
     Args:
         path: the file; made where there is none.
 
     Raises:
-        UserError: what is there is not whole, but for a last line that a killed process left half-written.
+        UserError: what is there is not whole, but for a last line that a killed process left half-written;
+            or another writer has it open.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,6 +81,7 @@ class AuditLog:
         self.entries, self.head = 0, BEGINNING
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
+            self._own()
             self._take_up()
         except BaseException:
             self.close()
@@ -108,6 +112,15 @@ class AuditLog:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def _own(self) -> None:
+        """Lock the file itself: a lock beside it would not be met by who knows it by another name."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise refused(self.path, "cannot be locked", error) from error
+            raise RunDirectoryError(f"{self.path}: somebody else is writing it; wait for that.") from None
 
     def _take_up(self) -> None:
         """Go on behind what is there; a half-written last line is cut off, and that is written down."""

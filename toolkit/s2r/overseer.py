@@ -52,7 +52,8 @@ class _Episode:
     doubts: list[str] = field(default_factory=list)  # where dream and reality differed, in sentences
     unsure: bool = False  # a real write failed and may have taken effect: nobody knows the state
     made: dict[str, int] = field(default_factory=dict)  # real calls that change the world, by key
-    held: dict[Identity, str] = field(default_factory=dict)  # numbers of held calls, for resumed nodes
+    held: dict[Identity, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Numbers of held calls, with the doubts that were shown, for resumed nodes."""
 
 
 class RealOverseer:
@@ -99,19 +100,22 @@ class RealOverseer:
         call, effect = session.masked(call), effect_of(session, call.tool)
         if (stopped := self.stopped or self.limits.forbids(call.tool)) is not None:
             self._stop_for(session, stopped)
-        self._episode(session)
+        episode = self._episode(session)
         after, started = session.ledger.after(place), time()
         situation = session.situation(call, place, after)
         expected = _nothing()
         if self.divergence is not None:
             reply = yield Foresee(call, situation)
             expected = reply if isinstance(reply, Answer) else expected
+        doubts = len(episode.doubts)
         if self._waits(session, effect, call.tool):
             held = self._held(session, call, effect, identity, expected)
             approved = yield from self._approved(session, held)
         if (pause := self.limits.pause_s(call.tool)) > 0:
             yield Pause(pause)
-        number = self._announce(session, call, effect, approved, unchanged=exact() == arguments)
+        number = self._announce(
+            session, call, effect, approved, unchanged=exact() == arguments, doubts=doubts
+        )
         answer = yield from self._run(number)
         try:
             compared = self._compare(session, call, expected, answer, after)
@@ -119,8 +123,12 @@ class RealOverseer:
             why = f"{call.tool}: its answer cannot be compared ({type(error).__name__})"
             compared = Compared(Likeness.UNKNOWN, 0.0, why)
             self.stop(Stopped(Why.DIVERGED, why))
-        self._write_down(session, number, call, answer, compared, expected)
-        session.keep(call, answer, place, after=after, started=started)
+        try:
+            self._write_down(session, number, call, answer, compared, expected)
+            session.keep(call, answer, place, after=after, started=started)
+        except Exception as error:  # noqa: BLE001  an agent would take it for the tool's, and go on unseen
+            why = f"{call.tool}: its answer cannot be kept ({type(error).__name__})"
+            self._stop_for(session, Stopped(Why.AUDIT, why))
         if identity is not None:
             session.ledger.remember(identity, answer)
         if compared is not None and compared.parted:
@@ -168,8 +176,7 @@ class RealOverseer:
             if effect is Effect.DESTRUCTIVE and tool not in self._unheld:
                 return True
             if doubts := self._episode(session).doubts:
-                self.withheld += 1
-                self._refuse(session, f"{tool} did not run: {doubts[0]}", tool=tool)
+                self._withhold(session, tool, doubts[0])
             return False
         return True
 
@@ -177,16 +184,21 @@ class RealOverseer:
         self, session: Session, call: Call, effect: Effect, identity: Identity | None, expected: Answer
     ) -> HeldCall:
         """The call as it is shown to whoever may approve; a resumed node's is the one that was shown."""
-        episode = self._episode(session)
-        number = episode.held.get(identity) if identity is not None else None
-        if number is None:
-            number = drawn_number()
-            if identity is not None:
-                episode.held[identity] = number
-        named = digest_of(call, session.id, number)
+        doubts = self._doubts(session, call, expected)
+        named = digest_of(call, session.id, self._number(session, identity, doubts))
         if named is None:
             text = f"{call.tool}: an argument has no form by which an approval could name it"
             self._stop_for(session, Stopped(Why.REFUSED, text))
+        own = replace(call, args=copy_json(dict(call.args)))  # whoever is asked may keep it, and change it
+        held = HeldCall(named, own, effect, session.episode, session.task, session.world, expected, doubts)
+        self._log(
+            session, "held", digest=named, tool=call.tool, args=dict(call.args), episode=session.episode
+        )
+        return held
+
+    def _doubts(self, session: Session, call: Call, expected: Answer) -> tuple[str, ...]:
+        """What speaks against a call."""
+        episode = self._episode(session)
         doubts = list(episode.doubts)
         if times := episode.made.get(call.key, 0):
             doubts.append(f"this very call was made {times} times before in this episode")
@@ -194,14 +206,18 @@ class RealOverseer:
             doubts.append("the dream cannot tell what it would do")
         elif expected.error is not None:
             doubts.append(f"the dream expects it to fail: {expected.error}")
-        own = replace(call, args=copy_json(dict(call.args)))  # whoever is asked may keep it, and change it
-        held = HeldCall(
-            named, own, effect, session.episode, session.task, session.world, expected, tuple(doubts)
-        )
-        self._log(
-            session, "held", digest=named, tool=call.tool, args=dict(call.args), episode=session.episode
-        )
-        return held
+        return tuple(doubts)
+
+    def _number(self, session: Session, identity: Identity | None, doubts: tuple[str, ...]) -> str:
+        """A number for a held call; the one that it had, where a resumed node makes it and nothing is new."""
+        shown = self._episode(session).held
+        known = shown.get(identity) if identity is not None else None
+        if known is not None and known[1] == doubts:
+            return known[0]
+        number = drawn_number()
+        if identity is not None:
+            shown[identity] = (number, doubts)
+        return number
 
     def _approved(self, session: Session, held: HeldCall) -> Generator[Step, Answer | Approval | None, str]:
         """Ask for an approval; gives the digest that it named, used from now on."""
@@ -232,9 +248,12 @@ class RealOverseer:
     # The last look, and what comes after
 
     def _announce(
-        self, session: Session, call: Call, effect: Effect, approved: str, *, unchanged: bool
+        self, session: Session, call: Call, effect: Effect, approved: str, *, unchanged: bool, doubts: int
     ) -> int:
-        """Everything that may still forbid it, and the log's word that it runs now; gives the line."""
+        """Everything that may still forbid it, and the log's word that it runs now; gives the line.
+
+        `doubts` of the episode were known when it was last asked whether it may run.
+        """
         with self._lock:
             session.check_open(call.tool)
             if self.stopped is not None:
@@ -242,11 +261,13 @@ class RealOverseer:
             if not unchanged:
                 text = f"{call.tool} did not run: its arguments were changed on the way"
                 self._stop_for(session, Stopped(Why.REFUSED, text))
+            episode = self._episode(session)
+            if effect.changes_world and len(episode.doubts) > doubts:
+                self._withhold(session, call.tool, f"while it waited, {episode.doubts[doubts]}")
             if (stopped := self.limits.take(call.tool)) is not None:
                 self._stop_for(session, stopped)
-            made = self._episode(session).made
             if effect.changes_world:
-                made[call.key] = made.get(call.key, 0) + 1
+                episode.made[call.key] = episode.made.get(call.key, 0) + 1
             return self._log(
                 session,
                 "call",
@@ -326,8 +347,11 @@ class RealOverseer:
         except UserError as error:
             self._stop_for(session, Stopped(Why.AUDIT, str(error)))
 
-    def _refuse(self, session: Session, text: str, *, tool: str) -> NoReturn:
+    def _withhold(self, session: Session, tool: str, doubt: str) -> NoReturn:
         """End this episode; others go on."""
+        text = f"{tool} did not run: {doubt}"
+        with self._lock:
+            self.withheld += 1
         self._log(session, "withheld", tool=tool, text=text, episode=session.episode)
         refused = RealCallRefused(text)
         session.stopped = session.stopped or refused

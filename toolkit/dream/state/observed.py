@@ -69,13 +69,18 @@ def _opened(value: JsonValue) -> JsonValue:
 
 def _opened_text(text: str) -> JsonValue:
     try:
-        inside = json.loads(text)
+        inside = json.loads(text, parse_constant=_no_json)
         for number, spelled in enumerate(_SPELLINGS):
             if spelled(inside) == text:
                 return {"$json": inside, "$spelling": number}
     except (ValueError, RecursionError):
         pass
     return text
+
+
+def _no_json(name: str) -> JsonValue:
+    """NaN and infinity: equal to nothing, not even to themselves; such a text stays a text."""
+    raise ValueError(name)
 
 
 def _closed(value: JsonValue) -> JsonValue:
