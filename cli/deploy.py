@@ -162,9 +162,10 @@ def _tell_state(into: Path, *, as_json: bool) -> None:
     from dreamgym_kit.report.clean import one_line
 
     with Shelf(into) as shelf:
-        current, events, use = shelf.current, shelf.events, read_use(shelf.folder)
+        current, events, use, edited = shelf.current, shelf.events, read_use(shelf.folder), False
         if current is not None:
             shelf.whole(current)
+            edited = not shelf.as_written(current)
         pointing = Pointing(shelf.merged, use.name, use.record, str(into))
     if as_json:
         from dreamgym_kit.deployment.records import event_to_json
@@ -173,12 +174,15 @@ def _tell_state(into: Path, *, as_json: bool) -> None:
             {
                 "in_use": None if current is None else current.name,
                 "weights": None if current is None else current.weights,
+                "card_as_written": not edited,
                 "lines": list(pointing.lines) if current is not None else [],
                 "history": [event_to_json(event) for event in events],
             }
         )
         return
     say(f" IN USE  {current.name if current is not None else 'nothing yet'}\n")
+    if edited:
+        say("  Its card was changed or removed since it was put there; what was measured stands below.\n")
     for event in events:
         say(f"  {_when(event)}  {one_line(_told(event))}")
     if current is not None:

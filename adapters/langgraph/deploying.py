@@ -17,8 +17,8 @@ from dreamgym_kit.adapters.langgraph.api import Tasks, settings_of
 from dreamgym_kit.adapters.langgraph.candidates import Candidate, candidate_of
 from dreamgym_kit.adapters.langgraph.evaluating import evaluation_between
 from dreamgym_kit.adapters.langgraph.run_directories import label_of
-from dreamgym_kit.deployment.card import CARD, CardFacts, rendered
-from dreamgym_kit.deployment.digests import model_digest, model_files
+from dreamgym_kit.deployment.card import CardFacts, rendered
+from dreamgym_kit.deployment.digests import CARD, model_digest, model_files, must_be_whole
 from dreamgym_kit.deployment.evidence import Evidence, gaps
 from dreamgym_kit.deployment.pointing import Pointing
 from dreamgym_kit.deployment.records import Deed, Event, Version, event_to_json
@@ -32,7 +32,7 @@ from dreamgym_kit.report.evaluation import Evaluation, beating_to_json
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.trust.promotion import Promotion, promotion
-from dreamgym_kit.vocabulary import Split, Task
+from dreamgym_kit.vocabulary import Task
 
 SHELF = "deployed"  # the folder where nobody names one
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
@@ -118,6 +118,7 @@ def deploy(
     """
     known = settings_of(settings, None)
     candidate = candidate_of(Path(weights).absolute())
+    must_be_whole(candidate.model)
     digest = model_digest(candidate.model)
     chosen = _tasks(tasks, known, needed=evaluated is not None)
     found = _evaluation(evaluated, against, chosen)
@@ -138,7 +139,7 @@ def deploy(
                 evaluation=found,
                 candidate=digest,
                 current=current.weights if current is not None else "",
-                held_out=frozenset(task.id for task in chosen if task.split is Split.HELD_OUT),
+                tasks=chosen,
                 learned_from=candidate.learned_from,
             )
         )

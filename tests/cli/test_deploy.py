@@ -9,6 +9,7 @@ from deployment.evaluated_runs import evaluated_run, held_out_tasks, model_doubl
 
 from dreamgym_kit.cli.main import _code
 from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.rollout.tasks import read_tasks
 
 
 @pytest.fixture
@@ -17,6 +18,7 @@ def measured(project: Path) -> Path:
     tasks = held_out_tasks(12)
     lines = [{"id": task.id, "input": "x", "split": "held_out", "meta": dict(task.meta)} for task in tasks]
     (project / "held.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    tasks = read_tasks(project / "held.jsonl")
     (project / "runs").mkdir()
     for name, solved in (("old", 0), ("new", 4)):
         digest = model_digest(model_double(project / name, name))

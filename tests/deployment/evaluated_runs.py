@@ -1,5 +1,6 @@
 """Runs of an evaluation as `evaluate` leaves them, made without a model: outcomes are said, not tried."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -8,7 +9,18 @@ from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.settings.model import PolicySettings
-from dreamgym_kit.vocabulary import Episode, Split, Task, Verdict, World
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Episode,
+    Provenance,
+    Split,
+    Task,
+    Transition,
+    Verdict,
+    World,
+)
 
 FAMILIES = ("refund", "address", "parcel")
 
@@ -30,9 +42,16 @@ def model_double(folder: Path, content: str) -> Path:
     """A directory that looks like a model and is none; `content` tells it from others."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text('{"model_type": "double"}')
-    (folder / "model.safetensors").write_text(content)
+    header = json.dumps({"__metadata__": {"double": content}}).encode("ascii")
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     (folder / "tokenizer.json").write_text("{}")
     return folder
+
+
+def content_of(folder: Path) -> str:
+    """What tells a double from others."""
+    data = (folder / "model.safetensors").read_bytes()
+    return str(json.loads(data[8:])["__metadata__"]["double"])
 
 
 def evaluated_run(
@@ -44,8 +63,9 @@ def evaluated_run(
     weights: str = "",
     mode: str = "record",
     more: Mapping[str, object] | None = None,
+    calls: Provenance | None = None,
 ) -> Path:
-    """A run in which task `t` succeeded `solved[t]` times of `n`."""
+    """A run in which task `t` succeeded `solved[t]` times of `n`; `calls`: who answered one call of each."""
     said = asdict(PolicySettings(model="double"))
     matters = {
         "mode": mode,
@@ -64,12 +84,15 @@ def evaluated_run(
         for task in tasks:
             for sibling in range(n):
                 verdict = Verdict.SUCCESS if sibling < solved[task.id] else Verdict.FAILURE
-                journal.append(episode(task, sibling, verdict))
+                journal.append(episode(task, sibling, verdict, calls))
         journal.close()
     return folder
 
 
-def episode(task: Task, sibling: int, verdict: Verdict) -> Episode:
+def episode(task: Task, sibling: int, verdict: Verdict, calls: Provenance | None = None) -> Episode:
+    name = f"{task.id}.{sibling + 1}"
+    answer = Answer("paid", provenance=calls or Provenance.REAL)
+    row = Transition(Call("look_up", {}), answer, Effect.READ, name, 1, task.world)
     return Episode(
         id=f"{task.id}.{sibling + 1}",
         task=task.id,
@@ -79,4 +102,5 @@ def episode(task: Task, sibling: int, verdict: Verdict) -> Episode:
         reason="said",
         started_at=1.0,
         elapsed_s=1.0,
+        transitions=(row,) if calls is not None else (),
     )

@@ -1,10 +1,13 @@
 """Deploying: only a fit comparison promotes, force is written down, and the card says what was not tested."""
 
+import errno
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from deployment.evaluated_runs import evaluated_run, held_out_tasks, model_double
+from deployment.evaluated_runs import content_of, evaluated_run, held_out_tasks, model_double
 
 from dreamgym_kit.adapters.langgraph.deploying import Deployed, deploy, roll_back
 from dreamgym_kit.deployment.digests import model_digest
@@ -12,7 +15,7 @@ from dreamgym_kit.deployment.records import Deed
 from dreamgym_kit.deployment.shelf import Shelf
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.vocabulary import Provenance, Split
 
 TASKS = held_out_tasks()
 POOR, GOOD = dict.fromkeys((task.id for task in TASKS), 1), dict.fromkeys((task.id for task in TASKS), 3)
@@ -54,7 +57,7 @@ def test_what_is_better_on_the_real_tools_is_promoted_with_a_card(place: Place) 
         "Promoted: v002 is in use, in place of v001. It solves 50 points more than"
     )
     current = place.shelf / "current" / "merged"
-    assert (current / "model.safetensors").read_text() == "new"
+    assert content_of(current) == "new"
     card = (current / "README.md").read_text()
     assert "Promoted on " in card
     assert f"| weights | {model_digest(place.new)} |" in card
@@ -75,7 +78,7 @@ def test_what_is_not_better_is_not_promoted_and_the_history_says_so(place: Place
     assert done.sentence.startswith(
         "Not promoted: v001 stays in use. No difference can be seen: the candidate"
     )
-    assert (place.shelf / "current" / "merged" / "model.safetensors").read_text() == "old"
+    assert content_of(place.shelf / "current" / "merged") == "old"
     with Shelf(place.shelf) as shelf:
         assert [event.deed for event in shelf.events] == [Deed.FORCED, Deed.REFUSED]
         assert shelf.looks == (("same", "before"),)
@@ -164,7 +167,7 @@ def test_back_to_the_version_before_and_only_to_what_it_was(place: Place) -> Non
     place.deploy(place.new, evaluated=place.after, against=place.before)
     done = roll_back(place.shelf)
     assert done.sentence == "Rolled back: v001 is in use again, in place of v002."
-    assert (place.shelf / "current" / "merged" / "model.safetensors").read_text() == "old"
+    assert content_of(place.shelf / "current" / "merged") == "old"
     with pytest.raises(UserError, match="there is no version before to go back to"):
         roll_back(place.shelf)
     (place.shelf / "versions" / "v002" / "merged" / "model.safetensors").write_text("evil")
@@ -193,3 +196,113 @@ def test_no_secret_and_no_code_gets_into_card_and_lines(place: Place) -> None:
     for name in ('x") or evil("', "a b", "", "-x"):
         with pytest.raises(UserError, match="is no name for a model"):
             place.deploy(place.new, force="why", name=name)
+
+
+def test_the_tasks_that_speak_for_it_cannot_be_picked_afterwards(place: Place) -> None:
+    place.begin()
+    mixed = place.run("mixed", {**POOR, **{task.id: 3 for task in TASKS[:15]}}, place.new)
+    told = "was made with other tasks than those named here, or with more of them"
+    with pytest.raises(UserError, match=told):
+        place.deploy(place.new, evaluated=mixed, against=place.before, tasks=TASKS[:15])
+    other = [replace(task, checker="mine:always") for task in TASKS]
+    with pytest.raises(UserError, match=told):
+        place.deploy(place.new, evaluated=place.after, against=place.before, tasks=other)
+
+
+def test_a_dream_that_says_it_was_real_promotes_nothing(place: Place) -> None:
+    place.begin()
+    faked = place.run("faked", GOOD, place.new, calls=Provenance.COMPOSED)
+    with pytest.raises(UserError, match="faked: says that its tools were real, and 120 of its calls no tool"):
+        place.deploy(place.new, evaluated=faked, against=place.before)
+    real = place.run("real", GOOD, place.new, calls=Provenance.REAL)
+    assert place.deploy(place.new, evaluated=real, against=place.before).done
+
+
+def test_what_is_in_use_is_replaced_only_by_what_beat_it_in_the_same_graph(place: Place) -> None:
+    place.begin()
+    eased = place.run("eased", GOOD, place.new, more={"graph": "easier:graph"})
+    with pytest.raises(UserError, match=r"were of other graphs \(easier:graph and agent:graph\)"):
+        place.deploy(place.new, evaluated=eased, against=place.before)
+
+
+def test_going_back_and_forth_gives_no_first_look_again(place: Place, tmp_path: Path) -> None:
+    place.begin()
+    same = place.run("same", POOR, place.new)
+    assert place.deploy(place.new, evaluated=same, against=place.before).promotion.look == 1
+    third = model_double(tmp_path / "third", "third")
+    place.deploy(third, force="to go back from")
+    roll_back(place.shelf)
+    again = place.run("again", POOR, place.new)
+    assert place.deploy(place.new, evaluated=again, against=place.before).promotion.look == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "cut", "told"),
+    [
+        ("model.safetensors", -3, "is no file of weights, or half of one"),
+        ("model.safetensors", 0, "is no file of weights, or half of one"),
+        ("config.json", -4, "is damaged"),
+    ],
+)
+def test_half_a_model_is_not_put_in_use_even_by_force(place: Place, name: str, cut: int, told: str) -> None:
+    place.begin()
+    data = (place.new / name).read_bytes()
+    (place.new / name).write_bytes(data[:cut])
+    with pytest.raises(UserError, match=told):
+        place.deploy(place.new, force="now")
+    assert content_of(place.shelf / "current" / "merged") == "old"
+
+
+def test_weights_that_are_cut_off_and_shards_that_are_missing_are_named(place: Place) -> None:
+    tensor = {"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}
+    header = json.dumps(tensor).encode()
+    whole = len(header).to_bytes(8, "little") + header + bytes(16)
+    (place.new / "model.safetensors").write_bytes(whole[:-1])
+    with pytest.raises(UserError, match="is cut off, or more than it says"):
+        place.deploy(place.new, force="now")
+    (place.new / "model.safetensors").write_bytes(whole)
+    (place.new / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-2.safetensors"}}')
+    with pytest.raises(UserError, match=r"names model-2\.safetensors, which is missing"):
+        place.deploy(place.new, force="now")
+
+
+def test_a_full_disk_leaves_what_was_in_use_and_no_half_of_the_new(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.begin()
+
+    def full(source: Path, target: Path) -> None:
+        Path(target).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(UserError, match=r"v002: cannot be written \(No space left on device\); nothing was"):
+        place.deploy(place.new, evaluated=place.after, against=place.before)
+    assert [path.name for path in (place.shelf / "versions").iterdir()] == ["v001"]
+    monkeypatch.undo()
+    assert place.deploy(place.new, evaluated=place.after, against=place.before).event.version == "v002"
+
+
+def test_a_record_that_the_history_does_not_know_is_not_used(place: Place) -> None:
+    place.begin()
+    place.deploy(place.new, evaluated=place.after, against=place.before)
+    evil = model_double(place.shelf.parent / "evil", "evil")
+    version = place.shelf / "versions" / "v001"
+    (version / "merged" / "model.safetensors").write_bytes((evil / "model.safetensors").read_bytes())
+    record = version / "version.json"
+    record.write_text(record.read_text().replace(model_digest(place.old), model_digest(evil)))
+    with pytest.raises(UserError, match=r"version\.json: is not what the history says of v001"):
+        roll_back(place.shelf)
+    assert content_of(place.shelf / "current" / "merged") == "new"
+
+
+def test_a_card_that_was_edited_is_known(place: Place) -> None:
+    place.begin()
+    with Shelf(place.shelf) as shelf:
+        version = shelf.version("v001")
+        assert shelf.as_written(version)
+        card = shelf.merged / "README.md"
+        card.write_text(card.read_text().replace("**Forced on", "Promoted on"))
+        assert not shelf.as_written(version)
+        card.unlink()
+        assert not shelf.as_written(version)

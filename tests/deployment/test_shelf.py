@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from deployment.evaluated_runs import model_double
+from deployment.evaluated_runs import content_of, model_double
 
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.deployment.records import Deed, Event, Version
@@ -42,7 +42,7 @@ def three(tmp_path: Path) -> Path:
 
 
 def test_the_last_version_is_in_use_and_each_stays(three: Path) -> None:
-    assert (three / "current" / MERGED / "model.safetensors").read_text() == "three"
+    assert content_of(three / "current" / MERGED) == "three"
     assert version_in_use(three) == "v003"
     with Shelf(three) as shelf:
         assert shelf.known() == ["v001", "v002", "v003"]
@@ -57,7 +57,7 @@ def test_the_way_back_leads_past_what_was_rolled_back(three: Path) -> None:
             assert back.name == expected
             note(shelf, back, Deed.ROLLED_BACK)
         assert shelf.before == ""
-    assert (three / "current" / MERGED / "model.safetensors").read_text() == "one"
+    assert content_of(three / "current" / MERGED) == "one"
 
 
 def test_a_process_killed_before_the_line_was_written_leaves_the_version_before(
@@ -71,7 +71,7 @@ def test_a_process_killed_before_the_line_was_written_leaves_the_version_before(
         note(shelf, put(shelf, "five", tmp_path / "five"))
         assert shelf.current is not None
         assert shelf.current.name == "v004"
-    assert (three / "current" / MERGED / "model.safetensors").read_text() == "five"
+    assert content_of(three / "current" / MERGED) == "five"
 
 
 def test_a_process_killed_before_the_link_was_moved_is_finished_by_the_next(three: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +32,7 @@ def weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 TINY = replace(
     QUICK,
+    shipped=False,
     worlds=12,
     recorded=1,
     steps=1,
@@ -43,28 +43,90 @@ TINY = replace(
     gate_low=0.0,
     real_calls=80,
 )
-CHILD = """
-import sys
-from dataclasses import replace
+PHASES = ("record", "distil", "start", "before", "dream", "dreamed", "real", "after", "deploy")
+LEGS = """
+import json, os, shutil, sys
 from pathlib import Path
-from dreamgym_kit.recipes.train_then_deploy import Plan, train_then_deploy
+from dreamgym_kit.adapters.langgraph import s2r_api, training  # once, before the legs part
+from dreamgym_kit.adapters.models import local
+from dreamgym_kit.adapters.trainers import trainer
+from dreamgym_kit.recipes import whole_report, whole_way
 from dreamgym_kit.recipes.nano import build
+from dreamgym_kit.recipes.nano.experience import build as experience
+from dreamgym_kit.recipes.phases import Phases
+from dreamgym_kit.recipes.train_then_deploy import Plan, train_then_deploy
+
+base, plan, legs = Path(sys.argv[1]), eval(sys.argv[3]), json.loads(sys.argv[4])
 build.WEIGHTS = Path(sys.argv[2])
-train_then_deploy(Path(sys.argv[1]), eval(sys.argv[3]), tell=lambda line: print(line, flush=True))
+now = {"phase": "", "writes": 0}  # of this leg
+counts = {}
+
+
+def teaching_double(shipped):
+    # Leaves file by file what teaching from nothing leaves in minutes: the model that the package has.
+    def build(out, plan):
+        out.mkdir()
+        for path in sorted(path for path in shipped().iterdir() if path.is_file()):
+            (out / path.name).write_bytes(path.read_bytes())
+        return {"parameters": 1, "lessons": 1, "data": {"episodes": 1}}
+
+    return build
+
+
+def watched(run):
+    def leg(self, name, *args, **options):
+        now.update(phase=name, writes=0)
+        try:
+            return run(self, name, *args, **options)
+        finally:
+            counts[name] = now["writes"]
+
+    return leg
+
+
+def killing(out, phase, at):
+    def hook(event, args):
+        if event == "open" and str(args[0]).startswith(str(out)) and args[2] & (os.O_WRONLY | os.O_RDWR):
+            now["writes"] += 1
+            if now["phase"] == phase and now["writes"] == at:
+                os.kill(os.getpid(), 9)
+        written = event == "os.rename" and str(args[1]).endswith("phases.json")
+        if written and (now["phase"], "end") == (phase, at):
+            os.kill(os.getpid(), 9)
+
+    return hook
+
+
+Phases.run = watched(Phases.run)
+shipped = experience.WEIGHTS
+build.build, experience.build = teaching_double(lambda: build.WEIGHTS), teaching_double(lambda: shipped)
+for name, phase, share in legs:
+    out, log = base / name, base / f"{name}.log"
+    known = json.loads((base / "counts.json").read_text()) if phase else {}
+    at = "end" if share == "end" else max(1, int(known[phase] * share)) if phase else 0
+    child = os.fork()
+    if not child:
+        with log.open("a") as told:
+            sys.addaudithook(killing(out, phase, at))
+            try:
+                train_then_deploy(out, plan, tell=lambda line: print(line, file=told, flush=True))
+                if not phase:
+                    (base / "counts.json").write_text(json.dumps(counts))
+            except BaseException as error:
+                print(repr(error), file=told, flush=True)
+                os._exit(1)
+        os._exit(0)
+    print(json.dumps([name, phase, share, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]), flush=True)
 """
 
 
-def begun(out: Path, weights: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", CHILD, str(out), str(weights), repr(TINY)]
+def gone(base: Path, weights: Path, legs: list[tuple[str, str, object]]) -> list[int]:
+    """Go the way in legs, each a process of its own; how each ended."""
+    command = [sys.executable, "-c", LEGS, str(base), str(weights), repr(TINY), json.dumps(legs)]
     quiet = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return subprocess.Popen(command, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def done_phases(out: Path) -> list[str]:
-    try:
-        return list(json.loads((out / "phases.json").read_text())["done"])
-    except FileNotFoundError:
-        return []
+    done = subprocess.run(command, env=quiet, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line)[-1] for line in done.stdout.splitlines()]
 
 
 def come_to(out: Path) -> dict[str, object]:
@@ -85,28 +147,22 @@ def come_to(out: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_the_whole_way_and_the_same_when_it_is_killed_on_the_way(weights: Path, tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+def test_the_whole_way_and_the_same_when_it_is_killed_in_every_phase(weights: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    unbroken = begun(whole, weights)
-    said = unbroken.communicate()[0]
-    assert unbroken.returncode == 0, said
+    assert gone(tmp_path, weights, [("whole", "", 0)]) == [0], (tmp_path / "whole.log").read_text()
+    said = (tmp_path / "whole.log").read_text()
     assert [line.split()[0] for line in said.splitlines() if line[0] != " "] == [
         str(number) for number in range(1, 11)
     ]
     assert "0 real calls, " in next(line for line in said.splitlines() if line.startswith("5"))
-    for before, wait_s in (("", 1.5), ("before", 2.5), ("dreamed", 2.0)):  # in: record, dream, real
-        child = begun(killed, weights)
-        while before and before not in done_phases(killed):
-            assert child.poll() is None, child.communicate()[0]
-            time.sleep(0.02)
-        time.sleep(wait_s)
-        child.kill()
-        child.communicate()
-    last = begun(killed, weights)
-    said = last.communicate()[0]
-    assert last.returncode == 0, said
-    assert "(done before)" in said
+    assert list(json.loads((whole / "phases.json").read_text())["done"]) == list(PHASES)
+    # in the midst of each phase, and when its work is done and not written down yet
+    kills = [("killed", phase, at) for phase in PHASES for at in (0.5, "end")]
+    ends = gone(tmp_path, weights, [*kills, ("killed", "", 0)])
+    said = (tmp_path / "killed.log").read_text()
+    assert ends == [-9] * len(kills) + [0], said
+    assert said.count("(done before)") >= len(PHASES)
     assert come_to(killed) == come_to(whole)
     page = (whole / "report.html").read_text()
     assert page.startswith("<!doctype html>")

@@ -16,8 +16,6 @@ from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.trust.outcomes import Share
 from dreamgym_kit.trust.promotion import Promotion
 
-CARD = "README.md"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardFacts:

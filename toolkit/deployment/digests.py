@@ -3,9 +3,13 @@
 import hashlib
 from pathlib import Path
 
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.plain import JsonValue
 
-CONFIG = "config.json"
+CONFIG, CARD = "config.json", "README.md"
+_INDEX = "model.safetensors.index.json"
+_MOST_HEADER = 100_000_000  # bytes, as the format has it
 _ANSWERS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 _TOLD_ONLY = frozenset({"nano.json", "trainer_state.json"})  # say how it was made
 
@@ -39,3 +43,71 @@ def model_digest(folder: Path) -> str:
     except OSError as error:
         raise UserError(f"{folder}: cannot be read ({error.strerror}).") from error
     return whole.hexdigest()[:32]
+
+
+def card_digest(folder: Path) -> str:
+    """Name the card of a model directory; "" where there is none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        return hashlib.sha256((folder / CARD).read_bytes()).hexdigest()[:32]
+    except FileNotFoundError:
+        return ""
+
+
+def must_be_whole(folder: Path) -> None:
+    """Refuse a model directory that was copied or written by half.
+
+    Raises:
+        UserError: as `model_files`; or a file of weights is cut off or missing, or a JSON file is none.
+    """
+    files = model_files(folder)
+    for path in files:
+        if path.suffix == ".safetensors":
+            _must_be_whole_weights(path)
+    for name in (CONFIG, _INDEX):
+        told = _object(folder / name) if (folder / name) in files else {}
+        shards = told.get("weight_map") if name == _INDEX else None
+        for shard in sorted(set(map(str, shards.values()))) if isinstance(shards, dict) else ():
+            if folder / shard not in files:
+                raise UserError(f"{folder}: is half of a model: {_INDEX} names {shard}, which is missing.")
+
+
+def _must_be_whole_weights(path: Path) -> None:
+    """By its own header: eight bytes of its length, the header, then as many bytes as that tells of."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = (
+                read_json(file.read(length), max_bytes=_MOST_HEADER) if 0 < length <= _MOST_HEADER else None
+            )
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
+    except NotJson:
+        header = None
+    if not isinstance(header, dict):
+        raise UserError(f"{path}: is no file of weights, or half of one; write or copy the model again.")
+    ends = [_end(one) for name, one in header.items() if name != "__metadata__"]
+    if size != 8 + length + max(ends, default=0):
+        raise UserError(f"{path}: is cut off, or more than it says; write or copy the model again.")
+
+
+def _end(tensor: JsonValue) -> int:
+    places = tensor.get("data_offsets") if isinstance(tensor, dict) else None
+    end = places[-1] if isinstance(places, list) and places else 0
+    return end if isinstance(end, int) else 0
+
+
+def _object(path: Path) -> dict[str, JsonValue]:
+    try:
+        told = read_json(path.read_bytes(), max_bytes=_MOST_HEADER)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
+    except NotJson as error:
+        raise UserError(f"{path}: is damaged ({error}); write or copy the model again.") from None
+    if not isinstance(told, dict):
+        raise UserError(f"{path}: is damaged (no object); write or copy the model again.")
+    return told

@@ -4,12 +4,16 @@
 whatever came out of it. What it says is for `trust.promotion`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.evaluation import Evaluation, Scores
+from dreamgym_kit.rollout.tasks import tasks_digest
+from dreamgym_kit.vocabulary import Provenance, Split, Task
 
 _SHOWN = 3  # names in a sentence
+_FROM_TOOLS = (Provenance.REAL, Provenance.FAULT)  # what answers where the tools are real
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +23,7 @@ class Evidence:
     evaluation: Evaluation | None
     candidate: str  # digest of the weights that are to be deployed
     current: str = ""  # of those that are in use; "": none are
-    held_out: frozenset[str] = frozenset()  # tasks that are marked as such
+    tasks: Sequence[Task] = ()  # those that were named, on both sides of the line
     learned_from: frozenset[str] | None = None  # tasks that training used; None: nobody knows
 
 
@@ -32,7 +36,11 @@ def gaps(evidence: Evidence) -> tuple[str, ...]:
         return (
             "The evaluation is held against nothing: name the run of what it is to replace (--against RUN).",
         )
-    return (*_of_weights(evidence, found.b, found.a), *_of_runs(found, found.a), *_of_tasks(evidence, found))
+    return (
+        *_of_weights(evidence, found.b, found.a),
+        *_of_runs(evidence, found, found.a),
+        *_of_tasks(evidence, found, found.a),
+    )
 
 
 def _of_weights(evidence: Evidence, b: Scores, a: Scores) -> Iterator[str]:
@@ -47,22 +55,40 @@ def _of_weights(evidence: Evidence, b: Scores, a: Scores) -> Iterator[str]:
         yield f"{a.run}: tried the same weights as {b.run}; there is nothing to compare."
 
 
-def _of_runs(found: Evaluation, a: Scores) -> Iterator[str]:
+def _of_runs(evidence: Evidence, found: Evaluation, a: Scores) -> Iterator[str]:
     for side in (found.b, a):
         if not side.real:
             yield f"{side.run}: was dreamed; only what the real tools say can promote (evaluate --real)."
+        elif dreamt := _not_from_tools(side):
+            yield f"{side.run}: says that its tools were real, and {dreamt} of its calls no tool answered."
         if side.summary.not_run:
             yield f"{side.run}: {side.summary.not_run} of its episodes were not run; resume it."
+    graphs = found.b.summary.fact("graph"), a.summary.fact("graph")
+    if evidence.current and graphs[0] != graphs[1]:
+        yield f"The two runs were of other graphs ({graphs[0]} and {graphs[1]}); evaluate both in one."
     for difference in found.differs:
         yield f"The two runs were not made alike: {difference}."
 
 
-def _of_tasks(evidence: Evidence, found: Evaluation) -> Iterator[str]:
+def _not_from_tools(side: Scores) -> int:
+    counts = [tool.provenance for tool in side.summary.tools]
+    return sum(count for one in counts for said, count in one.items() if said not in _FROM_TOOLS)
+
+
+def _of_tasks(evidence: Evidence, found: Evaluation, a: Scores) -> Iterator[str]:
+    for side in (found.b, a):
+        tried = {one.task for one in side.outcomes}
+        if _tasks_of(side) != tasks_digest([task for task in evidence.tasks if task.id in tried]):
+            yield (
+                f"{side.run}: was made with other tasks than those named here, or with more of them; "
+                "name the file that it was made with (--tasks), as it was."
+            )
     tried = {one.task for one in found.b.outcomes}
     seen = sorted(tried & (evidence.learned_from or frozenset()))
     if seen:
         yield f"{_count(seen)} it was tried on was learned from ({_named(seen)}); evaluate on unseen tasks."
-    open_ones = sorted(tried - evidence.held_out - set(seen))
+    held_out = {task.id for task in evidence.tasks if task.split is Split.HELD_OUT}
+    open_ones = sorted(tried - held_out - set(seen))
     if open_ones:
         yield (
             f"{_count(open_ones)} it was tried on is not marked as held out ({_named(open_ones)}); "
@@ -74,6 +100,12 @@ def weights_tried(scores: Scores) -> str:
     """The digest of the weights that a run tried; "" where it does not say."""
     told = scores.summary.fact("weights")
     return told if isinstance(told, str) else ""
+
+
+def _tasks_of(scores: Scores) -> JsonValue:
+    """The digest of all tasks that a run was made with; None where it does not say."""
+    matters = scores.summary.manifest.get("matters")
+    return matters.get("tasks") if isinstance(matters, Mapping) else None
 
 
 def _count(tasks: list[str]) -> str:

@@ -53,6 +53,7 @@ class Version:
     source: str  # where the weights came from
     made_at: float  # Unix time, seconds
     adapter: bool = False  # whether the LoRA adapter lies beside the merged weights
+    card: str = ""  # digest of the card as it was written; "": there was none
 
 
 _EVENT = frozenset(one.name for one in fields(Event)) | {"schema"}
@@ -109,6 +110,7 @@ def version_of(data: bytes) -> Version:
         source=told.take("source", text),
         made_at=told.take("made_at", number),
         adapter=told.take("adapter", truth, False),
+        card=told.take("card", text, ""),
     )
 
 

@@ -12,11 +12,13 @@ line names never was, and a link that lies behind the last line is moved.
 
 import os
 import re
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.digests import card_digest, model_digest
 from dreamgym_kit.deployment.records import (
     Event,
     Version,
@@ -67,14 +69,14 @@ class Shelf:
 
     @property
     def looks(self) -> tuple[tuple[str, str], ...]:
-        """The comparisons with what is in use, since it came, each once: (evaluated, against)."""
-        since: list[tuple[str, str]] = []
-        for event in self._events:
-            if event.deed.changes:
-                since.clear()
-            elif event.look:
-                since.append((event.evaluated, event.against))
-        return tuple(dict.fromkeys(since))
+        """The comparisons with the weights that are in use, each once: (evaluated, against).
+
+        Those of an earlier time in use as well: who rolls back and forth does not look for the first time.
+        """
+        weights = self._weights()
+        baseline = weights.get(self._in_use())
+        looked = [one for one in self._events if one.look and weights.get(one.before) == baseline]
+        return tuple(dict.fromkeys((one.evaluated, one.against) for one in looked))
 
     @property
     def before(self) -> str:
@@ -97,18 +99,30 @@ class Shelf:
         """One version.
 
         Raises:
-            UserError: it is not on the shelf, or its record is damaged.
+            UserError: it is not on the shelf, or its record is damaged or not that of the history.
         """
         if name not in self.known():
             listed = ", ".join(self.known()) or "none"
             raise UserError(f"{self.folder}: has no version {name!r:.40}; known: {listed}.")
         path = self.place(name) / RECORD
         try:
-            return version_of(read_whole(path))
+            version = version_of(read_whole(path))
         except FileNotFoundError:
             raise UserError(f"{path}: is missing; this version can be used no more.") from None
         except NotJson as error:
             raise UserError(f"{path}: is damaged ({error}); this version can be used no more.") from error
+        if (version.name, version.weights) != (name, self._weights()[name]):
+            raise UserError(
+                f"{path}: is not what the history says of {name}; this version can be used no more."
+            )
+        return version
+
+    def as_written(self, version: Version) -> bool:
+        """Whether the card of a version is the one that was written with it; no where it was edited."""
+        try:
+            return card_digest(self.place(version.name) / MERGED) == version.card or not version.card
+        except OSError:
+            return False
 
     def place(self, name: str) -> Path:
         """The folder of a version."""
@@ -140,9 +154,17 @@ class Shelf:
 
         def write(beside: Path) -> None:
             fill(beside)
-            (beside / RECORD).write_bytes(version_line(version))
+            kept = replace(version, card=card_digest(beside / MERGED))
+            (beside / RECORD).write_bytes(version_line(kept))
 
-        write_folder(self.place(version.name), write)
+        place = self.place(version.name)
+        try:
+            write_folder(place, write)
+        except OSError as error:
+            shutil.rmtree(place.with_name(f".{place.name}.new"), ignore_errors=True)  # it may fill the disk
+            raise UserError(
+                f"{place}: cannot be written ({error.strerror}); nothing was changed: what was in use is."
+            ) from error
 
     def note(self, event: Event) -> None:
         """Write down what was done; a version that is in use from now on is pointed at."""
@@ -171,6 +193,10 @@ class Shelf:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _weights(self) -> dict[str, str]:
+        """The digest of each version, as the history has it."""
+        return {one.version: one.weights for one in self._events if one.deed.changes}
 
     def _in_use(self) -> str:
         return next((one.version for one in reversed(self._events) if one.deed.changes), "")
