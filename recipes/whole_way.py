@@ -25,6 +25,7 @@ from dreamgym_kit.recipes.desk.world import times_opened
 from dreamgym_kit.recipes.phases import Facts, Phases
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.rundir import half_made
+from dreamgym_kit.s2r.audit import AUDIT, entries_of
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Split
 
@@ -187,7 +188,7 @@ class WholeWay:
         weights = done.weights or dreamed
         stopped = done.stopped.text if done.stopped is not None else ""
         what = f"{done.real_calls:,} of {done.budget:,} real calls"
-        gate = done.gate.text if done.dream is not None else "its gate was passed before"
+        gate = done.gate.text if done.dream is not None else _gate_before(place)
         told = f"7 s2r        {what}; {gate}"
         return {
             "told": [told, *([f"             stopped: {stopped}"] if stopped else [])],
@@ -253,6 +254,12 @@ def sandbox_says_yes(held: object) -> bool:
     """Say yes to every held call: the desk is a sandbox whose worlds are put back. Nobody's money moves."""
     del held
     return True
+
+
+def _gate_before(place: Path) -> str:
+    """What the gate said in an earlier leg, as the log has it."""
+    told = [entry.facts.get("text") for entry in entries_of(place / AUDIT) if entry.kind == "gate"]
+    return str(told[-1]) if told else "its gate was passed before"
 
 
 def _lines(facts: Facts) -> list[str]:

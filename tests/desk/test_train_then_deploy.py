@@ -143,6 +143,7 @@ def come_to(out: Path) -> dict[str, object]:
         "deeds": [(event["deed"], event["weights"], event["reasons"]) for event in history],
         "recordings": facts["record"]["recordings"],
         "real_calls": facts["real"]["real_calls"] > 0,
+        "gate": facts["real"]["gate"],
     }
 
 
