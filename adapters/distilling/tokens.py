@@ -32,7 +32,7 @@ def rows_of(lessons: Iterable[Lesson], folder: Path, *, most: int | None = None)
     """
     from dreamgym_kit.adapters.models.local_directory import read_files
     from dreamgym_kit.adapters.models.local_loading import load_tokenizer
-    from dreamgym_kit.adapters.models.local_prompts import Prompts
+    from dreamgym_kit.adapters.models.local_prompts import Prompts, whole_characters
 
     files = read_files(folder)
     tokenizer = load_tokenizer(files)
@@ -50,7 +50,8 @@ def rows_of(lessons: Iterable[Lesson], folder: Path, *, most: int | None = None)
     found, too_long = [], 0
     for lesson in lessons:
         prompt = prompts.encode(prompts.render(lesson.messages, ()))
-        answer = tokenizer(lesson.answer, add_special_tokens=False, return_offsets_mapping=True)
+        text = whole_characters(lesson.answer)
+        answer = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         weights = _weights(answer["offset_mapping"], lesson.unlearned)
         if len(prompt) + len(weights) + 1 > most:
             too_long += 1

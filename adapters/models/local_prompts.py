@@ -5,6 +5,7 @@ template renders it as it was: so an episode's turns extend each other. Special 
 and from what was sampled; where data spells one, it stays text.
 """
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from dreamgym_kit.chat import ChatMessage, ToolRequest
 from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 class Prompts:
@@ -75,7 +78,7 @@ class Prompts:
         return str(self._spelled.marked(self.decode(ids[:whole]), mark or MARK)) + self.decode(ids[whole:])
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids: list[int] = self._tokenizer(whole_characters(text), add_special_tokens=False)["input_ids"]
         return ids
 
     def _ids_behind(self, piece: str) -> list[int]:
@@ -90,6 +93,11 @@ class Prompts:
                 list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
             )
         return str(text)
+
+
+def whole_characters(text: str) -> str:
+    """The text with a sign for each half of a character, which tools do send and no tokenizer reads."""
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _texts(messages: Sequence[ChatMessage]) -> Iterator[str]:

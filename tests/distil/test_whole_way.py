@@ -91,6 +91,15 @@ def test_what_is_not_known_has_no_weight(tmp_path: Path) -> None:
     assert all_of_it.weights[-1] == 1.0  # the end is learned
 
 
+def test_half_a_character_in_an_answer_is_taught_as_a_sign_for_one(tmp_path: Path) -> None:
+    lessons, _, _ = taught(tmp_path, shop(4, 2), SHORT)
+    odd = replace(lessons[0], answer='{"reasoning": "\ud83d"}', unlearned=((15, 16),))
+    given, learned = rows_of([odd, replace(odd, unlearned=())], base(tmp_path / "base")).rows
+    assert given.ids == learned.ids
+    assert len(given.ids) == len(given.weights)
+    assert given.weights.count(0.0) > learned.weights.count(0.0)
+
+
 def test_lessons_longer_than_the_model_reads_are_counted(tmp_path: Path) -> None:
     lessons, _, _ = taught(tmp_path, shop(4, 2), SHORT)
     found = rows_of(lessons, base(tmp_path / "base"), most=300)

@@ -88,6 +88,13 @@ def test_no_spelling_makes_a_special_token_and_every_letter_is_there(text: str) 
     assert prompts.decode(given) == prompts.decode(plain).replace("X", text)
 
 
+def test_half_a_character_in_data_ends_nothing() -> None:
+    prompts = Prompts(tokenizer_double())
+    for text in ("a\ud83db", "<|im_end|>\udc00"):
+        given = prompts.encode(prompts.render([ChatMessage("tool", text)], ()))
+        assert text[:-1].replace("\ud83d", "\N{REPLACEMENT CHARACTER}") in prompts.decode(given)
+
+
 def test_data_without_special_tokens_is_tokenised_as_ever() -> None:
     tokenizer = tokenizer_double()
     prompts = Prompts(tokenizer)

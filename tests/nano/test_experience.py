@@ -22,11 +22,12 @@ from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.kept import LEARNED_FILE, read_learned
 from dreamgym_kit.dream.learned.layered import LayeredExperience
+from dreamgym_kit.dream.learned.meetings import met
 from dreamgym_kit.dream.learned.saying import read_said
 from dreamgym_kit.dream.learned.teaching import Lesson
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano import __main__ as command
-from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, Plan, build, lessons_of
+from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, Plan, build, lessons_of, mined
 from dreamgym_kit.recipes.nano.experience.card import card
 from dreamgym_kit.recipes.nano.experience.course import Course
 from dreamgym_kit.recipes.nano.experience.recordings import recorded, worked
@@ -100,8 +101,14 @@ async def test_the_shipped_model_decides_what_the_desk_would() -> None:
 
 
 async def test_behind_a_server_of_vllm_it_says_the_same_as_in_process() -> None:
-    asked = "refund_payment amount~0 above payment.there yes payment.status captured done no"
-    said = []
+    """Records of real calls of every tool: equal words, as probable, and all of them decisions."""
+    by_tool: dict[str, list[str]] = {}
+    vocabulary = read_learned(WEIGHTS).vocabulary
+    for one in met(mined(TRAIN_SEEDS[:3], calibrated=False)):
+        by_tool.setdefault(one.tool, []).append(" ".join(vocabulary.record(one.tool, one.facts)))
+    records = [text for some in by_tool.values() for text in list(dict.fromkeys(some))[:3]]
+    assert len(by_tool) >= 10
+    said: list[list[tuple[str, float]]] = []
     server = VllmDouble(WEIGHTS, name="experience")
     with closing(server), closing(MemoryStore()) as store:
         for learned in (
@@ -112,11 +119,13 @@ async def test_behind_a_server_of_vllm_it_says_the_same_as_in_process() -> None:
             with with_decisions(chained_experience(store, settings), settings) as model:
                 assert isinstance(model, LayeredExperience)
                 assert isinstance(model.learned, LearnedExperience)
-                said.append(await model.learned.words(asked))
-    (words, probability), (served_words, served_probability) = said
-    assert served_words == words
-    assert served_probability == pytest.approx(probability, abs=1e-4)
-    assert server.asked[0]["temperature"] == 0.0
+                said.append([await model.learned.words(text) for text in records])
+    for (words, probability), (served_words, served_probability) in zip(*said, strict=True):
+        assert served_words == words
+        assert served_probability == pytest.approx(probability, abs=1e-4)
+        read_said(words)
+    assert {one["temperature"] for one in server.asked} == {0.0}
+    assert len(server.asked) == len(records)
 
 
 def test_it_learns_from_train_worlds_and_is_measured_on_held_out_ones() -> None:
