@@ -97,6 +97,21 @@ def test_a_free_text_may_say_what_something_else_is(kennel: Knowledge) -> None:
     assert best(kennel, known, "feed", dog="d77", note="dog").support >= 0.5
 
 
+def test_that_other_worlds_have_one_of_that_id_is_no_voucher_for_a_write() -> None:
+    """A write that says what it was told answers alike in all worlds, and is no catalogue for that."""
+    episodes = []
+    for world in range(12):
+        dog, name = f"d{world % 4}", f"w{world}"
+        episodes.append(Recording(f"r{world}", name, (look(dog), released(dog))))
+        episodes.append(Recording(f"l{world}", name, tuple(look(f"e{world}{place}") for place in range(5))))
+    models = mine(episodes)
+    shelter = Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
+    other = after(shelter, *(look(f"k{place}") for place in range(6)))
+    assert best(shelter, other, "release", dog_id="k3").support >= 0.5
+    told = best(shelter, other, "release", dog_id="d2")
+    assert told.support < 0.5, told
+
+
 def test_what_was_only_presumed_vouches_for_nothing(kennel: Knowledge) -> None:
     guessed = follow(kennel, NEW, released("d77"), confidence=0.45)
     assert best(kennel, guessed, "feed", dog="d77", note="supper").support < 0.5

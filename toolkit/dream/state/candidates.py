@@ -204,7 +204,7 @@ def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candi
     agreement = models.agreement.get(asked.tool, 0.3)
     seen = json.loads(spelled)
     presumed = failed(seen)  # that another world lacks it says little of this one
-    if not presumed and agreement <= _ANYWHERE:  # and neither does that it has it
+    if not presumed and (asked.writes or agreement <= _ANYWHERE):  # and neither does that it has it
         presumed = any(unlike(models.usual, asked.tool, asked.args, state))
     if presumed:
         agreement *= _PRESUMED

@@ -272,9 +272,9 @@ def _count_everywhere(models: ToolModels, episodes: Sequence[Recording]) -> None
         kinds = {spelled for seen in answers.values() for spelled in seen}
         if len(answers) > 1 and any(not failed(json.loads(one)) for one in kinds):
             worked[tool].append(len(kinds) == 1)
-    models.fixed = {
+    models.fixed = {  # a write that says what it was told is no catalogue: only what was there was written to
         tool: (len(alike) + 0.2) / (len(alike) + 1)
         for tool, alike in worked.items()
-        if all(alike) and len(alike) >= _FIXED
+        if tool not in models.writes and all(alike) and len(alike) >= _FIXED
     }
     models.agreement = {tool: (same + 0.2) / (total + 1) for tool, (same, total) in counts.items()}
