@@ -14,7 +14,8 @@ A stop latches for the whole run: after it no real call of any episode runs, who
 """
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import time
 from typing import NoReturn
@@ -37,6 +38,7 @@ from dreamgym_kit.s2r.divergence import Compared, Divergence, Likeness
 from dreamgym_kit.s2r.limits import RealLimits
 from dreamgym_kit.s2r.session import effect_of
 from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped, Stopped, Why
+from dreamgym_kit.s2r.writes import RealWrites
 from dreamgym_kit.vocabulary import Answer, Approval, Call, Effect, HeldCall, Provenance
 
 _MOST_TOLD = 1000  # characters of an answer that differs, in the log
@@ -52,6 +54,7 @@ class _Episode:
     doubts: list[str] = field(default_factory=list)  # where dream and reality differed, in sentences
     unsure: bool = False  # a real write failed and may have taken effect: nobody knows the state
     made: dict[str, int] = field(default_factory=dict)  # real calls that change the world, by key
+    writes: RealWrites = field(default_factory=RealWrites)
     held: dict[Identity, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     """Numbers of held calls, with the doubts that were shown, for resumed nodes."""
 
@@ -101,7 +104,7 @@ class RealOverseer:
         if (stopped := self.stopped or self.limits.forbids(call.tool)) is not None:
             self._stop_for(session, stopped)
         episode = self._episode(session)
-        after, started = session.ledger.after(place), time()
+        since, after, started = episode.writes.now(), session.ledger.after(place), time()
         situation = session.situation(call, place, after)
         expected = _nothing()
         if self.divergence is not None:
@@ -116,19 +119,14 @@ class RealOverseer:
         number = self._announce(
             session, call, effect, approved, unchanged=exact() == arguments, doubts=doubts
         )
-        answer = yield from self._run(number)
-        try:
-            compared = self._compare(session, call, expected, answer, after)
-        except Exception as error:  # noqa: BLE001  a fault of ours must not look like the tool's, nor blind us
-            why = f"{call.tool}: its answer cannot be compared ({type(error).__name__})"
-            compared = Compared(Likeness.UNKNOWN, 0.0, why)
-            self.stop(Stopped(Why.DIVERGED, why))
-        try:
-            self._write_down(session, number, call, answer, compared, expected)
-            session.keep(call, answer, place, after=after, started=started)
-        except Exception as error:  # noqa: BLE001  an agent would take it for the tool's, and go on unseen
-            why = f"{call.tool}: its answer cannot be kept ({type(error).__name__})"
-            self._stop_for(session, Stopped(Why.AUDIT, why))
+        with episode.writes.one(writes=effect.changes_world):
+            answer = yield from self._run(number)
+            if episode.writes.beside(since, writes=effect.changes_world):
+                expected = _nothing()  # who was first, nobody knows
+            compared = self._seen(session, call, expected, answer, after)
+            with self._kept(session, call):
+                self._write_down(session, number, call, answer, compared, expected)
+                session.keep(call, answer, place, after=after, started=started)
         if identity is not None:
             session.ledger.remember(identity, answer)
         if compared is not None and compared.parted:
@@ -292,6 +290,17 @@ class RealOverseer:
             raise TypeError("a real call came back without an answer")
         return answer
 
+    def _seen(
+        self, session: Session, call: Call, expected: Answer, answer: Answer, after: str
+    ) -> Compared | None:
+        """Compare; where that fails, no more real calls run."""
+        try:
+            return self._compare(session, call, expected, answer, after)
+        except Exception as error:  # noqa: BLE001  a fault of ours must not look like the tool's, nor blind us
+            why = f"{call.tool}: its answer cannot be compared ({type(error).__name__})"
+            self.stop(Stopped(Why.DIVERGED, why))
+            return Compared(Likeness.UNKNOWN, 0.0, why)
+
     def _compare(
         self, session: Session, call: Call, expected: Answer, answer: Answer, after: str
     ) -> Compared | None:
@@ -311,6 +320,15 @@ class RealOverseer:
             with self._lock:
                 self.stop(Stopped(Why.DIVERGED, compared.parted))
         return compared
+
+    @contextmanager
+    def _kept(self, session: Session, call: Call) -> Iterator[None]:
+        """Where an answer cannot be kept, nothing real runs any more."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  an agent would take it for the tool's, and go on unseen
+            why = f"{call.tool}: its answer cannot be kept ({type(error).__name__})"
+            self._stop_for(session, Stopped(Why.AUDIT, why))
 
     def _write_down(
         self,
