@@ -1,6 +1,7 @@
 """`dreamgym-kit train`: the agent's own model learns in the dream; held-out tasks say what it learned."""
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ EXAMPLES = (
     "dreamgym-kit train --tasks new.jsonl --judge-from runs/2026-11-21-record-desk --judge-tasks tasks.jsonl",
     "dreamgym-kit train --eval-every 5 --report-to tensorboard",
     "dreamgym-kit train --resume runs/2026-11-21-train-desk-7f3a",
+    "torchrun --nproc-per-node 2 --no-python dreamgym-kit train",
 )
 CODES = (
     "Exit codes: 0 trained; 1 an alarm stopped it at its last good checkpoint; 2 cannot run; 130 or 143 "
@@ -142,6 +144,10 @@ def command(
     Groups of episodes are dreamed, judged and learned from, step by step; the result is what the policy does
     on held-out tasks, before and after. It stops by itself where the figures cannot be trusted.
     """
+    from dreamgym_kit.adapters.trainers.together import lends_a_hand
+
+    if lends_a_hand():
+        _lend_a_hand()
     overrides = {
         "tasks": tasks,
         "buffer": buffer,
@@ -196,6 +202,24 @@ def command(
     from dreamgym_kit.cli.running import end
 
     end(_code(result), dreamt=True)
+
+
+def _lend_a_hand() -> None:
+    """Of several processes, not the first: learn with it, say nothing, and leave signals to it."""
+    import signal
+
+    from dreamgym_kit.adapters.trainers.extra import require_extra
+    from dreamgym_kit.adapters.trainers.ranks import FirstStopped
+    from dreamgym_kit.adapters.trainers.together import lend_a_hand
+    from dreamgym_kit.cli.running import end
+    from dreamgym_kit.rollout.signals import SIGNALS
+
+    require_extra("train")
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    with suppress(FirstStopped):
+        lend_a_hand()
+    end(0, dreamt=True)
 
 
 def _agree(request: "TrainRequest", *, yes: bool) -> None:

@@ -23,6 +23,7 @@ EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 __all__ = [
     "BudgetSpent",
@@ -174,6 +175,14 @@ class TrainingStopped(DreamgymError):
         self.text = text
         self.step = step
         super().__init__(f"step {step}: {alarm}: {text}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pass from process to process whole."""
+        return _stopped, (self.alarm, self.text, self.step)
+
+
+def _stopped(alarm: str, text: str, step: int) -> TrainingStopped:
+    return TrainingStopped(alarm, text, step=step)
 
 
 class EpisodeStop(BaseException):

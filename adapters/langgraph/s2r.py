@@ -33,6 +33,7 @@ from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest, S2rResult, r
 from dreamgym_kit.adapters.langgraph.training import train
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult, model_of, sides_of
 from dreamgym_kit.adapters.trainers.extra import require_extra
+from dreamgym_kit.adapters.trainers.together import require_alone
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode, Stage
@@ -79,6 +80,7 @@ def s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = Non
         UserError: something cannot be used as asked; no real call was made.
     """
     require_extra("train")
+    require_alone("s2r")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the packages are imported
     switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
     bounds_of(request.settings)

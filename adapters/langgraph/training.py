@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dreamgym_kit.adapters.langgraph.curricula import curriculum_of
 from dreamgym_kit.adapters.langgraph.evaluating import under_faults
@@ -44,6 +44,7 @@ from dreamgym_kit.vocabulary import Task
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.local import LocalPolicy
     from dreamgym_kit.adapters.trainers.options import GrpoOptions
+    from dreamgym_kit.adapters.trainers.together import Others
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 
 ROLLOUTS, EXAMINED, CHECKPOINTS, LOGS = "rollouts", "evaluations", "checkpoints", "logs"
@@ -52,14 +53,24 @@ JUDGE = "judge.txt"  # what a judge without goals was found to be worth
 
 
 def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None = None) -> TrainResult:
-    """Train the policy and say what it was worth.
+    """Train the policy and say what it was worth; all of several processes get the first one's result.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
+        FirstStopped: this is one of several processes, and the first one failed.
         UserError: something cannot be used as asked; nothing was learned.
     """
     require_extra("train")
-    switch = stop or StopSwitch()
+    from dreamgym_kit.adapters.trainers.together import leading, lend_a_hand, lends_a_hand
+
+    if lends_a_hand():
+        return cast("TrainResult", lend_a_hand())
+    with leading() as others:
+        return others.done(_trained(request, others, events=events, stop=stop or StopSwitch()))
+
+
+def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop: StopSwitch) -> TrainResult:
+    """Open what a training is made of, and run it from its last checkpoint."""
     learn, held_out = sides_of(request)
     model = model_of(request.settings)
     options = options_of(request.settings)
@@ -71,8 +82,8 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
             write_atomically(directory.path / JUDGE, f"{found}\n".encode("utf-8", "replace"))
         log = stack.enter_context(closing(directory.events()))
         heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.endpoint.key_env))
-        parts = _Parts(stack, request, directory, heard, switch)
-        policy, trainer = parts.policy(model), parts.trainer(model, options)
+        parts = _Parts(stack, request, directory, heard, stop)
+        policy, trainer = parts.policy(model), parts.trainer(model, options, others)
         collector = parts.collector(
             ROLLOUTS,
             [*learn, *held_out],
@@ -111,7 +122,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
             folder=directory.path,
             aside=parts.aside,
             events=heard,
-            stop=switch,
+            stop=stop,
         )
         write_learned_from(directory.path, (task.id for task in learn))
         goes_on(directory)
@@ -128,7 +139,7 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
                 )
             ),
             strays=tuple(process_masker().text(stray) for stray in PROCESS.strays),
-            stopped_by=switch.signal,
+            stopped_by=stop.signal,
         )
 
 
@@ -179,11 +190,9 @@ class _Parts:
         opened = open_local(model, version=version_of(0), lockstep=True, device=device)
         return self._stack.enter_context(closing(opened))
 
-    def trainer(self, model: Path, options: "GrpoOptions") -> "TrlTrainer":
-        from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
-
+    def trainer(self, model: Path, options: "GrpoOptions", others: "Others") -> "TrlTrainer":
         path = self._directory.path
-        return TrlTrainer(model, path / CHECKPOINTS, options, logs=path / LOGS, version_of=version_of)
+        return others.trainer(model.absolute(), path.absolute() / CHECKPOINTS, options, logs=path / LOGS)
 
     def examiner(self, held_out: Sequence[Task], policy: "LocalPolicy") -> Rollouts | None:
         """Who measures, where that is not who collects: really, without its faults, or by the checkers."""

@@ -12,6 +12,13 @@ from dreamgym_kit.errors import DreamgymError
 T = TypeVar("T")
 
 
+class FirstStopped(DreamgymError):
+    """Raised in the other processes: the first one stopped, and says itself why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the first process stopped: {why}")
+
+
 class Ranks:
     """The processes of one training, as accelerate sees them."""
 
@@ -19,6 +26,7 @@ class Ranks:
         self._accelerator = accelerator
         self.rank = int(accelerator.process_index)
         self.number = int(accelerator.num_processes)
+        self.told: BaseException | None = None  # what failed here, and was told to the others
 
     @property
     def first(self) -> bool:
@@ -29,7 +37,7 @@ class Ranks:
         """Call `make` in the first process only, and give what it gave in all of them.
 
         Raises:
-            DreamgymError: in the others, where it failed in the first; there, what `make` raised.
+            FirstStopped: in the others, where it failed in the first; there, what `make` raised.
         """
         if self.number == 1:
             return make()
@@ -45,9 +53,10 @@ class Ranks:
                 box[1] = f"{type(error).__name__}: {error}"
         broadcast_object_list(box, from_process=0)
         if failure is not None:
+            self.told = failure
             raise failure
         if box[1]:
-            raise DreamgymError(f"the first process stopped: {box[1]}")
+            raise FirstStopped(box[1])
         made: T = box[0]
         return made
 

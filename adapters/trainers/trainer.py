@@ -63,6 +63,7 @@ class TrlTrainer:
         self._checkpoints = Checkpoints(folder, keep=options.keep)
         self.ignored: tuple[Path, ...] = ()  # folders of checkpoints that are none
         self._used = False
+        self.told = True  # whether what ended the last `fit` was told to the other processes
         self._open()
 
     @property
@@ -109,7 +110,8 @@ class TrlTrainer:
         try:
             with threads(self._options.threads), no_bars():
                 trl.train(resume_from_checkpoint=str(self._last.folder) if self._last else None)
-        except BaseException:
+        except BaseException as error:
+            self.told = trl.ranks.told is error
             with suppress(UserError):  # what ended the training says more
                 self._open()
             raise

@@ -75,5 +75,5 @@ def test_what_ends_the_first_process_ends_the_other(tmp_path: Path) -> None:
     done = together(base, tmp_path / "two", "fail")
     assert done.returncode != 0
     assert "RuntimeError: no more" in done.stderr
-    assert "DreamgymError: the first process stopped: RuntimeError: no more" in done.stderr
+    assert "FirstStopped: the first process stopped: RuntimeError: no more" in done.stderr
     assert sorted(path.name for path in (tmp_path / "two").glob("step-*")) == ["step-000001"]
