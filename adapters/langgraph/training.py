@@ -125,7 +125,7 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
             stop=stop,
         )
         write_learned_from(directory.path, (task.id for task in learn))
-        goes_on(directory)
+        goes_on(directory, planned=wanted.steps)
         with collector.aside():  # the trainer writes while episodes are guarded
             trained = loop.run()
         write_report(directory, trained, planned=wanted.steps)

@@ -13,7 +13,7 @@ from dreamgym_kit.adapters.langgraph.run_request import name_of, name_of_part
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import MODE
-from dreamgym_kit.rollout.rundir import REPORT, RunDirectory
+from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.settings.model import CurriculumSettings
 from dreamgym_kit.training.plan import Trained
@@ -91,9 +91,9 @@ def _about(request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task
     }
 
 
-def goes_on(directory: RunDirectory) -> None:
+def goes_on(directory: RunDirectory, *, planned: int) -> None:
     """A leg begins: the end of an earlier one is no end any more. One that is refused leaves it as it is."""
-    (directory.path / REPORT).unlink(missing_ok=True)
+    directory.write_report({"kind": MODE, "planned": planned})
 
 
 def write_report(directory: RunDirectory, trained: Trained, *, planned: int) -> None:

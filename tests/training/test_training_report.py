@@ -8,9 +8,11 @@ from training.loop_doubles import Planted
 from training.trained_runs import trained_run, training_in
 
 from dreamgym_kit.adapters.langgraph.training import impatience
-from dreamgym_kit.report.training import Training, share_of
+from dreamgym_kit.adapters.langgraph.training_directory import goes_on
+from dreamgym_kit.report.training import Training, share_of, training_of
 from dreamgym_kit.report.training_curves import curves_of
 from dreamgym_kit.report.training_text import render_training
+from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.training.records import EvaluationRecord, StepRecord
 
@@ -54,6 +56,26 @@ def test_a_clear_gain_and_a_clear_loss_are_called_that() -> None:
 def test_what_was_not_measured_is_said_to_be_so() -> None:
     assert told().sentence == "What it learned was not measured on held-out tasks."
     assert told().stamp[1] == "NOT MEASURED"
+
+
+def test_a_dreamed_start_and_a_real_end_are_not_held_against_each_other() -> None:
+    """A later leg may have asked for `--eval-real`: what dream and reality differ by is no gain."""
+    dreamed, real = evaluation(0, [0.0] * 30), evaluation(2, [1.0] * 30, real=True)
+    mixed = told(dreamed, real)
+    assert (mixed.gain, mixed.stamp[1]) == (None, "NOT MEASURED")
+    assert mixed.sentence.startswith("Nothing can be said: held-out tasks were dreamed before and real after")
+    three = told(dreamed, evaluation(1, [1.0] * 30, real=True), real)
+    assert three.stamp[1] == "NO GAIN SEEN"
+
+
+def test_a_leg_that_goes_on_is_not_finished_until_it_has_made_the_steps_that_it_asked_for(
+    tmp_path: Path,
+) -> None:
+    path = trained_run(tmp_path)
+    with RunDirectory.resume(path, RunDirectory.open(path).manifest) as directory:
+        goes_on(directory, planned=20)
+        training = training_of(directory)
+    assert (training.stamp[1], training.planned, training.weights) == ("NOT FINISHED", 20, None)
 
 
 def test_a_training_that_has_not_come_to_its_end_is_not_stamped_with_a_result() -> None:

@@ -60,10 +60,12 @@ class Training:
 
     @property
     def gain(self) -> Beating | None:
-        """The last evaluation against the first; None where there are no two."""
-        if len(self.evaluations) < 2:
+        """The last evaluation against the first of its kind, real or dreamed; None where there are no two."""
+        last = self.evaluations[-1] if self.evaluations else None
+        first = next((one for one in self.evaluations if last is not None and one.real == last.real), None)
+        if first is None or last is None or first is last:
             return None
-        return beaten(outcomes_of(self.evaluations[0]), outcomes_of(self.evaluations[-1]))
+        return beaten(outcomes_of(first), outcomes_of(last))
 
     @property
     def stamp(self) -> tuple[str, str]:
@@ -91,6 +93,8 @@ class Training:
             named, text = self.alarm.get("alarm"), self.alarm.get("text")
             return f"Step {self.alarm.get('step')} was stopped by the alarm '{named}': {text}; {kept}."
         gain = self.gain
+        if gain is None and len({one.real for one in self.evaluations}) > 1:
+            return "Nothing can be said: held-out tasks were dreamed before and real after, or the other way."
         if gain is None:
             return "What it learned was not measured on held-out tasks."
         if gain.word is Word.NOTHING_SHARED:
