@@ -55,17 +55,20 @@ def _sheet(curves: Sequence[Curve], steps: Sequence[int], path: Path, scheme: st
     FigureCanvasAgg(figure)
     figure.set_facecolor(_COLOURS[scheme][0])
     for place, curve in enumerate(curves, start=1):
-        _draw(figure.add_subplot(down, across, place), curve, steps, scheme)
+        draw_curve(figure.add_subplot(down, across, place), curve, steps, scheme)
     figure.savefig(path, dpi=120, metadata={"Software": None})
     return path
 
 
-def _draw(axes: Any, curve: Curve, steps: Sequence[int], scheme: str) -> None:
+def draw_curve(axes: Any, curve: Curve, steps: Sequence[int], scheme: str) -> None:
+    """Draw one curve, step by step, on a matplotlib axes."""
     paper, ink, faint, grid, good, bad = _COLOURS[scheme]
     gaps = [[float("nan") if one is None else one for one in line.values] for line in curve.lines]
     names = [line.name for line in curve.lines]
     if curve.stacked:
-        axes.stackplot(steps, *gaps, labels=names, colors=_LINES[scheme], step="mid")
+        edges = [edge for step in steps for edge in (step - 0.5, step + 0.5)]
+        bars = [[value for value in values for _ in range(2)] for values in gaps]
+        axes.stackplot(edges, *bars, labels=names, colors=_LINES[scheme])
     else:
         for values, name, colour in zip(gaps, names, _LINES[scheme], strict=False):
             axes.plot(
@@ -102,4 +105,6 @@ def _draw(axes: Any, curve: Curve, steps: Sequence[int], scheme: str) -> None:
         if curve.stacked:
             axes.set_ylim(top=1.35 * axes.get_ylim()[1])  # room for the names
         axes.legend(fontsize=8, frameon=False, labelcolor=ink, ncols=2 if curve.stacked else 1)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    last = max([1, *steps, *(mark.step for mark in curve.marks)])
+    axes.set_xlim((0.5, last + 0.5) if curve.stacked else (-0.02 * last, 1.02 * last))
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)

@@ -17,6 +17,11 @@ from dreamgym_kit.report.training import Training
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.training.records import EvaluationRecord, StepRecord
 
+_CUT = """[...document.querySelectorAll('figure svg text')].filter((text) => {
+  const mine = text.getBoundingClientRect(), whole = text.ownerSVGElement.getBoundingClientRect();
+  return mine.left < whole.left - 0.5 || mine.right > whole.right + 0.5;
+}).map((text) => text.textContent)"""
+
 browser = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 
@@ -88,7 +93,7 @@ def begun(_: Path) -> Training:
 def one_step(_: Path) -> Training:
     return Training(
         {"matters": {"mode": "train"}, "about": {"steps": 9}},
-        [StepRecord(1, StepFacts(groups=1, episodes=2, success=1, reward=0.5), entropy=0.5)],
+        [StepRecord(1, StepFacts(groups=1, episodes=2, success=1, reward=0.5), entropy=0.5, kl=0.00153)],
         (),
         {},
     )
@@ -129,6 +134,12 @@ class TestDrawn:
         told = blocks(shown.path.read_text("utf-8"))[0]["training"]
         assert shown.ask("document.querySelectorAll('figure').length") == len(told["curves"])
         assert shown.ask("document.querySelectorAll('img, iframe, link, script[src]').length") == 0
+
+    def test_no_word_of_a_drawing_is_cut_off(
+        self, open_page: Opener, tmp_path: Path, made: Callable[[Path], Training]
+    ) -> None:
+        shown = open_page(page_in(tmp_path, made(tmp_path)))
+        assert shown.ask(_CUT) == []
 
     def test_everybody_can_read_it(
         self, open_page: Opener, tmp_path: Path, made: Callable[[Path], Training]

@@ -140,3 +140,21 @@ def test_a_training_whose_batches_hung_on_time_says_so() -> None:
     (told,) = impatience(3)
     assert told.startswith("3 times an episode asked the policy nothing")
     assert "may differ in the last bits" in told
+
+
+def test_one_step_is_drawn_as_wide_as_any_and_steps_are_whole_numbers(tmp_path: Path) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    from dreamgym_kit.adapters.plots.training import draw_curve
+
+    one = StepRecord(1, StepFacts(groups=1, episodes=2, success=1), seconds={"waited": 2.0, "update": 1.0})
+    curves = curves_of(Training(MANIFEST, [one], [evaluation(0, [0.5])], {}))
+    for curve in curves:
+        axes = figures.Figure().add_subplot()
+        draw_curve(axes, curve, [1], "light")
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert ticks
+        assert all(tick == round(tick) for tick in ticks)
+        if curve.stacked:
+            bars = [area.get_paths()[0].get_extents() for area in axes.collections]
+            assert [(bar.x0, bar.x1) for bar in bars if bar.height] == [(0.5, 1.5)] * 2

@@ -12,6 +12,7 @@ const tenth = (value) => Math.round(value * 10) / 10;
 
 function tick(value, share) {
   if (share) return Math.round(value * 100) + '\u2009%';
+  if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(1); // all that fits beside the drawing
   return value === 0 ? '0' : Number(value.toPrecision(2)).toString();
 }
 function frame(curve) {
