@@ -18,13 +18,13 @@ _GLANCE_S = 0.2  # between two looks at the clock
 class TerminalApprover:
     """Implements `ports.Approver` at the terminal that the command runs in; one question at a time.
 
-    Only the word "yes" is a yes. After a question that was not answered in time none is asked any more:
-    nobody could tell to which of them the next word belongs.
+    Only the word "yes" is a yes. After anything else, and after a question that was not answered in time,
+    none is asked any more: the run ends, and nobody could tell to which of them the next word belongs.
     """
 
     def __init__(self) -> None:
         self._asking = threading.Lock()
-        self._unanswered = False
+        self._ended = False
 
     async def approve(self, held: "HeldCall") -> "Approval | None":
         """See `Approver.approve`."""
@@ -40,16 +40,16 @@ class TerminalApprover:
         from dreamgym_kit.vocabulary import Approval
 
         with self._asking:
-            if self._unanswered or over.is_set():
+            if self._ended or over.is_set():
                 return None
             tell(question(held))
             _forget_what_was_typed()
             answer = _typed(over)
-            self._unanswered = answer is None
+            agreed = answer is not None and answer.strip() == "yes"
+            self._ended = not agreed
         if answer is None:
-            tell("no answer in time: it does not run.")
-            return None
-        return Approval(held.digest, "terminal") if answer.strip() == "yes" else None
+            tell("No answer is waited for any more: it does not run.")
+        return Approval(held.digest, "terminal") if agreed else None
 
 
 def _typed(over: threading.Event) -> str | None:

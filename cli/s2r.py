@@ -228,9 +228,22 @@ def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
     if result.weights is not None:
         weights = shlex.quote(near(result.weights))
         steps.append(("Prove", f"dreamgym-kit evaluate --real --policy {weights}", "what it is worth"))
-    if result.stopped is None or not result.stopped.why.final:
-        steps.append(("Go on", f"dreamgym-kit s2r --resume {run} --calls N", "with a larger budget"))
+    steps += _onward(result, run)
     say(next_steps(steps))
+
+
+def _onward(result: "S2rResult", run: str) -> list[tuple[str, str, str]]:
+    """What can be done next: a shut gate is opened by no budget."""
+    from dreamgym_kit.cli.running import near
+
+    if result.stopped is None and not result.gate.passed:
+        tried = [shlex.quote(near(place)) for place in sorted(result.directory.glob("gate/step-*"))]
+        return [("Look", f"dreamgym-kit report {one}", "the episodes that the gate tried") for one in tried]
+    if result.stopped is not None and result.stopped.why.final:
+        return []
+    spent = result.stopped is not None and result.stopped.why in ("budget", "limit")
+    how = "with a larger budget" if spent else "from where it is"
+    return [("Go on", f"dreamgym-kit s2r --resume {run} --calls N", how)]
 
 
 def shown(directory: "RunDirectory", *, as_json: bool) -> bool:

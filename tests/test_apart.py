@@ -1,10 +1,13 @@
 """Work apart: in a thread of its own, waited for, its failure the caller's."""
 
+import asyncio
 import threading
+import time
+from contextvars import ContextVar
 
 import pytest
 
-from dreamgym_kit.apart import apart
+from dreamgym_kit.apart import apart, aside
 
 
 def test_it_runs_in_another_thread_of_that_name_and_gives_what_came_of_it() -> None:
@@ -17,3 +20,30 @@ def test_what_it_raises_is_raised_where_it_is_waited_for() -> None:
 
     with pytest.raises(KeyError, match="gone"):
         apart(fail, name="aside")
+
+
+def test_on_a_loop_it_is_waited_for_in_the_callers_context() -> None:
+    here: ContextVar[str] = ContextVar("here", default="elsewhere")
+
+    async def wait() -> tuple[str, str]:
+        here.set("here")
+        return await aside(lambda: (here.get(), threading.current_thread().name), name="aside")
+
+    assert asyncio.run(wait()) == ("here", "aside")
+
+
+@pytest.mark.parametrize(("raised", "told"), [(KeyError, KeyError), (StopIteration, RuntimeError)])
+def test_what_it_raises_is_raised_on_the_loop(raised: type[Exception], told: type[Exception]) -> None:
+    def fail() -> None:
+        raise raised("gone")
+
+    with pytest.raises(told):
+        asyncio.run(aside(fail, name="aside"))
+
+
+def test_work_that_hangs_holds_no_loop_whose_wait_is_over() -> None:
+    hanging, begun = threading.Event(), time.monotonic()
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(aside(lambda: hanging.wait(30), name="aside"), 0.1))
+    assert time.monotonic() - begun < 10
+    hanging.set()

@@ -30,6 +30,8 @@ from dreamgym_kit.ports import Approver
 from dreamgym_kit.s2r.session import effect_of, reading
 from dreamgym_kit.vocabulary import Answer, Approval, Call, Effect, HeldCall
 
+_GLANCE_S = 0.2  # between two looks at whether a question is still of use
+
 
 class Admitted(NamedTuple):
     """A call that its overseer is asked about."""
@@ -274,10 +276,19 @@ async def _held(step: Hold) -> Approval | None:
 
 
 async def _asked(step: Hold, approver: Approver) -> Approval | None:
+    """The answer, while there is time for it; a question that is of no use any more is withdrawn."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + step.seconds
-    async with asyncio.timeout_at(deadline):
-        given = await approver.approve(step.held)
+    asking = asyncio.ensure_future(approver.approve(step.held))
+    try:
+        async with asyncio.timeout_at(deadline):
+            while not asking.done():
+                if step.over():
+                    return None
+                await asyncio.wait({asking}, timeout=_GLANCE_S)
+    finally:
+        asking.cancel()
+    given = asking.result()
     return given if loop.time() <= deadline else None  # one that cannot be interrupted may be late, too
 
 

@@ -130,6 +130,25 @@ def test_a_rule_that_hangs_is_a_no_when_its_time_is_over(tmp_path: Path, till: T
     assert len(alive) == 5 * in_a_loop
 
 
+def test_a_question_is_withdrawn_when_the_run_stops(tmp_path: Path, till: Till) -> None:
+    tools, sessions = till.tools(), []
+
+    async def rule(held: HeldCall) -> bool:
+        sessions[0].overseer.stop(Stopped(Why.DIVERGED, "another episode has seen it"))
+        await asyncio.sleep(60)
+        return True
+
+    begun = time.monotonic()
+    with overseen(tmp_path, "staged", approve=rule) as session:
+        sessions.append(session)
+        with pytest.raises(RunStopped, match="another episode has seen it"):
+            tools["set_price"].invoke({"item": "cup", "price": "5.00"})
+    assert time.monotonic() - begun < 20
+    assert till.done == []
+    told = [entry.facts["text"] for entry in log_of(tmp_path) if entry.kind == "refused"]
+    assert told == ["real calls had ended before it was approved"]
+
+
 class PriceDouble:
     """An experience model that knows one price."""
 

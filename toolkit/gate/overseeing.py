@@ -31,6 +31,7 @@ class Hold:
     held: HeldCall
     approver: Approver | None  # None: there is nobody to ask, which is a no
     seconds: float  # that there are for an answer
+    over: Callable[[], bool] = bool  # whether no answer is of use any more
 
 
 @dataclass(frozen=True, slots=True)

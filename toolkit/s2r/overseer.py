@@ -220,13 +220,15 @@ class RealOverseer:
     def _approved(self, session: Session, held: HeldCall) -> Generator[Step, Answer | Approval | None, str]:
         """Ask for an approval; gives the digest that it named, used from now on."""
         try:
-            reply = yield Hold(held, self._approver, self._approval_s)
+            reply = yield Hold(held, self._approver, self._approval_s, lambda: self.stopped is not None)
         except TimeoutError:
             reply, why = None, f"nobody approved it within {self._approval_s:g} s"
         except Exception as error:  # noqa: BLE001  an approver that fails has not said yes
             reply, why = None, f"the approval failed: {type(error).__name__}"
         else:
             why = "it was not approved" if self._approver is not None else "there is nobody to approve it"
+            if self.stopped is not None:
+                why = "real calls had ended before it was approved"
         if not isinstance(reply, Approval):
             self._refuse_held(session, held, why)
         with self._lock:
