@@ -4,6 +4,7 @@ import os
 import select
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,11 @@ class TerminalApprover:
     def __init__(self) -> None:
         self._asking = threading.Lock()
         self._ended = False
+        self._leaving: Callable[[], bool] = bool
+
+    def until(self, leaving: Callable[[], bool]) -> None:
+        """From now on nobody is asked any more once this says so: a person has asked to stop."""
+        self._leaving = leaving
 
     async def approve(self, held: "HeldCall") -> "Approval | None":
         """See `Approver.approve`."""
@@ -40,11 +46,11 @@ class TerminalApprover:
         from dreamgym_kit.vocabulary import Approval
 
         with self._asking:
-            if self._ended or over.is_set():
+            if self._ended or over.is_set() or self._leaving():
                 return None
             tell(question(held))
             _forget_what_was_typed()
-            answer = _typed(over)
+            answer = _typed(lambda: over.is_set() or self._leaving())
             agreed = answer is not None and answer.strip() == "yes"
             self._ended = not agreed
         if answer is None:
@@ -52,10 +58,10 @@ class TerminalApprover:
         return Approval(held.digest, "terminal") if agreed else None
 
 
-def _typed(over: threading.Event) -> str | None:
+def _typed(over: Callable[[], bool]) -> str | None:
     """The line that is typed next; None where it is over before. No thread is left waiting for a terminal."""
     typed = b""
-    while not over.is_set():
+    while not over():
         if not select.select([sys.stdin], [], [], _GLANCE_S)[0]:
             continue
         more = os.read(sys.stdin.fileno(), 4096)

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -23,7 +24,7 @@ EXAMPLES = (
     "dreamgym-kit s2r --stage staged --calls 200 --approver my_agent.rules:may_run",
     "dreamgym-kit s2r --stage live --calls 1000 --yes --json",
     "dreamgym-kit s2r --resume runs/2026-11-21-s2r-desk-7f3a --calls 1500",
-    "dreamgym-kit s2r --verify runs/2026-11-21-s2r-desk-7f3a --head 5f1d02c4",
+    "dreamgym-kit s2r --verify runs/2026-11-21-s2r-desk-7f3a --head $HEAD",
 )
 CODES = (
     "Exit codes: 0 done, or its budget spent; 1 the gate is shut, a call was refused, dream and reality "
@@ -105,6 +106,10 @@ def command(
     """
     if verify is not None:
         _verify(verify, head or "", as_json=as_json)
+    if head is not None:
+        from dreamgym_kit.errors import UserError
+
+        raise UserError("--head: goes with --verify RUN, whose audit log it belongs to. Nothing was run.")
     overrides = {
         "tasks": tasks,
         "buffer": buffer,
@@ -197,9 +202,12 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
 
 def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
     from dreamgym_kit.adapters.langgraph.s2r import s2r
+    from dreamgym_kit.cli.approving import TerminalApprover
     from dreamgym_kit.cli.running import learning
 
     with learning(plain=plain) as (events, stop):
+        if isinstance(request.approver, TerminalApprover):
+            request.approver.until(lambda: stop.requested)
         return s2r(request, events=events, stop=stop)
 
 
@@ -228,11 +236,10 @@ def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
     if result.weights is not None:
         weights = shlex.quote(near(result.weights))
         steps.append(("Prove", f"dreamgym-kit evaluate --real --policy {weights}", "what it is worth"))
-    steps += _onward(result, run)
-    say(next_steps(steps))
+    say(next_steps([*steps, *_onward(result)]))
 
 
-def _onward(result: "S2rResult", run: str) -> list[tuple[str, str, str]]:
+def _onward(result: "S2rResult") -> list[tuple[str, str, str]]:
     """What can be done next: a shut gate is opened by no budget."""
     from dreamgym_kit.cli.running import near
 
@@ -243,7 +250,20 @@ def _onward(result: "S2rResult", run: str) -> list[tuple[str, str, str]]:
         return []
     spent = result.stopped is not None and result.stopped.why in ("budget", "limit")
     how = "with a larger budget" if spent else "from where it is"
-    return [("Go on", f"dreamgym-kit s2r --resume {run} --calls N", how)]
+    return [
+        ("Go on", f"{_again(sys.argv[1:])} --resume {shlex.quote(near(result.directory))} --calls N", how)
+    ]
+
+
+def _again(arguments: Sequence[str]) -> str:
+    """The command that was given: a run goes on only as it was begun, with its own stage and policy."""
+    kept, left = [], iter(arguments)
+    for one in left:
+        if one in ("--resume", "--calls"):
+            next(left, None)
+        elif one != "--gate-only" and not one.startswith(("--resume=", "--calls=")):
+            kept.append(one)
+    return shlex.join(["dreamgym-kit", *kept])
 
 
 def shown(directory: "RunDirectory", *, as_json: bool) -> bool:

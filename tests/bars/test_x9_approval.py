@@ -136,6 +136,8 @@ def test_x9_the_command_says_whether_a_log_is_whole(tmp_path: Path) -> None:
     good = asked("--head", verify(path).head)
     assert (good.returncode, good.stdout.startswith(" WHOLE  3 lines")) == (0, True)
     assert asked("--head", "0" * 64).returncode == 1
+    part = asked("--head", verify(path).head[:8])
+    assert (part.returncode, "expected all 64 characters" in part.stderr) == (2, True)
     path.write_bytes(content.replace(b"pay", b"pau"))
     bad = asked()
     assert (bad.returncode, "NOT WHOLE" in bad.stdout, "line 2 was altered" in bad.stdout) == (1, True, True)

@@ -86,3 +86,13 @@ def test_a_question_that_nobody_answers_keeps_no_thread_and_is_the_last(terminal
     terminal.lines = ["yes\n"]
     assert asyncio.run(approver.approve(held())) is None
     assert terminal.shown[-1] == "No answer is waited for any more: it does not run."
+
+
+def test_nobody_is_asked_any_more_once_a_person_has_asked_to_stop(terminal: TerminalDouble) -> None:
+    approver, pressed, begun = TerminalApprover(), threading.Event(), time.monotonic()
+    approver.until(pressed.is_set)
+    threading.Timer(0.2, pressed.set).start()  # Ctrl-C while a question is shown
+    assert asyncio.run(approver.approve(held(1))) is None
+    assert asyncio.run(approver.approve(held(2))) is None
+    assert time.monotonic() - begun < 10
+    assert [text[:5] for text in terminal.shown] == ["\nHELD", "No an"]

@@ -34,6 +34,7 @@ _MOST_BYTES = 2 * 2**30
 _LINE = re.compile(
     rb'(\{"audit":(\d{1,9}),"n":(\d{1,18}),"prev":"([0-9a-f]{64})",.*),"hash":"([0-9a-f]{64})"\}'
 )
+_HEAD = re.compile("[0-9a-f]{64}")
 _OURS = frozenset({"audit", "n", "prev", "at", "kind", "hash"})
 _spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -162,8 +163,10 @@ def verify(path: Path, *, head: str = "") -> Checked:
         head: the digest that its last line had, as it was kept elsewhere; "": nobody kept it.
 
     Raises:
-        UserError: there is no such file, or it cannot be read.
+        UserError: there is no such file, or it cannot be read; or `head` is no whole digest.
     """
+    if head and not _HEAD.fullmatch(head):  # a part of one would be met by a log made to meet it
+        raise UserError(f"head: expected all 64 characters that the run ended with, got {head!a:.80}.")
     content = _content(path)
     checked = _check(content)
     if checked.whole and head and checked.head != head:
