@@ -12,13 +12,14 @@ from dreamgym_kit.report.markdown import quiet
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
-       color: #1b1f24; background: #fff; }
+       color: #1b1f24; background: #fff; color-scheme: light dark; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 .lead { font-size: 1.1rem; border-left: 4px solid #8a8f98; padding-left: .8rem; }
 .lead.good { border-color: #1a7f37; } .lead.bad { border-color: #b35900; }
-table { border-collapse: collapse; }
+table { border-collapse: collapse; margin: 1rem 0; }
+th { overflow-wrap: normal; }
 td, th { border: 1px solid #d0d7de; padding: .3rem .6rem; text-align: left; }
-pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; }
+pre { background: #f6f8fa; padding: .8rem; white-space: pre-wrap; }
 @media (prefers-color-scheme: dark) {
   body { color: #e6edf3; background: #0d1117; }
   td, th { border-color: #30363d; } pre { background: #161b22; } }

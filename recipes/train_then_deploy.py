@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dreamgym_kit.deployment.pointing import KEY
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, wake
@@ -292,7 +293,8 @@ def last_lines(outcome: "Outcome") -> str:
     told = outcome.after.beating.told("the start", "the trained model")
     said = "It is in use." if outcome.promoted else "It is not in use: the start stays."
     lines = "\n".join(f"  {line}" for line in outcome.pointing.lines)
-    return f"\n{said} {told}\n\nTo put what is in use in place of the agent's model:\n{lines}\n"
+    key = f"({KEY} is a secret of your own, set where the server runs and where the agent does)"
+    return f"\n{said} {told}\n\nTo put what is in use in place of the agent's model:\n{lines}\n  {key}\n"
 
 
 def main(arguments: list[str] | None = None) -> int:

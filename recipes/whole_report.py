@@ -1,9 +1,11 @@
 """What came of the whole way, for somebody who decides and reads no logs: `report.md` and `report.html`."""
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dreamgym_kit.deployment.pointing import KEY
 from dreamgym_kit.recipes.plain_page import (
     Block,
     Code,
@@ -51,12 +53,15 @@ def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
     assert found is not None  # it was held against the start
     said = "It is in use." if outcome.promoted else "It is not in use: the start stays."
     yield Lead(f"{said} {found.told('the start', 'the trained model')}", good=outcome.promoted)
-    if not outcome.promoted:
-        yield Points(outcome.event.reasons)
+    said_before = found.told("what is deployed", "the candidate")  # the same, in other words
+    reasons = [reason for reason in outcome.event.reasons if reason != said_before]
+    if reasons and not outcome.promoted:
+        yield Points(reasons)
     yield Heading("How good it is, on the real tools")
+    tries = f"{plan.tries} tries" if plan.tries > 1 else "one try"
     yield Paragraph(
-        f"{plan.held_out} tasks that nothing was learned from, in worlds that nobody recorded, "
-        f"{plan.tries} tries each. In brackets: where the true figure lies, 95 times in 100."
+        f"{plan.held_out} tasks that nothing was learned from, in worlds that nobody recorded, {tries} each. "
+        "In brackets: where the true figure lies, 95 times in 100."
     )
     yield Table(("", "solved", "against the start"), list(_scores(outcome)))
     yield Table(("kind of task", "the start", "the candidate"), list(_kinds(outcome)))
@@ -67,7 +72,15 @@ def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
     yield Points(list(_not_said(plan, outcome)))
     yield Heading("How it is used, and how it is undone")
     yield Code(outcome.pointing.lines)
-    yield Code([f"dreamgym-kit deploy --back --into {outcome.pointing.shelf}"])
+    yield Paragraph(
+        "The first line starts a server; dreamgym-kit serve does the same, after it held the files against "
+        f"their digest. The second stands in the graph. Both read the key from {KEY}: set it to a secret of "
+        "your own. Tool calls inside the third are kept for the next training."
+    )
+    if outcome.promoted:
+        yield Code([f"dreamgym-kit deploy --back --into {shlex.quote(outcome.pointing.shelf)}"])
+    else:
+        yield Paragraph("There is nothing to undo: what is in use is the first version here.")
     yield Paragraph(f"The card of what is in use: {outcome.card}")
 
 
