@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dreamgym_kit.adapters.langgraph.asking_model import with_model
+from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
 from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
@@ -149,22 +150,24 @@ def _answering(
         yield experience
         return
     first = chained_experience(store, settings)
-    endpoint = open_experience(settings)
-    if endpoint is None:
-        yield first
-        return
-    try:
-        asked = endpoint
-        waited(lambda: check_endpoint(asked))
-        yield with_model(
-            first,
-            endpoint,
-            settings,
-            store,
-            allows=allowance(settings, gate_of_settings(settings), training=False),
-        )
-    finally:
-        endpoint.close()
+    with with_decisions(first, settings) as decides:
+        endpoint = open_experience(settings)
+        if endpoint is None:
+            yield with_model(first, None, settings, store, before=decides)
+            return
+        try:
+            asked = endpoint
+            waited(lambda: check_endpoint(asked))
+            yield with_model(
+                first,
+                endpoint,
+                settings,
+                store,
+                before=decides,
+                allows=allowance(settings, gate_of_settings(settings), training=False),
+            )
+        finally:
+            endpoint.close()
 
 
 @contextmanager

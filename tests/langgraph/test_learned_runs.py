@@ -11,6 +11,7 @@ from deciding_double import DecidingDouble, by_heart
 from strict_shop_double import EFFECTS, READS, probed, recordings_of
 
 from dreamgym_kit.adapters.langgraph import deciding_model
+from dreamgym_kit.adapters.langgraph.api import _answering
 from dreamgym_kit.adapters.langgraph.asking_model import with_model
 from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
 from dreamgym_kit.adapters.langgraph.experiences import chained_experience
@@ -91,6 +92,18 @@ async def test_it_decides_in_imagined_worlds_too(tmp_path: Path, opened: list[De
         layered, alone = await model.answer(call, situation), await model.learned.answer(call, situation)
     assert layered.error == alone.error == f"{done['order_id']} is not under way"
     assert alone.provenance is Provenance.REASONED
+
+
+@pytest.mark.parametrize(("parts", "layered"), [((), True), (("reasoning",), False)])
+def test_a_block_of_ones_own_code_is_answered_by_the_same(
+    tmp_path: Path, opened: list[DecidingDouble], parts: tuple[str, ...], layered: bool
+) -> None:
+    folder, _ = written(tmp_path)
+    settings = Settings(learned=LearnedSettings(model=str(folder)), simulate=SimulateSettings(without=parts))
+    with _answering(None, MemoryStore(), settings) as model:
+        assert isinstance(model, LayeredExperience) == layered
+        assert (model is not None, type(model).__name__ == "_Without") == (True, not layered)
+    assert len(opened) == layered
 
 
 def test_without_the_setting_nothing_is_opened(opened: list[DecidingDouble]) -> None:
