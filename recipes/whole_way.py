@@ -258,7 +258,7 @@ def sandbox_says_yes(held: object) -> bool:
 
 def _gate_before(place: Path) -> str:
     """What the gate said in an earlier leg, as the log has it."""
-    told = [entry.facts.get("text") for entry in entries_of(place / AUDIT) if entry.kind == "gate"]
+    told = [entry.facts.get("text") for entry in entries_of(place / AUDIT) if entry.kind == "open"]
     return str(told[-1]) if told else "its gate was passed before"
 
 
