@@ -199,7 +199,6 @@ def _start(home: Path, plan: Any, *, small: bool) -> dict[str, Any]:
 def _ablated(part: str, home: Path, plan: Any, *, small: bool) -> dict[str, Any]:
     """Measure the dream without a part, learn in it, try what came of it."""
     from dreamgym_kit.adapters.langgraph.ablating import AblationRequest, ablate
-    from dreamgym_kit.adapters.langgraph.candidates import candidate_of
     from dreamgym_kit.adapters.langgraph.evaluating import evaluation_between
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.recipes.nano.build import WEIGHTS
@@ -219,15 +218,27 @@ def _ablated(part: str, home: Path, plan: Any, *, small: bool) -> dict[str, Any]
     )
     row = ablate(request, tell=print)[-1]
     tried = evaluation_between(out / part / "real", None, held_out)
-    learned = candidate_of(out / part / "training").model
+    faulty = None
+    if part in (WHOLE, "faults"):
+        faulty = _tried(_learned(out / part / "training"), plan, settings, faults=FAULTS)
     return {
         "outcomes": _rows(tried),
-        "faulty": _tried(learned, plan, settings, faults=FAULTS) if part in (WHOLE, "faults") else None,
+        "faulty": faulty,
         "calls": row.calls,
         "answered": row.answered,
         "exact": row.exact,
         "alarm": row.alarm or "",
     }
+
+
+def _learned(run: Path) -> Path:
+    """What a training came to; the start, where an alarm ended it before its first checkpoint."""
+    from dreamgym_kit.recipes.nano.build import WEIGHTS
+    from dreamgym_kit.report.training import training_of
+    from dreamgym_kit.rollout.rundir import RunDirectory
+
+    weights = training_of(RunDirectory.open(run)).weights
+    return run / weights if weights is not None else WEIGHTS
 
 
 def _settings(home: Path, plan: Any) -> Any:
