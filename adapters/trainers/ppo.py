@@ -73,16 +73,24 @@ class KitPpo(KitGrpo):
         tensors["returns"] = (advantages + values) * tensors["sampled"]
 
     def _prepare_batch(self, made: Sequence[tuple[Piece, dict[str, Any]]]) -> None:
-        """Bring the advantages of the batch to mean 0 and deviation 1, every episode weighing the same."""
+        """Bring the advantages of the batch to mean 0 and deviation 1, every episode weighing the same.
+
+        Where all rewards are equal they stay as they are, in units of reward: nothing stands out there, and
+        what the value head is off by would be blown up to the size of a signal.
+        """
         weight, mean, square = self._moments([(one["advantages"], one["tool_mask"]) for _, one in made])
         _, told, spread = self._moments([(one["returns"], one["tool_mask"]) for _, one in made])
         deviation = max(0.0, square - mean * mean) ** 0.5
-        for _, tensors in made:
+        for _, tensors in made if self._differ() else ():
             tensors["advantages"] = (tensors["advantages"] - mean) / (deviation + _EPSILON)
             tensors["advantages"] = tensors["advantages"] * tensors["sampled"]
         spread -= told * told
         if self.noted is not None and weight and spread > _EPSILON:  # 0: no better than one number for all
             self.noted.tell("value_explains", (1 - square / spread) / self.ranks.number)
+
+    def _differ(self) -> bool:
+        """Whether the rewards of the batch do; every process has all of it."""
+        return self.noted is None or len({row.reward for row in self.noted.batch.samples}) > 1
 
     def _moments(self, pairs: Sequence[tuple[Any, Any]]) -> tuple[float, float, float]:
         """Sum of weights, weighed mean and weighed mean square, over all processes."""

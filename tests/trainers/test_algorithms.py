@@ -143,6 +143,26 @@ def test_ppo_learns_from_rewards_what_its_value_head_did_not_expect(
     assert abs(float(kept["bias"]) - 2 / 6) > 0.01
 
 
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_where_all_episodes_came_to_the_same_what_values_told_is_not_blown_up(
+    base: Path, tmp_path: Path, reward: float
+) -> None:
+    """Nothing stands out there: brought to deviation 1, the value head's own noise would be the lesson."""
+
+    def alike_in_the_end(step: int) -> Batch:
+        batch = rewarded_batch(step)
+        rows = (replace(row, reward=reward) for row in batch.samples)
+        return replace(batch, samples=tuple(rows)) if step == 2 else batch
+
+    trainer = TrlTrainer(base, tmp_path, options("ppo", value_rate=1e-3))
+    trainer.fit(alike_in_the_end, steps=2, after=lambda _: None)
+    told = [tensors for made in trainer._trl._pieces for _, tensors in made]
+    advantages = torch.cat([one["advantages"][one["sampled"]] for one in told])
+    returns = torch.cat([one["returns"][one["sampled"]] for one in told])
+    assert returns.tolist() == pytest.approx([reward] * len(returns), abs=1e-5)
+    assert float((advantages - (reward - 2 / 6)).abs().max()) < 0.2  # values have hardly left the mean
+
+
 def test_a_value_head_that_learns_alone_comes_to_expect_the_reward(base: Path, tmp_path: Path) -> None:
     facts: list[UpdateFacts] = []
     wanted = options("ppo", learning_rate=1e-6, value_weight=1.0, value_rate=0.05, max_grad_norm=1e3)
