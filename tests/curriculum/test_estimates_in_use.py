@@ -88,3 +88,16 @@ async def test_what_is_restored_chooses_as_what_was_never_interrupted() -> None:
     resumed.restore({step: whole.course(step) for step in (1, 2)})
     assert resumed.standings(3) == whole.standings(3)
     assert await resumed.tasks(3, 1) == await whole.tasks(3, 1)
+
+
+async def test_a_family_that_nobody_can_do_is_not_learned_from_for_a_judges_slips() -> None:
+    """Its likes all fail: "very hard" explains slips as well as "impossible" does, and would be learned."""
+    told = curriculum(error=0.05)
+    for step in range(1, 13):
+        slips = (int(step % 3 == 1), int(step % 3 == 2))  # of 8 verdicts, one in 24
+        left = await seen(told, step, (4, 4), (5, 3), *((slip, 8 - slip) for slip in slips))
+    assert left == {"b1", "b2"}
+    told = curriculum(error=0.05)
+    for step in range(1, 7):
+        assert "b1" not in await seen(told, step, (4, 4), (5, 3), (4, 4), (0, 8))  # one that is done is none
+    assert not await seen(curriculum(), 1, (4, 4), (5, 3), (1, 7), (0, 8))  # a checker's word stands

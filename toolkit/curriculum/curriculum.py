@@ -186,6 +186,9 @@ class Curriculum:
             mine, error = own.get(task.id, Evidence()), plan.error(task)
             theirs = likes.get(clusters[task.id], Evidence()) - mine
             doubt = Doubt(error, error, MADE_IMPOSSIBLE if task.id in made else GIVEN_IMPOSSIBLE)
+            if error:  # where none of its likes was ever done, one more that looks done proves little
+                never = estimated(theirs, Evidence(), doubt).impossible
+                doubt = replace(doubt, impossible=max(doubt.impossible, never))
             found[task.id] = estimated(mine, theirs, doubt)
             if plan.by_cluster:
                 together = estimated(mine + theirs, Evidence(), replace(doubt, impossible=0.0))
