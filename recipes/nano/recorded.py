@@ -92,7 +92,7 @@ def _asked(desk: Desk, tool: str, **args: str) -> Answer:
 
 
 def _answer(tool: str, told: Told) -> Answer:
-    content: JsonValue = told.text if told.failed else read_json(told.text)
+    content: JsonValue = None if told.failed else read_json(told.text)  # a tool that raises says nothing else
     if tool == CARRIER:
         structured = None if told.failed else {"structured_content": content}
         answer = Answer([{"type": "text", "text": told.text}], artifact=structured)

@@ -4,8 +4,10 @@ For each seed a nano model is taught from recorded work (`start`) and then learn
 time from as many episodes: on the real tools (`real`); in the dream of recordings, where success is what
 somebody recorded as a success of that task (`recorded`); in the learned dream, where a checklist judges
 that was learned from recorded work (`learned`); and in a learned dream of a tenth of the recordings, in
-which nine of ten worlds are composed (`thin`). All are tried on the real tools, on held-out tasks in worlds
-that nothing was recorded of.
+which nine of ten worlds are composed (`thin`). Recorded work is the episodes of the tasks, a crawl of their
+worlds, and 3000 of the 6000 single episodes that taught the start (`thin`: 30 worlds and 300). All are
+tried on the real tools, on held-out tasks in worlds that nothing was recorded of. A dream that leaves no
+task to learn from leaves the start as it is.
 
 `start` and `real` are those of the bench `learns`, kept in the same folder (`$DREAMGYM_LEARNS`): what it
 measured is not measured again. `ratio_to_real` is success beside that of `real`; `thin_ratio` is the gain
@@ -29,7 +31,7 @@ from learns import FOLDER, Found, change_of, seeds_measured
 
 SEEDS = 5
 ARMS = ("learned", "recorded", "thin")
-_SINGLES = 1500  # of the episodes that taught the start, which the judge reads as well
+_SINGLES = 3000  # of the 6000 episodes that taught the start, which judge and dream read as well
 _SMALL_SINGLES = 200
 _TENTH = 10
 
@@ -170,6 +172,8 @@ def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     before = times_opened()
     dream = _dream(part, home, plan, settings)
     (_place(home, part) / "dream.txt").write_text(f"{dream.told}\n")
+    if not dream.tasks:
+        return _nothing_learned(home, times_opened() - before)
     request = TrainRequest(
         graph=GRAPH,
         tasks=dream.tasks,
@@ -183,6 +187,12 @@ def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     found = learns._tried(result.weights or start, plan, settings)
     alarm = str(result.trained.alarm or "")
     return found | {"real_calls": real, "steps": len(result.trained.steps), "alarm": alarm}
+
+
+def _nothing_learned(home: Path, real_calls: int) -> dict[str, Any]:
+    """What an arm came to whose dream left no task: the start, as it was tried."""
+    start: dict[str, Any] = json.loads((_place(home, "start") / "result.json").read_text())
+    return start | {"real_calls": real_calls, "steps": 0, "alarm": "no task to learn from"}
 
 
 class _Dream:
@@ -206,20 +216,21 @@ def _dream(part: str, home: Path, plan: Any, settings: Any) -> _Dream:
     whole = SqliteStore(home / "recordings.db", read_only=True)
     rows = [row for row in whole.scan() if row.world in known]
     whole.close()
-    store = MemoryStore()
-    store.put(rows)
     works = [one for one in works_of(_episodes(home), tasks) if any(str(w) == one.world for w in known)]
+    count = 0 if part == "recorded" else _SMALL_SINGLES if plan.shipped else _SINGLES
+    singles = list(_singles(count // _TENTH if part == "thin" else count, plan.seed))
+    every = [*rows, *(row for _, some in singles for row in some)]
+    store = MemoryStore()
+    store.put(every)  # what a judge may know a dream may know
     chain = chained_experience(store, settings)
     models = chain.following.knowledge("default").models
     if part == "recorded":
         judge = _RecordedGoals(works, models.advances)
         kept = [task for task in tasks if task.id in judge.goals]
         return _Dream(chain, judge, kept, f"{len(kept)} of {len(tasks)} tasks have a recorded success")
-    count = _SMALL_SINGLES if plan.shipped else _SINGLES
-    singles = list(_singles(count // _TENTH if part == "thin" else count, plan.seed))
     made = without_goals(
         [*works, *(work for work, _ in singles)],
-        [*rows, *(row for _, some in singles for row in some)],
+        every,
         tasks,
         models.advances,
         bounds=Bounds(0.0, 1.0, 1) if plan.shipped else None,  # too little was recorded to prove anything
@@ -242,6 +253,8 @@ def _singles(count: int, seed: int) -> Iterator[tuple[Any, Any]]:
     from dreamgym_kit.recipes.nano.episodes import record
     from dreamgym_kit.recipes.nano.recorded import transitions_of
 
+    if not count:
+        return
     drawn = list(record(6000 if count != _SMALL_SINGLES else 2 * count, seed=seed))
     for worked in random.Random(f"singles {seed}").sample(drawn, count):
         rows = tuple(transitions_of(worked))

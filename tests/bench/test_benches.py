@@ -306,6 +306,22 @@ def test_a_dream_without_goals_is_held_against_the_real_tools(
     assert "| 3 | 0.400 | 0.850 | 0.700 | 0.800 | 0.750 | +45.0 (" in bench.table()
 
 
+@pytest.mark.parametrize("bench", ["learned_dream"], indirect=True)
+def test_a_dream_that_leaves_no_task_leaves_the_start_as_it_is(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for part in ("start", "thin"):
+        (tmp_path / f"part-{part}").mkdir()
+    start = {"outcomes": {"t0": [3, 1, 0]}, "real_calls": 0, "steps": 0}
+    (tmp_path / "part-start" / "result.json").write_text(json.dumps(start))
+    (tmp_path / "model.txt").write_text("none")
+    empty = bench._Dream(None, None, [], "0 tasks to learn from")
+    monkeypatch.setattr(bench, "_dream", lambda *_: empty)
+    found = bench._arm("thin", tmp_path, None, None)
+    assert found == start | {"alarm": "no task to learn from"}
+    assert (tmp_path / "part-thin" / "dream.txt").read_text() == "0 tasks to learn from\n"
+
+
 @pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
 @pytest.mark.timeout(900)
