@@ -16,7 +16,7 @@ A stop latches for the whole run: after it no real call of any episode runs, who
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import time
 from typing import NoReturn
 from weakref import WeakKeyDictionary
@@ -36,27 +36,15 @@ from dreamgym_kit.s2r.approvals import digest_of, drawn_number
 from dreamgym_kit.s2r.audit import AuditLog
 from dreamgym_kit.s2r.divergence import Compared, Divergence, Likeness
 from dreamgym_kit.s2r.limits import RealLimits
+from dreamgym_kit.s2r.notes import EpisodeNotes
 from dreamgym_kit.s2r.session import effect_of
 from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped, Stopped, Why
-from dreamgym_kit.s2r.writes import RealWrites
 from dreamgym_kit.vocabulary import Answer, Approval, Call, Effect, HeldCall, Provenance
 
 _MOST_TOLD = 1000  # characters of an answer that differs, in the log
 _SURE = 0.9  # support from which one answer that differs casts doubt on what follows it in its episode
 
 Exact = Callable[[], str | None]
-
-
-@dataclass(slots=True)
-class _Episode:
-    """What the overseer remembers of one session."""
-
-    doubts: list[str] = field(default_factory=list)  # where dream and reality differed, in sentences
-    unsure: bool = False  # a real write failed and may have taken effect: nobody knows the state
-    made: dict[str, int] = field(default_factory=dict)  # real calls that change the world, by key
-    writes: RealWrites = field(default_factory=RealWrites)
-    held: dict[Identity, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Numbers of held calls, with the doubts that were shown, for resumed nodes."""
 
 
 class RealOverseer:
@@ -91,7 +79,7 @@ class RealOverseer:
         self._lock = threading.RLock()
         self._began: set[str] = set()  # episodes that asked for a real call
         self._used: set[str] = set()  # digests of approvals
-        self._episodes: WeakKeyDictionary[Session, _Episode] = WeakKeyDictionary()
+        self._episodes: WeakKeyDictionary[Session, EpisodeNotes] = WeakKeyDictionary()
 
     def passage(
         self, session: Session, call: Call, place: Place, identity: Identity | None, exact: Exact
@@ -384,10 +372,10 @@ class RealOverseer:
         session.stopped = session.stopped or ended
         raise ended
 
-    def _episode(self, session: Session) -> _Episode:
+    def _episode(self, session: Session) -> EpisodeNotes:
         with self._lock:
             if session not in self._episodes:
-                self._episodes[session] = _Episode()
+                self._episodes[session] = EpisodeNotes()
                 self._began.add(session.episode)
             return self._episodes[session]
 
