@@ -97,6 +97,29 @@ def test_x9_every_missing_added_or_moved_line_is_found(tmp_path: Path) -> None:
     )  # the end cut off: in itself whole, and told apart by what was kept elsewhere
     assert (verify(path).whole, verify(path).closed) == (True, False)
     assert not verify(path, head=head).whole
+    path.write_bytes(b"")
+    assert not verify(path).whole
+
+
+@pytest.mark.parametrize("what", ["moved", "replaced", "cut", "written to"])
+def test_x9_a_log_that_is_taken_away_while_it_is_written_takes_no_more(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    log.append("begun", stage="live")
+    if what in ("moved", "replaced"):
+        path.rename(tmp_path / "kept.jsonl")
+    if what == "replaced":
+        path.write_bytes((tmp_path / "kept.jsonl").read_bytes())
+    if what == "cut":
+        os.truncate(path, 0)
+    if what == "written to":
+        with path.open("ab") as file:
+            file.write(b"\n")
+    for _ in range(2):
+        with pytest.raises(UserError):
+            log.append("call", tool="pay")
+    log.close()
+    assert b"pay" not in b"".join(one.read_bytes() for one in tmp_path.iterdir())
 
 
 def test_x9_nothing_runs_on_a_log_that_was_edited(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class AuditLog:
         self.path = path
         self._lock = threading.Lock()
         self._failed: UserError | None = None
-        self.entries, self.head = 0, BEGINNING
+        self.entries, self.head, self._bytes = 0, BEGINNING, 0
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             self._own()
@@ -100,12 +100,13 @@ class AuditLog:
             number = self.entries + 1
             line, digest = _line(number, self.head, time.time(), kind, facts)
             try:
+                self._still_there()
                 write_whole(self._descriptor, line)
                 os.fsync(self._descriptor)
             except OSError as error:
                 self._failed = refused(self.path, "cannot be written", error)
                 raise self._failed from error
-            self.entries, self.head = number, digest
+            self.entries, self.head, self._bytes = number, digest, self._bytes + len(line)
             return number
 
     def close(self) -> None:
@@ -123,6 +124,19 @@ class AuditLog:
                 raise refused(self.path, "cannot be locked", error) from error
             raise RunDirectoryError(f"{self.path}: somebody else is writing it; wait for that.") from None
 
+    def _still_there(self) -> None:
+        """What is written to a file that was put away, nobody finds; nor does a cut one hold what was done.
+
+        Raises:
+            RunDirectoryError: so it is; nothing is written after that.
+        """
+        ours, named = os.fstat(self._descriptor), self.path.stat(follow_symlinks=False)
+        if not os.path.samestat(ours, named) or ours.st_size != self._bytes:
+            self._failed = RunDirectoryError(
+                f"{self.path}: was moved, or written to by somebody else; nothing real runs without its log."
+            )
+            raise self._failed
+
     def _take_up(self) -> None:
         """Go on behind what is there; a half-written last line is cut off, and that is written down."""
         content = read_whole(self.path, max_bytes=_MOST_BYTES)
@@ -130,7 +144,7 @@ class AuditLog:
         checked = _check(content[:end])
         if not checked.whole:
             raise UserError(f"{self.path}: {checked.wrong}. Nothing real runs on a log that is not whole.")
-        self.entries, self.head = checked.entries, checked.head
+        self.entries, self.head, self._bytes = checked.entries, checked.head, end
         if content[end:]:
             os.ftruncate(self._descriptor, end)
             torn = hashlib.sha256(content[end:]).hexdigest()
@@ -169,6 +183,9 @@ def verify(path: Path, *, head: str = "") -> Checked:
         raise UserError(f"head: expected all 64 characters that the run ended with, got {head!a:.80}.")
     content = _content(path)
     checked = _check(content)
+    if checked.whole and not checked.entries:
+        wrong = "holds no line: none was ever written, or all were cut off"
+        return Checked(0, checked.head, checked.closed, wrong)
     if checked.whole and head and checked.head != head:
         wrong = f"the last line's digest is {checked.head}, and was {head}: lines were cut off or rewritten"
         return Checked(checked.entries, checked.head, checked.closed, wrong)
