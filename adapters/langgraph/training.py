@@ -79,7 +79,8 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
     with ExitStack() as stack:
         directory = stack.enter_context(training_directory(request, learn, held_out, model))
         if found is not None:
-            write_atomically(directory.path / JUDGE, f"{found}\n".encode("utf-8", "replace"))
+            told = process_masker(request.settings.endpoint.key_env).text(str(found))
+            write_atomically(directory.path / JUDGE, f"{told}\n".encode("utf-8", "replace"))
         log = stack.enter_context(closing(directory.events()))
         heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.endpoint.key_env))
         parts = _Parts(stack, request, directory, heard, stop)
@@ -113,7 +114,7 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
                     learn,
                     held_out,
                     collector,
-                    store=request.store if request.experience is None else None,
+                    store=request.store if request.experience is None or found is not None else None,
                     folder=directory.path / MADE,
                     judged_apart=request.judge is not None,
                 ),
