@@ -169,9 +169,15 @@ def overseer_over(
         unheld=frozenset(settings.s2r.unheld),
         on_stop=on_stop,
     )
+    unanswered = set()
     for entry in entries_of(audit.path):
         if entry.kind == "call":
             overseer.count_earlier(str(entry.facts.get("tool")), str(entry.facts.get("episode")))
+            unanswered.add(entry.number)
+        elif entry.kind in ("answered", "unknown"):
+            unanswered.discard(entry.facts.get("call"))
+    for number in sorted(unanswered):
+        audit.append("unknown", call=number, text="its process ended before it did; it may have taken effect")
     return overseer
 
 

@@ -324,6 +324,14 @@ with staging(stage="live", calls=1, audit=sys.argv[1], settings=settings_with())
     assert verify(log).whole
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "the budget of 1 real calls is spent" in again.stderr
+    assert [entry.kind for entry in entries_of(log)] == [
+        "begun",
+        "call",
+        "unknown",
+        "begun",
+        "stopped",
+        "closed",
+    ]
 
 
 def test_a_late_approval_is_none_though_nothing_interrupts_it(tmp_path: Path, till: Till) -> None:
