@@ -59,6 +59,7 @@ def _matters(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[
         "max_output": settings.policy.max_output,
         "only_nodes": list(settings.policy.only_nodes),
         "learned_from": tasks_digest(learn),
+        "alarms": asdict(settings.alarms),  # else a leg could silence what ended the one before
         **({"curriculum": _plain(settings.curriculum)} if settings.curriculum.use else {}),
         **({"judge": name_of_part(request.judge)} if request.judge is not None else {}),
         **({"experience": name_of_part(request.experience)} if request.experience is not None else {}),

@@ -97,6 +97,11 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
     other = run(folder, "train", "--plain", "--steps", "3", "--lr", "0.5", "--resume", str(directory))
     assert other.returncode == 2
     assert "was begun with other settings: lr: 0.001 there, 0.5 here" in other.stderr
+    with (folder / "dreamgym.toml").open("a") as settings:
+        settings.write("\n[alarms]\nkl = 9.0\n")
+    silenced = run(folder, "train", "--plain", "--steps", "3", "--resume", str(directory))
+    assert silenced.returncode == 2
+    assert "was begun with other settings: alarms" in silenced.stderr
     (folder / "policy" / "config.json").rename(folder / "policy" / "gone.json")
     gone = run(folder, "train", "--plain", "--steps", "3", "--resume", str(directory))
     assert gone.returncode == 2, gone.stderr
