@@ -139,6 +139,7 @@ def _main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("parts", nargs="+", choices=["start", *ARMS])
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--judge", action="store_true", help="only make the dream, and say what it is worth")
     asked = parser.parse_args()
     import shutil
 
@@ -151,6 +152,11 @@ def _main() -> None:
     home = asked.folder / f"seed-{asked.seed}"
     for part in asked.parts:
         place = _place(home, part)
+        if asked.judge:
+            place.mkdir(parents=True, exist_ok=True)
+            told = _dream(part, home, plan, settings_for(place, plan)).told
+            (place / "dream.txt").write_text(f"{told}\n")
+            continue
         shutil.rmtree(place, ignore_errors=True)  # what was broken off
         place.mkdir(parents=True)
         settings = settings_for(place, plan)

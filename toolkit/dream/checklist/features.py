@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.checklist.focus import is_single, owner_kind
+from dreamgym_kit.dream.checklist.growing import Known, Name
 from dreamgym_kit.dream.checklist.patterns import Candidate, Scene
 from dreamgym_kit.dream.checklist.things import Things
 from dreamgym_kit.dream.checklist.wording import CLOSED
@@ -89,6 +90,46 @@ def scene_facts(scene: Scene, fields: Fields) -> dict[Feature, Hashable]:
     return facts
 
 
+def own_seen(scene: Scene, candidate: Candidate, fields: Fields) -> dict[Name, Known]:
+    """A candidate's own facts as trees ask for them."""
+    seen = _grouped(_own_facts(scene, candidate, fields))
+    for one in candidate.things:
+        seen.update(_numbers(scene.things, one, (OWN,), fields))
+        for kind, owner in scene.things.owners.get(one, {}).items():
+            seen.update(_numbers(scene.things, owner, (OWN, kind), fields))
+    return seen
+
+
+def scene_seen(scene: Scene, fields: Fields) -> dict[Name, Known]:
+    """What candidates of a scene share, as trees ask for it: values of a fact together, numbers as such."""
+    seen = _grouped(iter(scene_facts(scene, fields).items()))
+    seen[(SAYS,)] = frozenset((*scene.reading.words, *(f"<{kind}>" for kind in scene.reading.mentions)))
+    for role, ids in scene.focus.roles.items():
+        if is_single(role, ids):
+            seen.update(_numbers(scene.things, ids[0], (THE, role), fields))
+    return seen
+
+
+def _grouped(facts: Iterator[tuple[Feature, Hashable]]) -> dict[Name, Known]:
+    found: dict[Name, set[Hashable]] = defaultdict(set)
+    for feature, value in facts:
+        if feature[0] in (ANY, MANY):
+            found[feature[:-1]].add(feature[-1])
+        elif feature[0] != SAYS:
+            found[feature].add(value)
+    for name in [name for name in found if name[0] == ANY]:
+        found[(MANY, *name[1:])] |= set()  # known to be none, where nothing is there twice
+    return {name: frozenset(values) for name, values in found.items()}
+
+
+def _numbers(things: Things, one: str, name: Name, fields: Fields) -> Iterator[tuple[Name, float]]:
+    kind = things.kinds.get(one, "")
+    for told, value in things.fields.get(one, {}).items():
+        number = as_number(value)
+        if (kind, told) in fields.numbers and number is not None:
+            yield (*name, told), number
+
+
 def numbers_of(scene: Scene, candidate: Candidate, fields: Fields) -> Iterator[tuple[tuple[str, str], float]]:
     """The numbers around a candidate that cuts are mined of: of its own things and of those singled out."""
     near = [*candidate.things, *(ids[0] for role, ids in scene.focus.roles.items() if is_single(role, ids))]
@@ -104,8 +145,8 @@ def _own_facts(scene: Scene, candidate: Candidate, fields: Fields) -> Iterator[t
     for one, role in zip(candidate.things, candidate.pattern.roles, strict=True):
         for name, value in _told(scene.things, one, fields):
             yield (OWN, name), value
-        for name in _failing(scene.things, one):
-            yield (OWN, FAILS, name), True
+        for name, fails in _failing(scene.things, one):
+            yield (OWN, FAILS, name), fails
         ids = _siblings(scene, one, role)
         if len(ids) > 1:
             last = "last" if one == ids[-1] else "between"
@@ -132,8 +173,8 @@ def _role_facts(
     if is_single(role, ids):
         for name, value in _told(scene.things, ids[0], fields):
             yield (THE, role, name), value
-        for name in _failing(scene.things, ids[0]):
-            yield (FAILS, role, name), True
+        for name, fails in _failing(scene.things, ids[0]):
+            yield (FAILS, role, name), fails
     if "<" not in role:
         return
     counted: dict[tuple[str, str], int] = defaultdict(int)
@@ -165,5 +206,6 @@ def _told(things: Things, one: str, fields: Fields) -> Iterator[tuple[str, str]]
             yield name, told
 
 
-def _failing(things: Things, one: str) -> Iterator[str]:
-    return (tool for tool, of in things.failing if of == one)
+def _failing(things: Things, one: str) -> Iterator[tuple[str, bool]]:
+    """The reads that somebody asked of a thing, and whether they fail."""
+    return ((tool, (tool, of) in things.failing) for tool, of in things.asked if of == one)

@@ -16,7 +16,8 @@ from dreamgym_kit.dream.checklist.patterns import Write
 from dreamgym_kit.dream.checklist.things import Advances, Things
 from dreamgym_kit.vocabulary import Verdict
 
-_FOLDS = 4
+_FOLDS, _MORE_FOLDS = 4, 10
+_FEW = 1_000  # worlds, below which a fourth of them kept from a judge is too much of what it learns from
 _NEAR = 0.5  # of all words of two wordings that are shared, from which on they count as one kind of request
 
 
@@ -199,8 +200,9 @@ def trials(
     names = list(dict.fromkeys(work.world for work in works if work.world in worlds))
     truths = _truths(works, advances)
     found: list[tuple[str, Trial]] = []
-    for fold in range(min(_FOLDS, len(names))):
-        held = set(names[fold::_FOLDS])
+    folds = _MORE_FOLDS if len(names) < _FEW else _FOLDS
+    for fold in range(min(folds, len(names))):
+        held = set(names[fold::folds])
         checklist = learn(
             [work for work in works if work.world not in held],
             {world: things for world, things in worlds.items() if world not in held},

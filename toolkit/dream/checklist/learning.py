@@ -27,7 +27,7 @@ from dreamgym_kit.dream.checklist.wording import Wordings
 FILLINGS = 8
 """How often each example is filled, each time otherwise."""
 TREES = 4
-"""How many trees mark a candidate, each grown from its own fillings."""
+"""How many times trees are grown, each time from other fillings."""
 _MOST_FILLED = 6_000  # examples to grow trees from
 
 
@@ -69,10 +69,7 @@ Teacher = Callable[[Lessons], Marks]
 
 def tree_marks(lessons: Lessons) -> Marks:
     """The judge that needs no model."""
-    grouped = [
-        [example for filling in lessons.fillings[tree::TREES] for example in filling]
-        for tree in range(min(TREES, len(lessons.fillings)))
-    ]
+    grouped = [lessons.fillings[tree::TREES] for tree in range(min(TREES, len(lessons.fillings)))]
     return grow_marks(lessons.fields, lessons.patterns, grouped)
 
 
