@@ -8,6 +8,7 @@ copied into it from wherever it is installed. The last line is `different N test
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -59,6 +61,14 @@ class Upstream:
         ).hexdigest()
         self.root = cache / key[:16]
         self.python = self.root / "environment" / "bin" / "python"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process makes, or uses, this environment."""
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        with self.root.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def prepare(self) -> None:
         """Make the environment and unpack the suites; what is there already is used again."""
@@ -193,7 +203,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
 
     upstream = Upstream(options.cache)
-    upstream.prepare()
+    with upstream.alone():
+        upstream.prepare()
+        return 1 if differences(upstream, options) else 0
+
+
+def differences(upstream: Upstream, options: argparse.Namespace) -> int:
+    """Run what was asked for, and say how many tests end otherwise."""
     total = 0
     for name in options.suite or SUITES:
         bare = upstream.run(SUITES[name], "bare", seed=options.seed)
@@ -208,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{name} {mode}, once more: {len(changes)} of these differ again", flush=True)
             total += len(changes)
     print(f"different {total} tests")
-    return 1 if total else 0
+    return total
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import pytest
 
 RUN = Path(__file__).parent / "run.py"
 
-# One at a time: they share the environment that the first of them makes.
-pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1500), pytest.mark.xdist_group("upstream")]
+# Run beside each other they wait for each other: they share the environment that the first of them makes.
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 
 
 def upstream(*arguments: str) -> subprocess.CompletedProcess[str]:
