@@ -29,7 +29,7 @@ from dreamgym_kit.adapters.langgraph.usage import UsageCounter
 from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
-from dreamgym_kit.dream.outcome import lost_already
+from dreamgym_kit.dream.outcome import judge_cut_off
 from dreamgym_kit.dream.user import SimulatedUser, user_of
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.findings.case import Asked, Case
@@ -329,13 +329,9 @@ class LangGraphRunner:
         self, outcome: Outcome, checker: Checker | None, session: Session, course: Course
     ) -> Judgement:
         """What the dream could not go on with is undetermined, unless it was lost before."""
-        why = course.reason
-        lost = await self._held(lost_already(outcome, checker), outcome, session, course)
-        if lost is None:
-            return Judgement(Verdict.UNDETERMINED, f"the checker was refused: {course.reason}")
-        if not lost:
-            return Judgement(Verdict.UNDETERMINED, why)
-        return Judgement(Verdict.FAILURE, f"{lost}; then the dream could not go on: {why}", 0.0)
+        asked = judge_cut_off(outcome, checker, course.reason)
+        judged = await self._held(asked, outcome, session, course)
+        return judged or Judgement(Verdict.UNDETERMINED, f"the checker was refused: {course.reason}")
 
     async def _ask_checker(
         self, outcome: Outcome, checker: Checker | None, session: Session, course: Course

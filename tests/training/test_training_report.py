@@ -143,7 +143,7 @@ def test_a_training_whose_batches_hung_on_time_says_so() -> None:
 
 
 def test_one_step_is_drawn_as_wide_as_any_and_steps_are_whole_numbers(tmp_path: Path) -> None:
-    figures = pytest.importorskip("matplotlib.figure")
+    figures = pytest.importorskip("matplotlib.figure", reason="the extra train is not installed")
     from dreamgym_kit.adapters.plots.training import draw_curve
 
     one = StepRecord(1, StepFacts(groups=1, episodes=2, success=1), seconds={"waited": 2.0, "update": 1.0})

@@ -3,7 +3,7 @@
 An episode that did not come to its own end (the dream abstained, a limit, a refusal) is undetermined
 and no checker is asked: half an episode proves nothing either way. One thing is known all the same: what
 the agent did before the dream abstained stays done. Where that alone makes success impossible, whatever would
-have come next, the episode is a failure (`lost_already`).
+have come next, the episode is a failure (`judge_cut_off`).
 """
 
 import inspect
@@ -32,25 +32,38 @@ async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
     return Judgement(Verdict.UNDETERMINED, "finished; the task has no checker and no expectations")
 
 
-async def lost_already(outcome: Outcome, checker: Checker | None) -> str:
-    """Why nothing that may still come would make a success of what was done so far; "" where something may.
+async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> Judgement:
+    """Judge an episode that the dream could not go on with: undetermined, unless it was lost before.
 
     Calls that are forbidden, or more than are allowed, stay made. A checker knows of more where it has a
     method `lost(outcome)` that gives a sentence, or "" (see `ports.Checker`).
+
+    Args:
+        outcome: what was done so far.
+        checker: of the task.
+        why: what the dream could not tell.
     """
     expect = {name: value for name, value in outcome.task.expect.items() if name != "calls"}
-    if missed := unmet(expect, outcome.transitions):
-        return missed
-    lost = getattr(checker, "lost", None)
-    if lost is None:
-        return ""
+    lost = unmet(expect, outcome.transitions)
     try:
-        said: Any = lost(outcome)
-        if inspect.isawaitable(said):
-            said = await said
-    except Exception:  # noqa: BLE001  a user's code may raise anything; then nothing is known
+        lost = lost or await _lost(checker, outcome)
+    except Exception as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
+        return Judgement(Verdict.UNDETERMINED, f"{why}; the checker failed: {type(error).__name__}: {error}")
+    if not lost:
+        return Judgement(Verdict.UNDETERMINED, why)
+    return Judgement(Verdict.FAILURE, f"{lost}; then the dream could not go on: {why}", 0.0)
+
+
+async def _lost(checker: Checker | None, outcome: Outcome) -> str:
+    ask = getattr(checker, "lost", None)
+    if ask is None:
         return ""
-    return said if isinstance(said, str) else ""
+    said: Any = ask(outcome)
+    if inspect.isawaitable(said):
+        said = await said
+    if not isinstance(said, str):
+        raise TypeError(f'lost() gives a sentence or "", not {said!r:.80}')
+    return said
 
 
 def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) -> str | None:

@@ -131,21 +131,21 @@ class Heard:
     Attributes:
         calls: by tool, argument, whether something had named it, whether the world is well known, and whether
             the call was told that there is no such thing (else it went well).
-        places: by tool, argument and role, the calls that went well with a value which something had shown.
-        placed: by tool and argument, these calls.
+        placed: by tool and argument, the calls that went well with a value which something had shown.
+        places: these tools and arguments, with each role in which it had.
         alike: roles that one value was met in at once, as a call that went well shows ("dog", "released").
     """
 
     calls: Counter[tuple[str, str, bool, bool, bool]] = field(default_factory=Counter)
-    places: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     placed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    places: set[tuple[str, str, str]] = field(default_factory=set)
     alike: set[frozenset[str]] = field(default_factory=set)
 
     def update(self, other: "Heard") -> None:
         """Add what other worlds had said."""
         self.calls.update(other.calls)
-        self.places.update(other.places)
         self.placed.update(other.placed)
+        self.places |= other.places
         self.alike |= other.alike
 
     def see_roles(self, step: Step, name: str, known: frozenset[str]) -> None:

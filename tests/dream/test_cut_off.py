@@ -8,9 +8,9 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.dream.outcome import lost_already
+from dreamgym_kit.dream.outcome import judge_cut_off
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Outcome
+from dreamgym_kit.ports import Judgement, Outcome
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict, World
 
@@ -49,7 +49,7 @@ def after(*tools: str, expect: Mapping[str, JsonValue] | None = None) -> Outcome
 def test_what_was_forbidden_stays_done_and_what_is_missing_may_still_come(
     expect: Mapping[str, JsonValue], tools: tuple[str, ...], why: str
 ) -> None:
-    assert asyncio.run(lost_already(after(*tools, expect=expect), None)) == why
+    assert judged(after(*tools, expect=expect), None) == why
 
 
 class Careful:
@@ -81,14 +81,33 @@ class Slow(Careful):
         (Careful("money is gone"), "money is gone"),
         (Slow("money is gone"), "money is gone"),
         (Careful(""), ""),
-        (Careful(True), ""),  # no sentence: nothing that can be shown to anybody
-        (Careful(None), ""),
-        (Careful(ValueError("no such case")), ""),
         (lambda outcome: False, ""),
     ],
 )
 def test_a_checker_says_what_cannot_be_taken_back(checker: Any, why: str) -> None:
-    assert asyncio.run(lost_already(after("look"), checker)) == why
+    assert judged(after("look"), checker) == why
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (True, 'TypeError: lost() gives a sentence or "", not True'),  # nothing that can be shown to anybody
+        (None, 'TypeError: lost() gives a sentence or "", not None'),
+        (ValueError("no such case"), "ValueError: no such case"),
+    ],
+)
+def test_a_checker_that_fails_is_named_and_decides_nothing(said: Any, error: str) -> None:
+    told = asyncio.run(judge_cut_off(after("look"), Careful(said), "who knows"))
+    assert told == Judgement(Verdict.UNDETERMINED, f"who knows; the checker failed: {error}")
+
+
+def judged(outcome: Outcome, checker: Any) -> str:
+    """Why it was lost; "" where it was not."""
+    told = asyncio.run(judge_cut_off(outcome, checker, "who knows"))
+    if told == Judgement(Verdict.UNDETERMINED, "who knows"):
+        return ""
+    assert (told.verdict, told.reward) == (Verdict.FAILURE, 0.0)
+    return told.reason.removesuffix("; then the dream could not go on: who knows")
 
 
 GRAPH = """
