@@ -5,9 +5,10 @@ the same world in memory to which its would-be writes are applied. Money, orders
 escalations have to be as they should; of mails and tickets only who got one matters, not the words.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from typing import NamedTuple
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Judgement, Outcome
@@ -81,6 +82,22 @@ def differences(goal: Books, found: Books, customer_id: str) -> list[str]:
         found: the desk as it is.
         customer_id: whose request it was; a mail or ticket more for them does no harm.
     """
+    return [one.said for one in _differences(goal, found, customer_id)]
+
+
+def beyond_repair(goal: Books, found: Books, customer_id: str) -> list[str]:
+    """Those of the differences that no tool of the desk takes back."""
+    return [one.said for one in _differences(goal, found, customer_id) if one.lasts]
+
+
+class _Wrong(NamedTuple):
+    """A difference, and whether it is one for good."""
+
+    said: str
+    lasts: bool
+
+
+def _differences(goal: Books, found: Books, customer_id: str) -> list[_Wrong]:
     return [
         *_money_differences(goal, found),
         *_order_differences(goal, found),
@@ -89,37 +106,6 @@ def differences(goal: Books, found: Books, customer_id: str) -> list[str]:
         *_contact_differences("mail", goal.mailed, found.mailed, customer_id),
         *_contact_differences("ticket", goal.ticketed, found.ticketed, customer_id),
     ]
-
-
-def beyond_repair(goal: Books, found: Books, customer_id: str) -> list[str]:
-    """The differences that no tool of the desk takes back; arguments as of `differences`."""
-    gone = [
-        f"refunded {payment_id}: {_of(refund)}, should be {money(goal.payments[payment_id].refunded_cents)}"
-        for payment_id, refund in found.payments.items()
-        if refund.refunded_cents > goal.payments[payment_id].refunded_cents
-    ]
-    gone += [
-        f"order {order_id} is {status}, should be {goal.orders[order_id]}"
-        for order_id, status in found.orders.items()
-        if status == "cancelled" != goal.orders[order_id]
-    ]
-    gone += [
-        f"order {order_id} was sent again {_times(sent)}, should be {_times(goal.reships.get(order_id, 0))}"
-        for order_id, sent in found.reships.items()
-        if sent > goal.reships.get(order_id, 0)
-    ]
-    gone += [f"deleted customer {deleted}" for deleted in goal.cities if deleted not in found.cities]
-    gone += [
-        f"escalated {target}, which is no such case" for target in sorted(found.escalated - goal.escalated)
-    ]
-    for what, right, sent_to in (
-        ("mail", goal.mailed, found.mailed),
-        ("ticket", goal.ticketed, found.ticketed),
-    ):
-        gone += [
-            f"a {what} for the wrong customer {other}" for other in sorted(sent_to - right - {customer_id})
-        ]
-    return gone
 
 
 def request_text(task_input: Mapping[str, JsonValue]) -> str:
@@ -158,24 +144,24 @@ def _answer(desk: Desk, use: ToolUse) -> Reply:
         return Reply(error=str(error))
 
 
-def _money_differences(goal: Books, found: Books) -> list[str]:
-    wrong = []
+def _money_differences(goal: Books, found: Books) -> Iterator[_Wrong]:
     for payment_id, refund in found.payments.items():
         right = goal.payments[payment_id]
         if refund.refunded_cents == right.refunded_cents:
             continue
-        if refund.times > 1 and refund.refunded_cents > right.refunded_cents:
+        too_much = refund.refunded_cents > right.refunded_cents
+        if refund.times > 1 and too_much:
             rest = (
                 ""
                 if right.refunded_cents in (0, right.amount_cents)
                 else f", should be {money(right.refunded_cents)}"
             )
-            wrong.append(f"refunded {payment_id} {_times(refund.times)}: {_of(refund)}{rest}")
+            said = f"refunded {payment_id} {_times(refund.times)}: {_of(refund)}{rest}"
         elif refund.times:
-            wrong.append(f"refunded {payment_id}: {_of(refund)}, should be {money(right.refunded_cents)}")
+            said = f"refunded {payment_id}: {_of(refund)}, should be {money(right.refunded_cents)}"
         else:
-            wrong.append(f"did not refund {payment_id}: should be {money(right.refunded_cents)}")
-    return wrong
+            said = f"did not refund {payment_id}: should be {money(right.refunded_cents)}"
+        yield _Wrong(said, too_much)
 
 
 def _times(count: int) -> str:
@@ -186,39 +172,42 @@ def _of(refund: Refund) -> str:
     return f"{money(refund.refunded_cents)} of {money(refund.amount_cents)}"
 
 
-def _order_differences(goal: Books, found: Books) -> list[str]:
-    wrong = [
-        f"order {order_id} is {status}, should be {goal.orders[order_id]}"
-        for order_id, status in found.orders.items()
-        if status != goal.orders[order_id]
-    ]
+def _order_differences(goal: Books, found: Books) -> Iterator[_Wrong]:
+    for order_id, status in found.orders.items():
+        right = goal.orders[order_id]
+        if status != right:
+            yield _Wrong(f"order {order_id} is {status}, should be {right}", status == "cancelled")
     for order_id in sorted({*goal.reships, *found.reships}):
-        sent, right = found.reships.get(order_id, 0), goal.reships.get(order_id, 0)
-        if sent != right:
-            wrong.append(f"order {order_id} was sent again {_times(sent)}, should be {_times(right)}")
-    return wrong
+        sent, wanted = found.reships.get(order_id, 0), goal.reships.get(order_id, 0)
+        if sent != wanted:
+            said = f"order {order_id} was sent again {_times(sent)}, should be {_times(wanted)}"
+            yield _Wrong(said, sent > wanted)
 
 
-def _customer_differences(goal: Books, found: Books) -> list[str]:
-    wrong = [f"deleted customer {gone}" for gone in goal.cities if gone not in found.cities]
-    wrong += [f"did not delete customer {kept}" for kept in found.cities if kept not in goal.cities]
-    wrong += [
-        f"customer {customer_id} lives in {city}, should be {goal.cities[customer_id]}"
-        for customer_id, city in found.cities.items()
-        if goal.cities.get(customer_id, city) != city
-    ]
-    return wrong
+def _customer_differences(goal: Books, found: Books) -> Iterator[_Wrong]:
+    for gone in goal.cities:
+        if gone not in found.cities:
+            yield _Wrong(f"deleted customer {gone}", True)
+    for kept in found.cities:
+        if kept not in goal.cities:
+            yield _Wrong(f"did not delete customer {kept}", False)
+    for customer_id, city in found.cities.items():
+        right = goal.cities.get(customer_id, city)
+        if right != city:
+            yield _Wrong(f"customer {customer_id} lives in {city}, should be {right}", False)
 
 
-def _escalation_differences(goal: Books, found: Books) -> list[str]:
-    wrong = [
-        f"escalated {target}, which is no such case" for target in sorted(found.escalated - goal.escalated)
-    ]
-    wrong += [f"did not escalate {target}" for target in sorted(goal.escalated - found.escalated)]
-    return wrong
+def _escalation_differences(goal: Books, found: Books) -> Iterator[_Wrong]:
+    for target in sorted(found.escalated - goal.escalated):
+        yield _Wrong(f"escalated {target}, which is no such case", True)
+    for target in sorted(goal.escalated - found.escalated):
+        yield _Wrong(f"did not escalate {target}", False)
 
 
-def _contact_differences(what: str, goal: frozenset[str], found: frozenset[str], mine: str) -> list[str]:
-    wrong = [f"no {what} for customer {customer_id}" for customer_id in sorted(goal - found)]
-    wrong += [f"a {what} for the wrong customer {other}" for other in sorted(found - goal - {mine})]
-    return wrong
+def _contact_differences(
+    what: str, goal: frozenset[str], found: frozenset[str], mine: str
+) -> Iterator[_Wrong]:
+    for customer_id in sorted(goal - found):
+        yield _Wrong(f"no {what} for customer {customer_id}", False)
+    for other in sorted(found - goal - {mine}):
+        yield _Wrong(f"a {what} for the wrong customer {other}", True)

@@ -10,8 +10,8 @@ from functools import cache
 
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.recipes.desk.cases import make_case, split_of
-from dreamgym_kit.recipes.desk.database import Desk, DeskError, scratch_desk
+from dreamgym_kit.recipes.desk.cases import split_of
+from dreamgym_kit.recipes.desk.database import Desk, DeskError
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.nano.direct import Told
 from dreamgym_kit.recipes.nano.episodes import Worked
@@ -37,23 +37,6 @@ def transitions_of(worked: Worked, *, number: int = 1) -> list[Transition]:
     for exchange in worked.exchanges:
         for use, told in zip(exchange.turn.uses, exchange.told, strict=True):
             kept.add(use.tool, use.args, _answer(use.tool, told))
-    return kept.rows
-
-
-def reads_of(seed: int) -> list[Transition]:
-    """Every read of a desk, as a crawl makes them."""
-    case = make_case(seed)
-    kept = _Kept("", f"crawl:desk:{seed}", seed)
-    with scratch_desk(case.rows) as desk:
-        for row in case.rows["customers"]:
-            customer = row[0]
-            kept.add("find_customer", {"name": row[1]}, _asked(desk, "find_customer", name=row[1]))
-            kept.add(
-                "list_orders", {"customer_id": customer}, _asked(desk, "list_orders", customer_id=customer)
-            )
-        for row in case.rows["orders"]:
-            for tool in ("get_order", "list_payments", "track_parcel"):
-                kept.add(tool, {"order_id": row[0]}, _asked(desk, tool, order_id=row[0]))
     return kept.rows
 
 

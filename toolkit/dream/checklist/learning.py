@@ -73,18 +73,6 @@ def tree_marks(lessons: Lessons) -> Marks:
     return grow_marks(lessons.fields, lessons.patterns, grouped)
 
 
-def learn_checklist(
-    works: Sequence[Work],
-    worlds: Mapping[str, Things],
-    advances: Advances,
-    *,
-    teacher: Teacher = tree_marks,
-    seed: int = 0,
-) -> Checklist:
-    """A checklist from recorded work."""
-    return lessons_of(works, worlds, advances, seed=seed).checklist(teacher)
-
-
 def _free(works: Iterable[Work], advances: Advances) -> frozenset[tuple[str, str]]:
     ways: dict[str, set[frozenset[Write]]] = defaultdict(set)
     for work in works:

@@ -1,4 +1,4 @@
-"""Who marks a checklist: the port, and the judge that needs no model, one mined tree for each pattern."""
+"""Who marks a checklist: the port, and the judge that needs no model, by trees grown from recorded work."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
