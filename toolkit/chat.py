@@ -37,7 +37,8 @@ class ChatRequest:
     top_p: float = 1.0
     max_tokens: int = 1024
     seed: int | None = None
-    affinity: str = ""  # equal texts prefer the same replica, whose prefix cache they share
+    affinity: str = ""  # who asks: requests of one episode, or of one situation, have the same
+    group: str = ""  # whose siblings ask: they prefer the same replica, whose cache they share; "": affinity
     tools: Sequence[Mapping[str, JsonValue]] = ()  # {"type": "function", "function": {...}}
     tool_choice: str = "auto"  # "auto", "none", "required", or the name of the one tool to be called
     parallel_calls: bool = True  # whether one answer may call several tools
@@ -71,3 +72,4 @@ class ChatReply:
     elapsed_s: float = 0.0
     tool_calls: tuple[ToolRequest, ...] = ()
     tokens: SampledTokens | None = None  # only where the request was exact
+    cache_told: bool = False  # whether the server said how many tokens its cache had

@@ -5,6 +5,7 @@ DreamgymError(Exception)
     MissingExtra         a command needs a package that the base install leaves out
     UnknownName          a name that nothing has; carries the nearest known one
     StoreError           a buffer that cannot be read or written as asked
+      StoreUnavailable   its server cannot be reached now; what was asked may be asked again
     RunDirectoryError    a run directory that cannot be used as asked
     ShapeRefused         the graph holds something that cannot be simulated
     GraphNotLoaded       the graph's own module or factory failed; says what it misses
@@ -18,6 +19,8 @@ EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except
   GateRefused            something real was about to run where it must not   -> violation, latches
   DreamAbstained         the dream cannot tell what the tool would answer    -> undetermined
   BudgetSpent            a hard limit was reached                            -> undetermined
+  TimeIsUp               its wall time is over, and something still asked    -> undetermined
+  CutOff                 its worker was given up, and it still asked         -> nobody hears of it
   ContextFull            the agent talked until its model's context was full -> failure of a policy
 """
 
@@ -28,6 +31,7 @@ from typing import Any
 __all__ = [
     "BudgetSpent",
     "ContextFull",
+    "CutOff",
     "DreamAbstained",
     "DreamgymError",
     "EndpointError",
@@ -40,6 +44,8 @@ __all__ = [
     "SeveralGraphs",
     "ShapeRefused",
     "StoreError",
+    "StoreUnavailable",
+    "TimeIsUp",
     "TrainingStopped",
     "UnknownName",
     "UserError",
@@ -84,6 +90,14 @@ class MissingExtra(UserError):
 
 class StoreError(UserError):
     """A buffer cannot be read or written as asked; nothing in it was changed."""
+
+
+class StoreUnavailable(StoreError):
+    """The server that holds a buffer gave no answer within its deadline, or none that settles anything.
+
+    Down, restarting, cut off, overloaded: the same request can go well later, and rows that were being put
+    may be there in part. A wrong key, a missing tenant or a refused row is a plain `StoreError`.
+    """
 
 
 class RunDirectoryError(UserError):
@@ -133,12 +147,17 @@ class NotJson(DreamgymError, ValueError):
     """A value that has no canonical JSON form, or a text that our bounded reader refuses."""
 
 
+class WorkerLost(DreamgymError):
+    """A process that ran episodes is no more, or cannot be reached; whether they ended there nobody knows."""
+
+
 class EndpointError(DreamgymError):
     """A model's endpoint gave no usable answer.
 
     Args:
         kind: refused_address, unauthorized, not_found, rejected, rate_limit, server, connection,
-            timeout, malformed, too_large, or context (the prompt leaves no room for an answer).
+            timeout, malformed, too_large, stale_weights (it is there, and serves others than it has to), or
+            context (the prompt leaves no room for an answer).
         text: one line without any key: endpoint, what, what to do.
         status: the HTTP status, where there was one.
         retryable: whether another try, or another replica, can help.
@@ -209,6 +228,20 @@ class BudgetSpent(EpisodeStop):
         self.what = what
         self.limit = limit
         super().__init__(f"budget spent: {what} (limit {limit:g})")
+
+
+class TimeIsUp(EpisodeStop):
+    """The episode's wall time was over before the call; the call did not run."""
+
+    def __init__(self, tool: str, *, limit: float) -> None:
+        super().__init__(f"the episode's time limit ({limit:g} s) was over before {tool}; it did not run")
+
+
+class CutOff(EpisodeStop):
+    """The worker that runs the episode was given up, or hears nothing of who did; the call did not run."""
+
+    def __init__(self) -> None:
+        super().__init__("this worker was given up, so what it runs makes no more calls")
 
 
 class ContextFull(EpisodeStop):

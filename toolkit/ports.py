@@ -351,6 +351,44 @@ class EpisodeRunner(Protocol):
         ...
 
 
+class Worker(Protocol):
+    """A process elsewhere that runs episodes: bytes in, bytes out (`rollout.wire`, `rollout.working`)."""
+
+    name: str
+    """What messages call it: "worker 2, process 4711 on this machine"."""
+
+    async def call(self, request: bytes) -> bytes:
+        """Put a request and wait for its answer; any number at once.
+
+        Raises:
+            WorkerLost: it is no more, or cannot be reached; what it was asked may or may not have been done.
+        """
+        ...
+
+    async def end(self) -> None:
+        """End the process, whatever it does; twice does no harm. Waiting calls hear `WorkerLost`."""
+        ...
+
+
+class WorkerHost(Protocol):
+    """Starts workers somewhere; none of them outlives whoever started it."""
+
+    async def start(self, number: int, answer: Callable[[bytes], bytes]) -> Worker:
+        """Start worker `number` (from 1), also in place of one that was lost; it is not opened yet.
+
+        `answer` answers the worker's own questions (`rollout.budget_desk`), from any thread.
+
+        Raises:
+            UserError: it cannot be started; says what to do.
+            WorkerLost: it ended while it began.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End all workers and what they stood on; calling it twice does no harm."""
+        ...
+
+
 class EventSink(Protocol):
     """Hears what happens in a run, as it happens."""
 

@@ -271,11 +271,20 @@ class Spend:
     completion_tokens: int = 0
     cached_tokens: int = 0  # of the prompt, read from the server's cache
     cost_usd: float = 0.0
+    cache_told: int = 0  # answers whose server said what came from its cache
 
     @property
     def tokens(self) -> int:
         """Read and written."""
         return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def cached_share(self) -> float | None:
+        """Of the prompts' tokens, how many came from the cache (0..1); None where no server said so.
+
+        Some servers say it only of prompts that had any, so that all prompts count as soon as one said it.
+        """
+        return self.cached_tokens / self.prompt_tokens if self.cache_told and self.prompt_tokens else None
 
     def __add__(self, other: "Spend") -> "Spend":
         return Spend(
@@ -284,6 +293,7 @@ class Spend:
             self.completion_tokens + other.completion_tokens,
             self.cached_tokens + other.cached_tokens,
             self.cost_usd + other.cost_usd,
+            self.cache_told + other.cache_told,
         )
 
     def __sub__(self, earlier: "Spend") -> "Spend":
@@ -294,6 +304,7 @@ class Spend:
             self.completion_tokens - earlier.completion_tokens,
             self.cached_tokens - earlier.cached_tokens,
             max(0.0, self.cost_usd - earlier.cost_usd),
+            self.cache_told - earlier.cache_told,
         )
 
 

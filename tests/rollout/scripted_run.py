@@ -1,37 +1,58 @@
 """A run by a deterministic runner double, in a process of its own that tests kill and signal.
 
 python scripted_run.py ROOT NAME: begins the run, or goes on with it when it is there; prints its totals.
+It leaves two files for whoever watches it: `ROOT/pressed-PID` has a byte for each signal that it took, and
+`ROOT/turns-PID` the monotonic time of each of its turns, which it looks for every 10 ms.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import random
+import struct
 import sys
+import threading
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
+from dreamgym_kit.adapters.engines.processes import Processes
+from dreamgym_kit.ports import EventSink
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.distributed import DistributedRunner, spec_for
+from dreamgym_kit.rollout.engine import RunTotals, run_episodes
+from dreamgym_kit.rollout.jobs import jobs_for
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory, directory_name
 from dreamgym_kit.rollout.signals import stop_on_signals
 from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.working import kit_version
+from dreamgym_kit.rollout.workplace import Workplace
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Task, Transition, Verdict
 
 SIBLINGS = 2
+TURN_S = 0.01
+LEAVE_AFTER_S = 0.5  # as the commands have it
 
 
 class RunnerDouble:
     """Stands for a graph: what an episode does follows from its id alone; how long it takes does not."""
 
-    def __init__(self, seconds: float, way: str) -> None:
+    def __init__(self, seconds: float, way: str, stand_at: int) -> None:
         self._seconds = seconds
         self._way = way
+        self._stand_at = stand_at
         self._begun = 0
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+        if int(task.id[1:]) * SIBLINGS + sibling > self._stand_at:
+            await asyncio.Event().wait()  # until somebody ends the process
         await self._wait(self._seconds * random.uniform(0.5, 1.5))
         self._begun += 1
         dice = random.Random(f"{task.id}.{sibling}")
@@ -89,11 +110,70 @@ class ForgetfulJournal(Journal):
         self.done.clear()
 
 
-class DeafSwitch(StopSwitch):
+class TellingSwitch(StopSwitch):
+    """Writes down that a signal was taken."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def press(self, signal_number: int) -> None:
+        super().press(signal_number)
+        os.write(self._file, b"!")
+
+
+class DeafSwitch(TellingSwitch):
     """Planted bug: takes a second signal for the first one again."""
 
     def cancel(self, reason: str) -> None:
         self.request(reason)
+
+
+def tell_turns(file: Path) -> None:
+    """From now on, whatever else this process does."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def tell() -> None:
+        while True:
+            os.write(descriptor, struct.pack("d", time.monotonic()))
+            time.sleep(TURN_S)
+
+    threading.Thread(target=tell, daemon=True).start()
+
+
+@asynccontextmanager
+async def opened(given: Mapping[str, Any], *_: object) -> AsyncIterator[Workplace]:
+    """The double in a worker."""
+    yield Workplace(runner=RunnerDouble(given["seconds"], given["way"], given["stand_at"]))
+
+
+async def in_workers(
+    work: Callable[[DistributedRunner], Awaitable[RunTotals]],
+    given: argparse.Namespace,
+    events: EventSink,
+    stop: StopSwitch,
+) -> RunTotals:
+    here = str(Path(__file__).parent)
+    if here not in sys.path:  # left out by PYTHONSAFEPATH; a worker imports by our path
+        sys.path.insert(0, here)
+    spec = spec_for(
+        "scripted_run:opened",
+        {"seconds": given.seconds, "way": given.way, "stand_at": given.stand_at},
+        lanes=given.lanes,
+        backstop_s=None,
+        limits=(None, None),
+        kit=kit_version(),
+    )
+    async with DistributedRunner(
+        Processes(),
+        spec,
+        workers=given.workers,
+        budget=RunBudget(),
+        events=events,
+        stop=stop,
+        repeatable=True,
+    ) as runner:
+        return await work(runner)
 
 
 def main() -> int:
@@ -104,30 +184,36 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.02)
     parser.add_argument("--lanes", type=int, default=8)
     parser.add_argument("--way", default="await")
+    parser.add_argument("--stand-at", type=int, default=sys.maxsize, help="episodes after so many never end")
+    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--plant", default="")
     given = parser.parse_args()
+    given.root.mkdir(parents=True, exist_ok=True)
+    tell_turns(given.root / f"turns-{os.getpid()}")
     manifest = Manifest("7f3a", time.time(), {"episodes": given.episodes})
     there = (given.root / directory_name(given.name)).exists()
     begin = RunDirectory.resume if there else RunDirectory.create
     where = (given.root / given.name, manifest) if there else (given.root, given.name, manifest)
-    stop = DeafSwitch() if given.plant == "deaf" else StopSwitch()
-    leave_after_s = None if given.plant == "deaf" else 0.6
+    pressed = given.root / f"pressed-{os.getpid()}"
+    stop = DeafSwitch(pressed) if given.plant == "deaf" else TellingSwitch(pressed)
+    leave_after_s = None if given.plant == "deaf" else LEAVE_AFTER_S
     with begin(*where) as run, stop_on_signals(stop, leave_after_s=leave_after_s):
         journal = (
             ForgetfulJournal(run.path / "episodes.jsonl") if given.plant == "forgetful" else run.journal()
         )
         with journal, run.events() as events:
             tasks = [Task(f"t{number}", {}) for number in range(given.episodes // SIBLINGS)]
-            totals: RunTotals = asyncio.run(
-                run_episodes(
-                    jobs_for(tasks, SIBLINGS),
-                    RunnerDouble(given.seconds, given.way),
-                    journal=journal,
-                    concurrency=given.lanes,
-                    events=events,
-                    stop=stop,
-                )
+            work = partial(
+                run_episodes,
+                jobs_for(tasks, SIBLINGS),
+                journal=journal,
+                concurrency=given.lanes,
+                events=events,
+                stop=stop,
             )
+            runner = RunnerDouble(given.seconds, given.way, given.stand_at)
+            doing = work(runner) if not given.workers else in_workers(work, given, events, stop)
+            totals: RunTotals = asyncio.run(doing)
     print(json.dumps(asdict(totals)))
     return stop.exit_code or 0
 

@@ -61,7 +61,7 @@ FULL = Episode(
     elapsed_s=2.5,
     counts={"bad_arguments": 1},
     final={"done": [True, None]},
-    dream_spend={"judge": Spend(1, 20, 5, 16, 0.001)},
+    dream_spend={"judge": Spend(1, 20, 5, 16, 0.001, 1)},
     user_turns=(
         UserTurn("interrupt", "script", 1, 1, {"really": True}, "yes"),
         UserTurn("reply", "task", 0, 0),

@@ -51,7 +51,7 @@ async def test_a_signal_wakes_a_loop_that_sleeps() -> None:
     stop.listen(lambda: loop.call_soon_threadsafe(heard.set))
     with stop_on_signals(stop):
         threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
-        await asyncio.wait_for(heard.wait(), 5)
+        await asyncio.wait_for(heard.wait(), 60)
 
 
 def test_the_first_reason_stays_and_each_change_is_told_once() -> None:
@@ -86,11 +86,14 @@ from dreamgym_kit.rollout.stop import StopSwitch
 with stop_on_signals(StopSwitch(), leave_after_s=float(sys.argv[1])):
     for _ in range(int(sys.argv[2])):
         os.kill(os.getpid(), signal.SIGTERM)
-threading.Thread(target=time.sleep, args=(1.5,)).start()
+threading.Thread(target=time.sleep, args=(float(sys.argv[3]),)).start()
 """
 
 
-@pytest.mark.parametrize(("presses", "code"), [(1, 0), (2, 143)])
-def test_a_process_held_by_a_thread_leaves_after_the_second_signal(presses: int, code: int) -> None:
-    done = subprocess.run([sys.executable, "-c", HELD, "0.3", str(presses)], timeout=20, check=False)
+@pytest.mark.parametrize(("presses", "held_s", "code"), [(1, "1.5", 0), (2, "600", 143)])
+def test_a_process_held_by_a_thread_leaves_after_the_second_signal(
+    presses: int, held_s: str, code: int
+) -> None:
+    command = [sys.executable, "-c", HELD, "0.3", str(presses), held_s]
+    done = subprocess.run(command, timeout=100, check=False)
     assert done.returncode == code

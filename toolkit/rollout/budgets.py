@@ -13,6 +13,7 @@ reserved for it.
 import threading
 from dataclasses import dataclass
 from math import ceil, isfinite
+from typing import Protocol
 
 from dreamgym_kit.errors import BudgetSpent
 from dreamgym_kit.vocabulary import Call
@@ -27,6 +28,31 @@ class Reservation:
     calls: int
     nano_usd: int
     open: bool = True
+    number: int = 0  # by which a budget in another process knows it; 0: counted in this one
+
+
+class Budget(Protocol):
+    """What episodes are charged to: a run's budget, in this process or in the driver's."""
+
+    def charge(self, call: Call) -> None:
+        """See `RunBudget.charge`."""
+        ...
+
+    def reserve(self, calls: int = 1, usd: float | None = 0.0) -> Reservation:
+        """See `RunBudget.reserve`."""
+        ...
+
+    def settle(self, reservation: Reservation, *, usd: float | None = None) -> None:
+        """See `RunBudget.settle`."""
+        ...
+
+    def refund(self, reservation: Reservation) -> None:
+        """See `RunBudget.refund`."""
+        ...
+
+    def count_earlier(self, *, calls: int, usd: float) -> None:
+        """See `RunBudget.count_earlier`."""
+        ...
 
 
 class RunBudget:
@@ -41,6 +67,11 @@ class RunBudget:
         self._lock = threading.Lock()
         self._calls = self._nano_usd = 0  # settled
         self._calls_held = self._nano_usd_held = 0  # reserved
+
+    @property
+    def limits(self) -> tuple[int | None, float | None]:
+        """The most calls and dollars; None is no limit."""
+        return self._call_limit, None if self._usd_limit is None else self._usd_limit / _NANO
 
     @property
     def calls(self) -> int:

@@ -10,39 +10,21 @@ and a resume runs it again.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson
+from dreamgym_kit.errors import NotJson
 from dreamgym_kit.ports import EpisodeRunner, EventSink
-from dreamgym_kit.replay.masking import masked_text
 from dreamgym_kit.rollout.heap import settled_heap
+from dreamgym_kit.rollout.jobs import Job, not_kept, run_bounded, undetermined
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.pace import Pace
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.threads import lane_threads
-from dreamgym_kit.vocabulary import Episode, Task, Verdict
+from dreamgym_kit.vocabulary import Episode, Verdict
 
 GRACE_S = 5.0  # what a runner gets beyond its own limit before the engine cancels it
-LAST_WORD_S = 0.3  # what a cancelled episode gets to clean up before it is left behind
 UNFINISHED = frozenset({"cancelled", "budget"})
-
-_LEFT_BEHIND: set[asyncio.Task[Episode]] = set()  # a loop holds its tasks only weakly
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One episode to run: a task and its place among its siblings."""
-
-    task: Task
-    sibling: int  # 1-based
-    attempt: int = 1
-
-    @property
-    def episode(self) -> str:
-        """The episode's id: unique, since a sibling's number holds no dot."""
-        return f"{self.task.id}.{self.sibling}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +46,6 @@ class RunTotals:
     def finished(self) -> int:
         """Episodes in the journal."""
         return self.success + self.failure + self.undetermined
-
-
-def jobs_for(tasks: Iterable[Task], n: int) -> list[Job]:
-    """Groups of n siblings: 1..n of the first task, then of the next."""
-    return [Job(task, sibling) for task in tasks for sibling in range(1, n + 1)]
 
 
 async def run_episodes(
@@ -187,42 +164,20 @@ class _Run:
         self._begun += 1
         self._events.emit("episode_started", episode=job.episode)
         try:
-            episode = await self._bounded(job)
+            episode = await run_bounded(self._runner, job, self._stop, self._backstop_s)
         except asyncio.CancelledError:
-            self._drop(_undetermined(job, "dropped when the run was stopped", "cancelled"))
+            self._drop(undetermined(job, "dropped when the run was stopped", "cancelled"))
             raise
         if episode.stop in UNFINISHED:
             self._drop(episode)
         else:
             self._keep(job, episode)
 
-    async def _bounded(self, job: Job) -> Episode:
-        """Run one episode in a task (and context) of its own, ended by us if it does not end itself."""
-        began = time.time()
-        running = asyncio.create_task(_guarded(self._runner, job, self._stop))
-        try:
-            await asyncio.wait({running}, timeout=self._backstop_s)
-            if running.done():
-                return _result(running, job)
-        finally:
-            if not running.done():
-                await self._end(running)
-        reason = f"did not end within {self._backstop_s:g} s, its limit and some grace"
-        return _undetermined(job, reason, "limit", began)
-
-    async def _end(self, running: asyncio.Task[Episode]) -> None:
-        """Cancel an episode; one that does not obey is left behind, its result unheard."""
-        running.cancel()
-        await asyncio.wait({running}, timeout=LAST_WORD_S)
-        if not running.done():
-            _LEFT_BEHIND.add(running)
-            running.add_done_callback(_LEFT_BEHIND.discard)
-
     def _keep(self, job: Job, episode: Episode) -> None:
         try:
             self._journal.append(episode)
         except NotJson as error:
-            episode = _undetermined(job, f"its record cannot be kept: {error}", "error", episode.started_at)
+            episode = not_kept(job, error, episode)
             self._journal.append(episode)
         self._done += 1
         self._say_finished(episode)
@@ -264,72 +219,6 @@ async def _first_of(lanes: Sequence[asyncio.Task[None]], cancelled: asyncio.Even
                 pending.discard(lane)
     finally:
         called_off.cancel()
-
-
-async def _guarded(runner: EpisodeRunner, job: Job, stop: StopSwitch) -> Episode:
-    """The boundary: whatever a runner raises becomes an undetermined episode that says so."""
-    began = time.time()
-    try:
-        return _checked(await runner.run(job.task, sibling=job.sibling, attempt=job.attempt), job)
-    except asyncio.CancelledError:
-        raise
-    except EpisodeStop as error:
-        return _undetermined(job, str(error), _stop_word(error), began)
-    except KeyboardInterrupt:  # Ctrl-C where no handler was installed; it would tear the loop down
-        stop.cancel("SIGINT")
-        return _undetermined(job, "interrupted", "cancelled", began)
-    except BaseException as error:  # noqa: BLE001  also SystemExit: a tool that exits ends its episode only
-        return _undetermined(job, f"its runner failed: {_one_line(error)}", "error", began)
-
-
-def _checked(episode: Episode, job: Job) -> Episode:
-    if not isinstance(episode, Episode):
-        raise TypeError(f"the runner gave {type(episode).__name__} instead of an episode")
-    if episode.id != job.episode:
-        raise ValueError(f"the runner gave episode {episode.id!a} instead of {job.episode!a}")
-    return episode
-
-
-def _result(running: asyncio.Task[Episode], job: Job) -> Episode:
-    if running.cancelled():  # not by us: the agent's own code cancelled the task that it ran in
-        return _undetermined(job, "its runner failed: it cancelled itself", "error")
-    return running.result()
-
-
-def _stop_word(error: EpisodeStop) -> str:
-    match error:
-        case GateRefused():
-            return "violation"
-        case DreamAbstained():
-            return "abstained"
-        case BudgetSpent():
-            return "budget"
-    return "error"
-
-
-def _undetermined(job: Job, reason: str, stop: str, began: float | None = None) -> Episode:
-    now = time.time()
-    began = now if began is None else began
-    return Episode(
-        id=job.episode,
-        task=job.task.id,
-        sibling=job.sibling,
-        world=job.task.world,
-        verdict=Verdict.UNDETERMINED,
-        reason=masked_text(reason),
-        stop=stop,
-        attempt=job.attempt,
-        started_at=began,
-        elapsed_s=now - began,
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    try:
-        said = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001  a foreign error's own __str__ may fail
-        said = ""
-    return f"{type(error).__name__}: {said[:300]}" if said else type(error).__name__
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, heard: Callable[[], None]) -> None:

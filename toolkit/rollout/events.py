@@ -6,6 +6,7 @@
     finding           episode, finding, text, steps              whoever judges
     violation         episode, text                              the gate's session
     episode_finished  episode, verdict, reason, calls, done, total   the engine
+    lost              episode, attempt, worker, error            the engine's workers
     run_stopping      reason                                     the engine
     run_finished      the totals                                 the command
 

@@ -37,7 +37,7 @@ from dreamgym_kit.vocabulary import (
 
 _WORLD = ("name", "seed")
 _FINDING = ("kind", "text", "steps", "severity")
-_SPEND = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
+_SPEND = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd", "cache_told")
 _EPISODE = (
     *("schema", "digest", "id", "task", "sibling", "world", "verdict", "reason", "transitions", "messages"),
     *("reward", "stop", "violations", "findings", "model_calls", "tokens", "cost_usd", "attempt"),
@@ -207,6 +207,7 @@ def spend_from_record(value: object, where: str) -> Spend:
         completion_tokens=fields.take("completion_tokens", whole),
         cached_tokens=fields.take("cached_tokens", whole),
         cost_usd=fields.take("cost_usd", number),
+        cache_told=fields.take("cache_told", whole, 0),  # journals of 0.1 do not have it
     )
 
 

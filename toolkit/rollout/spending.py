@@ -9,7 +9,7 @@ import threading
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.ports import ChatEndpoint
-from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.vocabulary import Spend
 
 
@@ -22,8 +22,13 @@ class BudgetedEndpoint:
         calls: how many of the budget's calls a question is; in a run those are the agent's alone.
     """
 
-    def __init__(self, endpoint: ChatEndpoint, budget: RunBudget, *, calls: int = 0) -> None:
+    def __init__(self, endpoint: ChatEndpoint, budget: Budget, *, calls: int = 0) -> None:
         self._endpoint, self._budget, self._calls = endpoint, budget, calls
+
+    @property
+    def endpoint(self) -> ChatEndpoint:
+        """What the budget is around."""
+        return self._endpoint
 
     async def chat(self, request: ChatRequest) -> ChatReply:
         """See `ports.ChatEndpoint.chat`.
@@ -51,9 +56,8 @@ class RunAccount:
     def spent(self, part: str, reply: ChatReply) -> None:  # noqa: ARG002  all of it is one part
         """See `Account.spent`."""
         with self._lock:
-            self.spend += Spend(
-                1, reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens, reply.cost_usd
-            )
+            told = reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens
+            self.spend += Spend(1, *told, reply.cost_usd, int(reply.cache_told))
 
     def count(self, what: str, by: int = 1) -> None:
         """See `Account.count`; an account of a run tells its spend only."""

@@ -1,0 +1,41 @@
+"""What the workers of these tests open: a runner double that tells where it runs."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.ports import EventSink
+from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.workplace import Workplace
+from dreamgym_kit.vocabulary import Episode, Task, Verdict
+
+
+class TellingDouble:
+    """Ends at once, or once the file `after` is there; says in which process and on which kind of loop."""
+
+    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+        while "after" in task.meta and not Path(str(task.meta["after"])).exists():
+            await asyncio.sleep(0.05)
+        made = asyncio.new_event_loop()
+        made.close()
+        loops = [type(asyncio.get_running_loop()).__module__, type(made).__module__]
+        return Episode(
+            id=f"{task.id}.{sibling}",
+            task=task.id,
+            sibling=sibling,
+            world=task.world,
+            verdict=Verdict.SUCCESS,
+            reason="as asked",
+            attempt=attempt,
+            final={"pid": os.getpid(), "folder": os.getcwd(), "loops": loops},
+        )
+
+
+@asynccontextmanager
+async def opened(given: Mapping[str, Any], _events: EventSink, _budget: Budget) -> AsyncIterator[Workplace]:
+    if "module" in given:
+        __import__(given["module"])
+    yield Workplace(runner=TellingDouble())

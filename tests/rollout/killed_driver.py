@@ -1,0 +1,33 @@
+"""A driver that is killed: two workers, one of which is held up by C code that lets nobody else run."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from contracts.engine_acts import OPENER
+
+from dreamgym_kit.adapters.engines.processes import Processes
+from dreamgym_kit.rollout.distributed import spec_for
+from dreamgym_kit.rollout.jobs import Job
+from dreamgym_kit.rollout.wire import episode_request, open_request
+from dreamgym_kit.vocabulary import Task
+
+
+async def main() -> None:
+    host = Processes()
+    workers = [await host.start(number, lambda _: b"{}") for number in (1, 2)]
+    spec = spec_for(OPENER, {}, lanes=1, backstop_s=None, limits=(None, None), kit="")
+    for worker in workers:
+        await worker.call(open_request(spec))
+    for worker, act in zip(workers, ("hangs", "holds_the_interpreter"), strict=True):
+        asyncio.get_running_loop().create_task(
+            worker.call(episode_request(Job(Task("t", {}, meta={"act": act}), 1)))
+        )
+    await asyncio.sleep(1)
+    print(*(worker.pid for worker in workers), flush=True)
+    await asyncio.sleep(60)
+
+
+asyncio.run(main())

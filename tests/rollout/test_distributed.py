@@ -1,0 +1,326 @@
+"""Workers that are lost: what they ran is run again once, by whoever is left, or never where it was real."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contracts.engine_acts import OPENER, ended
+from contracts.engines import jobs, run, tasks
+
+from dreamgym_kit.adapters.engines.processes import Processes, ProcessWorker
+from dreamgym_kit.errors import BudgetSpent, CutOff, UserError, WorkerLost
+from dreamgym_kit.rollout import distributed
+from dreamgym_kit.rollout.budget_desk import BudgetDesk, DistantBudget
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.distributed import DistributedRunner, spec_for
+from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.rollout.jobs import Job
+from dreamgym_kit.rollout.journal import JournalReader
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.wire import (
+    Came,
+    WorkerSpec,
+    came_from,
+    came_to_bytes,
+    job_of,
+    open_request,
+    read,
+    request,
+    spec_of,
+)
+from dreamgym_kit.rollout.wire import episode_request as asked_for
+from dreamgym_kit.rollout.working import Working, kit_version
+from dreamgym_kit.turns import Turn
+from dreamgym_kit.vocabulary import Call, Episode, Task, Verdict, World
+
+
+class ListSink:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+
+    def emit(self, kind: str, /, **facts: object) -> None:
+        self.heard.append((kind, facts))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [facts for heard, facts in self.heard if heard == kind]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "episodes.jsonl"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    (tmp_path / "marks").mkdir()
+    return str(tmp_path / "marks")
+
+
+def kept(path: Path) -> dict[str, Episode]:
+    return {episode.id: episode for episode in JournalReader(path)}
+
+
+def test_what_goes_over_the_wire_comes_back_as_it_was() -> None:
+    task = Task(
+        "a.1", {"messages": [{"role": "user", "content": "\ud83d\u200b é"}]}, World("shop", 3), meta={"n": 1}
+    )
+    job = Job(task, 2, 3)
+    assert job_of(read(asked_for(job))) == job
+    turn = Turn("a.1.2", 0, (1, 2), (3,), (-0.1234567890123456,), "v1", node="agent", unfit="grammar")
+    came = Came(
+        ended(job), (("call", {"episode": "a.1.2", "step": 1}),), (turn,), ("stray",), ("note",), True
+    )
+    assert came_from(came_to_bytes(came)) == came
+    spec = WorkerSpec("a:b", {"x": [1]}, 3, 1.5, ("/p",), "0.1", 5, 0.25)
+    assert spec_of(read(open_request(spec))) == spec
+
+
+def test_a_distant_budget_is_the_drivers() -> None:
+    budget = RunBudget(calls=3, usd=1.0)
+    desk = BudgetDesk(budget)
+    far = DistantBudget(desk.answer, calls=3, usd=1.0)
+    held = far.reserve(2, usd=0.25)
+    with pytest.raises(BudgetSpent, match=r"budget spent: calls \(limit 3\)"):
+        far.reserve(2)
+    far.settle(held, usd=0.5)
+    assert (budget.calls, budget.usd) == (2, 0.5)
+    lost = far.reserve(1, usd=None)
+    desk.close()  # its worker is gone
+    assert budget.reserve(1).calls == 1
+    far.refund(lost)  # too late, and harmless
+    assert budget.usd == 0.5
+
+
+def test_a_worker_that_was_given_up_makes_no_real_call_any_more() -> None:
+    """Though there is no limit: it may live on behind a broken line, or wake up after it was frozen."""
+    budget = RunBudget()
+    desk = BudgetDesk(budget)
+    far = DistantBudget(desk.answer, calls=None, usd=None, every_call=True)
+    far.charge(Call("pay", {}))
+    desk.close()
+    with pytest.raises(CutOff, match="this worker was given up"):
+        far.charge(Call("pay", {}))
+    assert budget.calls == 1
+
+
+@pytest.mark.slow
+async def test_a_frozen_worker_that_wakes_after_it_was_given_up_calls_nothing_real(
+    path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is not ended here, as that of a machine that cannot be reached is not."""
+    monkeypatch.setattr(distributed, "UNHEARD_S", 0.5)
+    kept_alive: list[ProcessWorker] = []
+
+    async def unreachable(self: ProcessWorker) -> None:
+        kept_alive.append(self)
+
+    monkeypatch.setattr(ProcessWorker, "end", unreachable)
+    given = tasks(1, "pays_on", folder=folder)
+    stopped: list[int] = []
+
+    async def freeze() -> None:
+        while not os.listdir(folder):
+            await asyncio.sleep(0.02)
+        stopped.append(int(os.listdir(folder)[0].partition("-")[0]))
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    freezing = asyncio.create_task(freeze())
+    ran = await run(
+        "workers", path, given, workers=1, concurrency=1, limit_s=2.0, grace_s=0.1, repeatable=False
+    )
+    await freezing
+    assert ran.totals.undetermined == 1
+    paid = len(os.listdir(folder))
+    os.kill(stopped[0], signal.SIGCONT)
+    await asyncio.sleep(1.0)
+    paid_in_all = len(os.listdir(folder))
+    monkeypatch.undo()
+    for worker in kept_alive:
+        await worker.end()
+    assert paid_in_all <= paid + 1  # one that had been allowed before it was frozen
+
+
+def test_without_limits_nobody_is_asked() -> None:
+    def ask(_: bytes) -> bytes:
+        raise AssertionError
+
+    far = DistantBudget(ask, calls=None, usd=None)
+    far.settle(far.reserve(1, usd=None), usd=0.5)
+    far.refund(far.reserve(1))
+
+
+async def test_a_lost_workers_episodes_run_again_once_and_are_counted_once(path: Path, folder: str) -> None:
+    given = tasks(16, "takes", s=0.1)
+    given[5] = Task("t5", {}, meta={"act": "dies", "folder": folder, "times": 1})
+    sink = ListSink()
+    totals = (await run("workers", path, given, events=sink)).totals
+    assert (totals.success, totals.cut, totals.undetermined) == (16, 0, 0)
+    assert Counter(episode.id for episode in JournalReader(path)) == Counter(
+        job.episode for job in jobs(given)
+    )
+    lost = sink.of("lost")
+    assert 1 <= len(lost) <= 2  # what one of two workers ran: two lanes each
+    assert all(one["attempt"] == 1 and "signal 9" in one["error"] for one in lost)
+    again = {one["episode"] for one in lost}
+    assert {name: episode.attempt for name, episode in kept(path).items()} == {
+        job.episode: 2 if job.episode in again else 1 for job in jobs(given)
+    }
+
+
+@pytest.mark.slow
+async def test_who_loses_three_workers_is_undetermined_and_the_others_go_on(path: Path, folder: str) -> None:
+    given = tasks(12, "takes", s=0.02)
+    given[0] = Task("t0", {}, meta={"act": "dies", "folder": folder, "times": 99})
+    totals = (await run("workers", path, given, concurrency=2)).totals
+    assert (totals.success, totals.undetermined) == (11, 1)
+    episode = kept(path)["t0.1"]
+    assert episode.verdict is Verdict.UNDETERMINED
+    assert episode.reason.startswith("lost its worker 3 times, the last time: worker ")
+    assert len(os.listdir(folder)) == 3
+
+
+@pytest.mark.slow
+async def test_what_ran_on_real_tools_is_never_given_out_again(path: Path, folder: str) -> None:
+    given = tasks(6, "takes", s=0.02)
+    given[1] = Task("t1", {}, meta={"act": "dies", "folder": folder, "times": 99})
+    sink = ListSink()
+    totals = (await run("workers", path, given, concurrency=2, repeatable=False, events=sink)).totals
+    assert totals.undetermined == len(sink.of("lost")) == 1
+    episode = kept(path)["t1.1"]
+    assert "what it did there is unknown, and it is not run again" in episode.reason
+    assert len(os.listdir(folder)) == 1
+
+
+@pytest.mark.slow
+async def test_where_no_worker_is_left_the_run_stops_and_can_be_resumed(path: Path, folder: str) -> None:
+    given = tasks(8, "dies", folder=folder, times=99)
+    stop = StopSwitch()
+    totals = (await run("workers", path, given, workers=1, concurrency=1, stop=stop)).totals
+    assert totals.not_run + totals.cut + totals.undetermined == 8
+    assert "no worker is left: worker 1 was lost 3 times in a row" in totals.stopped
+    assert (await run("workers", path, tasks(8))).totals.finished == 8
+
+
+@pytest.mark.slow
+async def test_a_worker_that_is_held_up_is_ended_and_the_rest_go_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "UNHEARD_S", 2.0)
+    given = tasks(8, "takes", s=0.01)
+    given[0] = Task("t0", {}, meta={"act": "blocks", "s": 600})
+    ran = await run("workers", path, given, concurrency=4, limit_s=9.0, grace_s=1.0)
+    assert ran.seconds < 100
+    assert (ran.totals.success, ran.totals.undetermined) == (7, 1)
+    assert kept(path)["t0.1"].reason == "did not end within 10 s, its limit and some grace"
+
+
+@pytest.mark.slow
+async def test_a_task_of_the_agents_that_exits_does_not_end_its_worker(path: Path) -> None:
+    given = tasks(4, "takes", s=0.05)
+    given[1] = Task("t1", {}, meta={"act": "exits_in_a_task"})
+    sink = ListSink()
+    totals = (await run("workers", path, given, workers=1, events=sink)).totals
+    assert (totals.success, totals.undetermined, sink.of("lost")) == (3, 1, [])
+
+
+def a_runner(spec: WorkerSpec, stop: StopSwitch | None = None) -> DistributedRunner:
+    return DistributedRunner(
+        Processes(),
+        spec,
+        workers=1,
+        budget=RunBudget(),
+        events=NoEvents(),
+        stop=stop or StopSwitch(),
+        repeatable=True,
+    )
+
+
+@pytest.mark.slow
+async def test_a_stop_is_heard_while_workers_are_started_and_nothing_begins() -> None:
+    opener = "contracts.engine_acts:opens_slowly"
+    spec = spec_for(opener, {}, lanes=1, backstop_s=None, limits=(None, None), kit=kit_version())
+    stop = StopSwitch()
+    asyncio.get_running_loop().call_later(2.0, stop.request, "SIGTERM")
+    async with asyncio.timeout(100), a_runner(spec, stop) as runner:
+        episode = await runner.run(Task("t0", {}), sibling=1, attempt=1)
+    assert episode.verdict is Verdict.UNDETERMINED
+    assert "the run was stopped (SIGTERM) while workers were started" in episode.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("opener", "kit", "why"),
+    [
+        (OPENER, "0.0.0", "a worker runs dreamgym-kit .*, and the driver 0.0.0; install the same on both"),
+        ("contracts.engine_acts:refuses", kit_version(), "no such buffer"),
+        ("contracts.engine_acts:dies_at_once", kit_version(), "ended with code 7. Nothing was run."),
+    ],
+)
+async def test_a_worker_that_cannot_be_opened_is_an_error_before_anything_runs(
+    opener: str, kit: str, why: str
+) -> None:
+    spec = spec_for(opener, {}, lanes=1, backstop_s=None, limits=(None, None), kit=kit)
+    with pytest.raises(UserError, match=why):
+        await a_runner(spec).__aenter__()
+
+
+@pytest.mark.slow
+async def test_a_worker_ends_with_its_driver_however_that_ends(tmp_path: Path) -> None:
+    """The driver is killed -9; a worker whose interpreter is held up by C code is ended too."""
+    driver = subprocess.Popen(
+        [sys.executable, str(Path(__file__).parent / "killed_driver.py")], stdout=subprocess.PIPE, text=True
+    )
+    assert driver.stdout is not None
+    pids = [int(pid) for pid in (await asyncio.to_thread(driver.stdout.readline)).split()]
+    assert len(pids) == 2
+    assert all(_alive(pid) for pid in pids)
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+    until = time.monotonic() + 60
+    while any(_alive(pid) for pid in pids) and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+    left = [pid for pid in pids if _alive(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+async def test_a_worker_that_is_asked_what_it_does_not_know_says_so() -> None:
+    working = Working(lambda _: b"{}")
+    serving = threading.Thread(target=working.run, daemon=True)
+    serving.start()
+    for message in (request("nonsense"), request("episode"), b"not json"):
+        told = read(await asyncio.wrap_future(working.submit(message)))
+        assert told["error"]
+    working.stop()
+    serving.join(60)
+    assert not serving.is_alive()
+
+
+async def test_a_lost_worker_is_told_to_whoever_waits() -> None:
+    host = Processes()
+    worker = await host.start(1, lambda _: b"{}")
+    waiting = asyncio.create_task(worker.call(request("nonsense-that-is-never-read" * 10)))
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(WorkerLost, match=r"worker 1, process .* ended by signal 9"):
+        await waiting
+    await host.close()
+    await host.close()
+    with pytest.raises(WorkerLost):
+        await host.start(2, lambda _: b"{}")

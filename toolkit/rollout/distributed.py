@@ -1,0 +1,387 @@
+"""Episodes in workers: who runs which, and what becomes of those whose worker is lost.
+
+Stands where a runner in this process stands, so that journal, budget, stopping and resuming are the
+engine's own, unchanged. A worker that is lost is started again, and what it ran is given to any worker once
+more, known by (episode, attempt): one call is waited for at a time, and what a lost worker may still do is
+never read. What ran on real tools is never given out again: what it did is unknown, and a person is told so.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dreamgym_kit.errors import EndpointError, UserError, WorkerLost
+from dreamgym_kit.gate import egress
+from dreamgym_kit.ports import EventSink, Worker, WorkerHost
+from dreamgym_kit.rollout.budget_desk import BudgetDesk
+from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.jobs import Job, undetermined
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.tasks import task_to_record
+from dreamgym_kit.rollout.wire import (
+    Came,
+    WorkerSpec,
+    answered,
+    came_from,
+    episode_request,
+    open_request,
+    request,
+)
+from dreamgym_kit.turns import Turn
+from dreamgym_kit.vocabulary import Episode, Task
+
+ATTEMPTS = 3  # of one episode; who loses three workers is likely to be the cause
+FRUITLESS = 3  # times in a row that a worker may be lost without having finished an episode
+OPEN_S = 300.0  # that a worker may take to import the agent and to open what it runs on
+UNHEARD_S = 10.0  # beyond an episode's own end that a worker may stay silent before it is ended
+LOST = "lost"  # how an episode ended whose worker was lost for good
+
+
+class _HeldUp(Exception):
+    """A worker stayed silent for longer than the episode may take: it is this one's own doing, or may be."""
+
+
+@dataclass(eq=False, slots=True)
+class _Seat:
+    """A worker's place: the worker that is in it now, and what it runs."""
+
+    number: int
+    worker: Worker | None = None
+    desk: BudgetDesk | None = None
+    running: int = 0
+    fruitless: int = 0
+    starting: "asyncio.Task[None] | None" = None
+    given_up: str = ""  # why nobody sits in it any more
+
+
+@dataclass(slots=True)
+class Told:
+    """What the workers told besides their episodes; each once, in the order heard."""
+
+    warnings: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    strays: list[str] = field(default_factory=list)
+    last: list[dict[str, Any]] = field(default_factory=list)
+
+
+class DistributedRunner:
+    """Implements `ports.EpisodeRunner` over the workers of a host. An async context manager.
+
+    Args:
+        host: where workers are started.
+        spec: what each is opened with; its `lanes` are the episodes that one worker runs at once.
+        workers: how many.
+        budget: what all of them are charged to.
+        events: hears what the episodes told, with their answers, and of workers that were lost.
+        stop: of the run.
+        repeatable: whether a lost episode may be run again; never where its tools are real.
+        on_turns: is given what the policy said in an episode, by its id.
+        gone: hears when the policy's server is there no more.
+    """
+
+    def __init__(
+        self,
+        host: WorkerHost,
+        spec: WorkerSpec,
+        *,
+        workers: int,
+        budget: Budget,
+        events: EventSink,
+        stop: StopSwitch,
+        repeatable: bool,
+        on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None,
+        gone: Callable[[EndpointError], None] = lambda _: None,
+    ) -> None:
+        if workers < 1:
+            raise ValueError("workers are 1 or more")
+        self.told = Told()
+        self.events, self.on_turns, self.gone = events, on_turns, gone
+        self._spec = replace(spec, every_call=not repeatable)
+        self._host, self._budget, self._stop = host, budget, stop
+        self._repeatable = repeatable
+        self._seats = [_Seat(number) for number in range(1, workers + 1)]
+        self._free = asyncio.Condition()
+        self._standing: list[tuple[str, bytes]] = []  # what a worker that comes later must hear, too
+        self._closed = False
+
+    async def __aenter__(self) -> "DistributedRunner":
+        filling = asyncio.gather(*(self._fill(seat) for seat in self._seats))
+        loop, mine = asyncio.get_running_loop(), asyncio.current_task()
+
+        def heard() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(filling.cancel)
+
+        end_hearing = self._stop.listen(heard)
+        try:
+            await filling
+        except BaseException as error:
+            filling.cancel()
+            await asyncio.gather(filling, return_exceptions=True)
+            await self._end()
+            if self._stop.requested and mine is not None and not mine.cancelling():
+                for seat in self._seats:  # nothing ran that would have to end, and nothing begins
+                    seat.given_up = f"the run was stopped ({self._stop.reason}) while workers were started"
+                return self
+            if isinstance(error, WorkerLost):
+                raise UserError(f"{error}. Nothing was run.") from None
+            raise
+        finally:
+            end_hearing()
+        return self
+
+    async def __aexit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        if error is None and not self._stop.cancelled:
+            with suppress(UserError, RuntimeError, TimeoutError):
+                await asyncio.wait_for(self._say_goodbye(), UNHEARD_S)
+        await self._end()
+
+    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+        """See `EpisodeRunner.run`."""
+        why = ""
+        for number in range(attempt, attempt + ATTEMPTS):
+            job = Job(task, sibling, number)
+            began = time.time()
+            seat = await self._seat_for()
+            if seat is None:
+                self._stop.request(self._why_nobody())
+                return undetermined(job, self._why_nobody(), "cancelled")
+            try:
+                answer = await self._called(seat, job)
+                seat.fruitless = 0
+                return self._take(job, answer)
+            except _HeldUp:
+                reason = f"did not end within {self._spec.limit_s:g} s, its limit and some grace"
+                return undetermined(job, reason, "limit", began)
+            except WorkerLost as lost:
+                why = str(lost)
+                self.events.emit("lost", episode=job.episode, attempt=number, worker=_name(seat), error=why)
+            finally:
+                await self._leave(seat)
+            if not self._repeatable:
+                reason = (
+                    f"its worker was lost while it ran on the real tools ({why}): what it did there is "
+                    "unknown, and it is not run again"
+                )
+                return undetermined(job, reason, LOST, began)
+        return undetermined(job, f"lost its worker {ATTEMPTS} times, the last time: {why}", LOST, began)
+
+    async def load(self, weights: dict[str, Any]) -> None:
+        """Have every worker serve the weights that are named; who comes later serves them too.
+
+        Raises:
+            UserError: one of them cannot.
+        """
+        await self._tell("load", weights)
+
+    async def prepare(self, facts: dict[str, Any]) -> None:
+        """Have every worker begin another collection of episodes."""
+        await self._tell("prepare", facts)
+
+    async def admit(self, tasks: Sequence[Task]) -> None:
+        """Let every worker run more tasks.
+
+        Raises:
+            UserError: one of them cannot.
+        """
+        await self._tell("admit", {"tasks": [task_to_record(task) for task in tasks]}, again=False)
+
+    async def _tell(self, do: str, facts: dict[str, Any], *, again: bool = True) -> None:
+        """Tell every worker, also those that come in place of lost ones; `again`: it holds till the next."""
+        if again:
+            self._standing = [(kind, message) for kind, message in self._standing if kind != do]
+        self._standing.append((do, request(do, facts)))
+        seats = [seat for seat in self._seats if not seat.given_up]
+        await asyncio.gather(*(self._told(seat, self._standing[-1][1]) for seat in seats))
+
+    async def _told(self, seat: _Seat, message: bytes) -> None:
+        if seat.worker is None:  # it is being started, and hears of it as it is opened
+            return
+        worker = seat.worker
+        try:
+            answered(await worker.call(message))
+        except WorkerLost as lost:
+            await self._drop(seat, worker, str(lost))
+
+    async def _called(self, seat: _Seat, job: Job) -> bytes:
+        worker = seat.worker
+        if worker is None:
+            raise WorkerLost(seat.given_up or "it is being started")
+        limit = None if self._spec.limit_s is None else self._spec.limit_s + UNHEARD_S
+        try:
+            return await asyncio.wait_for(worker.call(episode_request(job)), limit)
+        except TimeoutError:
+            why = f"{worker.name} did not answer for {limit:g} s: something holds it up"
+            first = seat.worker is worker
+            await self._drop(seat, worker, why)
+            if first:  # whoever else it ran was held up with it, and is run again
+                raise _HeldUp(why) from None
+            raise WorkerLost(why) from None
+        except WorkerLost as lost:
+            await self._drop(seat, worker, str(lost))
+            raise
+
+    def _take(self, job: Job, answer: bytes) -> Episode:
+        """The episode in an answer; whatever else it tells goes where it belongs."""
+        record_error = _error_in(answer)
+        if record_error:
+            return undetermined(job, f"its runner failed: {record_error}", "error")
+        came: Came = came_from(answer)
+        for kind, facts in came.events:
+            self.events.emit(kind, **facts)
+        self._hear(came.strays, came.notes)
+        if self.on_turns is not None and came.turns:
+            self.on_turns(job.episode, came.turns)
+        if came.gone:
+            self.gone(EndpointError(came.gone[0], came.gone[1]))
+        if came.interrupted:
+            self._stop.cancel("SIGINT")
+        return came.episode
+
+    def _hear(self, strays: Sequence[str], notes: Sequence[str]) -> None:
+        self.told.strays.extend(strays)
+        self.told.notes.update(dict.fromkeys(notes))
+
+    async def _seat_for(self) -> _Seat | None:
+        """The seat with the fewest episodes that has a lane free; None where nobody is left."""
+        async with self._free:
+            while True:
+                able = [seat for seat in self._seats if not seat.given_up]
+                if not able:
+                    return None
+                free = [seat for seat in able if seat.worker is not None and seat.running < self._spec.lanes]
+                if free:
+                    seat = min(free, key=lambda one: one.running)
+                    seat.running += 1
+                    return seat
+                await self._free.wait()
+
+    async def _leave(self, seat: _Seat) -> None:
+        async with self._free:
+            seat.running -= 1
+            self._free.notify_all()
+
+    async def _drop(self, seat: _Seat, worker: Worker, why: str) -> None:
+        """The first of its episodes that hears of a lost worker ends it and has another one started."""
+        if seat.worker is worker:
+            self._vacate(seat, why)
+        with egress.exempt():
+            await worker.end()
+
+    def _vacate(self, seat: _Seat, why: str) -> None:
+        worker, seat.worker = seat.worker, None
+        if worker is None or self._closed:
+            return
+        if seat.desk is not None:
+            seat.desk.close()
+        seat.fruitless += 1
+        seat.starting = asyncio.create_task(self._again(seat, why))
+
+    async def _again(self, seat: _Seat, why: str) -> None:
+        while seat.worker is None and not seat.given_up and not self._closed:
+            if seat.fruitless >= FRUITLESS:
+                seat.given_up = f"worker {seat.number} was lost {seat.fruitless} times in a row: {why}"
+                break
+            try:
+                await self._fill(seat)
+            except (WorkerLost, RuntimeError) as error:
+                seat.fruitless, why = seat.fruitless + 1, str(error)
+            except UserError as error:
+                seat.given_up = str(error)
+        async with self._free:
+            self._free.notify_all()
+
+    async def _fill(self, seat: _Seat) -> None:
+        """Start a worker and open it."""
+        desk = BudgetDesk(self._budget)
+        with egress.exempt():
+            worker = await self._host.start(seat.number, desk.answer)
+        try:
+            facts = answered(await asyncio.wait_for(worker.call(open_request(self._spec)), OPEN_S))
+            heard: list[tuple[str, bytes]] = []
+            while heard != self._standing:  # more may be said while it hears
+                new = [one for one in self._standing if one not in heard]
+                heard = list(self._standing)
+                for _, message in new:
+                    answered(await worker.call(message))
+            seat.worker, seat.desk = worker, desk
+        except TimeoutError:
+            await worker.end()
+            raise UserError(f"{worker.name} was not open after {OPEN_S:g} s.") from None
+        except BaseException:
+            await worker.end()
+            raise
+        self.told.warnings.update(dict.fromkeys(facts.get("warnings", ())))
+        async with self._free:
+            self._free.notify_all()
+
+    async def _say_goodbye(self) -> None:
+        """Close what the workers hold, and hear what they tell last."""
+        self._closed = True
+
+        async def closed(worker: Worker) -> None:
+            with suppress(WorkerLost):
+                facts = answered(await worker.call(request("close")))
+                self._hear(facts.pop("strays", ()), facts.pop("notes", ()))
+                self.told.last.append(facts)
+
+        await asyncio.gather(*(closed(seat.worker) for seat in self._seats if seat.worker is not None))
+
+    async def _end(self) -> None:
+        self._closed = True
+        starting = [seat.starting for seat in self._seats if seat.starting is not None]
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
+        with egress.exempt():
+            for seat in self._seats:
+                if seat.desk is not None:
+                    seat.desk.close()
+            for seat in self._seats:
+                if seat.worker is not None:
+                    await seat.worker.end()
+            await self._host.close()
+
+    def _why_nobody(self) -> str:
+        reasons = "; ".join(dict.fromkeys(seat.given_up for seat in self._seats))
+        return f"no worker is left: {reasons}"
+
+
+def spec_for(
+    opener: str,
+    given: dict[str, Any],
+    *,
+    lanes: int,
+    backstop_s: float | None,
+    limits: tuple[int | None, float | None],
+    kit: str,
+) -> WorkerSpec:
+    """A spec for workers that import what this process can import."""
+    return WorkerSpec(
+        opener=opener,
+        given=given,
+        lanes=lanes,
+        limit_s=backstop_s,
+        paths=tuple(sys.path),
+        kit=kit,
+        calls_limit=limits[0],
+        usd_limit=limits[1],
+    )
+
+
+def _name(seat: _Seat) -> str:
+    return f"worker {seat.number}"
+
+
+def _error_in(answer: bytes) -> str:
+    if not answer.startswith(b'{"error":'):
+        return ""
+    try:
+        answered(answer)
+    except (UserError, RuntimeError) as error:
+        return str(error)
+    return ""

@@ -1,0 +1,144 @@
+"""One episode as an engine sees it: which it is, run to some end, and what stands for one that came to none.
+
+The same in the process that keeps the journal and in a worker elsewhere: whatever a runner raises, or gives
+instead of an episode, becomes an undetermined episode that says so.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson
+from dreamgym_kit.ports import EpisodeRunner
+from dreamgym_kit.replay.masking import masked_text
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.vocabulary import Episode, Task, Verdict
+
+LAST_WORD_S = 0.3  # what a cancelled episode gets to clean up before it is left behind
+
+_LEFT_BEHIND: set[asyncio.Task[Episode]] = set()  # a loop holds its tasks only weakly
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One episode to run: a task and its place among its siblings."""
+
+    task: Task
+    sibling: int  # 1-based
+    attempt: int = 1
+
+    @property
+    def episode(self) -> str:
+        """The episode's id: unique, since a sibling's number holds no dot."""
+        return f"{self.task.id}.{self.sibling}"
+
+
+def jobs_for(tasks: Iterable[Task], n: int) -> list[Job]:
+    """Groups of n siblings: 1..n of the first task, then of the next."""
+    return [Job(task, sibling) for task in tasks for sibling in range(1, n + 1)]
+
+
+async def run_bounded(
+    runner: EpisodeRunner, job: Job, stop: StopSwitch, backstop_s: float | None = None
+) -> Episode:
+    """Run one episode in a task (and context) of its own, ended by us if it does not end itself.
+
+    Args:
+        runner: runs it.
+        job: which one.
+        stop: is cancelled where the episode is interrupted from the keyboard.
+        backstop_s: seconds after which it is ended; None: never.
+    """
+    began = time.time()
+    running = asyncio.create_task(_guarded(runner, job, stop))
+    try:
+        await asyncio.wait({running}, timeout=backstop_s)
+        if running.done():
+            return _result(running, job)
+    finally:
+        if not running.done():
+            await _end(running)
+    return undetermined(job, f"did not end within {backstop_s:g} s, its limit and some grace", "limit", began)
+
+
+async def _end(running: asyncio.Task[Episode]) -> None:
+    """Cancel an episode; one that does not obey is left behind, its result unheard."""
+    running.cancel()
+    await asyncio.wait({running}, timeout=LAST_WORD_S)
+    if not running.done():
+        _LEFT_BEHIND.add(running)
+        running.add_done_callback(_LEFT_BEHIND.discard)
+
+
+def not_kept(job: Job, error: NotJson, episode: Episode) -> Episode:
+    """What stands for an episode whose record has no JSON form."""
+    return undetermined(job, f"its record cannot be kept: {error}", "error", episode.started_at)
+
+
+async def _guarded(runner: EpisodeRunner, job: Job, stop: StopSwitch) -> Episode:
+    """The boundary: whatever a runner raises becomes an undetermined episode that says so."""
+    began = time.time()
+    try:
+        return _checked(await runner.run(job.task, sibling=job.sibling, attempt=job.attempt), job)
+    except asyncio.CancelledError:
+        raise
+    except EpisodeStop as error:
+        return undetermined(job, str(error), _stop_word(error), began)
+    except KeyboardInterrupt:  # Ctrl-C where no handler was installed; it would tear the loop down
+        stop.cancel("SIGINT")
+        return undetermined(job, "interrupted", "cancelled", began)
+    except BaseException as error:  # noqa: BLE001  also SystemExit: a tool that exits ends its episode only
+        return undetermined(job, f"its runner failed: {one_line(error)}", "error", began)
+
+
+def _checked(episode: Episode, job: Job) -> Episode:
+    if not isinstance(episode, Episode):
+        raise TypeError(f"the runner gave {type(episode).__name__} instead of an episode")
+    if episode.id != job.episode:
+        raise ValueError(f"the runner gave episode {episode.id!a} instead of {job.episode!a}")
+    return episode
+
+
+def _result(running: asyncio.Task[Episode], job: Job) -> Episode:
+    if running.cancelled():  # not by us: the agent's own code cancelled the task that it ran in
+        return undetermined(job, "its runner failed: it cancelled itself", "error")
+    return running.result()
+
+
+def _stop_word(error: EpisodeStop) -> str:
+    match error:
+        case GateRefused():
+            return "violation"
+        case DreamAbstained():
+            return "abstained"
+        case BudgetSpent():
+            return "budget"
+    return "error"
+
+
+def undetermined(job: Job, reason: str, stop: str, began: float | None = None) -> Episode:
+    """An episode that came to nothing, and why; `began`: Unix time, now when left out."""
+    now = time.time()
+    began = now if began is None else began
+    return Episode(
+        id=job.episode,
+        task=job.task.id,
+        sibling=job.sibling,
+        world=job.task.world,
+        verdict=Verdict.UNDETERMINED,
+        reason=masked_text(reason),
+        stop=stop,
+        attempt=job.attempt,
+        started_at=began,
+        elapsed_s=now - began,
+    )
+
+
+def one_line(error: BaseException) -> str:
+    """An error's kind and text on one line, cut where it is long."""
+    try:
+        said = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001  a foreign error's own __str__ may fail
+        said = ""
+    return f"{type(error).__name__}: {said[:300]}" if said else type(error).__name__

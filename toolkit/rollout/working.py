@@ -1,0 +1,240 @@
+"""A worker's side: takes requests in bytes, gives answers in bytes, on an event loop of its own.
+
+Whatever carries the bytes (a socket, an actor of Ray) calls `submit` from any thread and hands on what comes.
+No exception gets out, whatever an episode does: KeyboardInterrupt and SystemExit of somebody's code become
+data, and a `sys.exit()` in a task of the agent's does not end the loop.
+"""
+
+import asyncio
+import contextvars
+import importlib
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, cast
+
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.plain import JsonValue, to_plain
+from dreamgym_kit.rollout.budget_desk import Ask, DistantBudget
+from dreamgym_kit.rollout.heap import settled_heap
+from dreamgym_kit.rollout.jobs import Job, not_kept, one_line, run_bounded
+from dreamgym_kit.rollout.loop import run_to_end
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.rollout.threads import lane_threads
+from dreamgym_kit.rollout.wire import (
+    Came,
+    Event,
+    WorkerSpec,
+    came_to_bytes,
+    failure_to_bytes,
+    job_of,
+    read,
+    spec_of,
+    spelled,
+)
+from dreamgym_kit.rollout.workplace import Opener, Workplace
+
+
+def kit_version() -> str:
+    """The version of the kit that this process runs."""
+    try:
+        return version("dreamgym-kit")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Heard:
+    """Implements `ports.EventSink`: keeps what each episode told until its answer goes. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_episode: dict[str, list[Event]] = {}
+
+    def emit(self, kind: str, /, **facts: JsonValue) -> None:
+        """See `EventSink.emit`."""
+        told = {name: to_plain(fact) for name, fact in facts.items()}
+        with self._lock:
+            self._by_episode.setdefault(str(facts.get("episode", "")), []).append((kind, told))
+
+    def take(self, episode: str) -> tuple[Event, ...]:
+        """What an episode told so far; it is not kept any longer."""
+        with self._lock:
+            return tuple(self._by_episode.pop(episode, ()))
+
+
+class Working:
+    """One worker. `run` holds a thread until `stop`; `submit` may be called from any other.
+
+    Args:
+        ask: puts a question about the budget to the driver, and waits for its answer.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+        self._place: _Open | None = None
+
+    def run(self) -> None:
+        """Serve until `stop`; nothing that an episode raises ends it."""
+        run_to_end(self._serve())
+
+    def stop(self) -> None:
+        """End `run`; what is open is closed first."""
+        self._ready.wait()
+        assert self._loop is not None
+        assert self._ended is not None
+        self._loop.call_soon_threadsafe(self._ended.set)
+
+    def submit(self, request: bytes) -> "Future[bytes]":
+        """Take a request; the answer comes later, and never as an exception."""
+        self._ready.wait()
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(self._answered(request), self._loop)
+
+    async def _serve(self) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        self._ready.set()
+        try:
+            await self._ended.wait()
+        finally:
+            if self._place is not None:
+                await self._place.close()
+
+    async def _answered(self, request: bytes) -> bytes:
+        try:
+            return await self._done(read(request))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  the boundary: everything becomes data
+            text = str(error) if isinstance(error, UserError) else one_line(error)
+            return failure_to_bytes(error, text)
+
+    async def _done(self, asked: dict[str, Any]) -> bytes:
+        match asked["do"]:
+            case "open":
+                return await self._open(spec_of(asked))
+            case "episode":
+                return await self._opened.episode(job_of(asked))
+            case "load":
+                return spelled(await self._opened.apart(self._opened.place.load(asked)))
+            case "prepare":
+                return spelled(await self._opened.apart(self._opened.place.prepare(asked)))
+            case "admit":
+                tasks = [task_from_record(one, source="admit") for one in asked["tasks"]]
+                self._opened.place.admit(tasks)
+                return spelled({})
+            case "close":
+                return await self._close()
+        raise ValueError(f"no such request: {asked['do']}")
+
+    @property
+    def _opened(self) -> "_Open":
+        if self._place is None:
+            raise RuntimeError("this worker is not open")
+        return self._place
+
+    async def _open(self, spec: WorkerSpec) -> bytes:
+        here = kit_version()
+        if spec.kit and spec.kit != here:
+            raise UserError(
+                f"a worker runs dreamgym-kit {here}, and the driver {spec.kit}; install the same on both."
+            )
+        budget = DistantBudget(
+            self._ask, calls=spec.calls_limit, usd=spec.usd_limit, every_call=spec.every_call
+        )
+        self._place = _Open(spec, budget)
+        place = await self._place.opened()
+        return spelled({"pid": os.getpid(), "kit": here, "warnings": list(place.warnings)})
+
+    async def _close(self) -> bytes:
+        place, self._place = self._place, None
+        return spelled({} if place is None else await place.close())
+
+
+class _Open:
+    """What is open in a worker; opened and closed in one task, as context managers of users' want it."""
+
+    def __init__(self, spec: WorkerSpec, budget: DistantBudget) -> None:
+        self._spec, self._budget = spec, budget
+        self._heard = Heard()
+        self._closing = asyncio.Event()
+        self._told: asyncio.Future[Workplace] = asyncio.get_running_loop().create_future()
+        self._context = contextvars.copy_context()
+        self._last: dict[str, Any] = {}
+        self._keeper = asyncio.create_task(self._keep())
+        self.place: Workplace
+
+    async def opened(self) -> Workplace:
+        """Wait until it is open; raises what opening raised."""
+        self.place = await asyncio.shield(self._told)
+        return self.place
+
+    async def close(self) -> dict[str, Any]:
+        """Close it and give the last facts."""
+        self._closing.set()
+        await asyncio.wait({self._keeper})
+        return self._last
+
+    async def apart(self, work: Any) -> Any:
+        """Do something in the context in which all was opened."""
+
+        async def done() -> Any:
+            return await work
+
+        return await asyncio.create_task(done(), context=self._context.copy())
+
+    async def episode(self, job: Job) -> bytes:
+        """Run one and tell what came of it."""
+        stop = StopSwitch()
+        running = run_bounded(self.place.runner, job, stop, self._spec.limit_s)
+        episode = await asyncio.create_task(
+            cast("Coroutine[Any, Any, Any]", running), context=self._context.copy()
+        )
+        place = self.place
+        came = Came(
+            episode=episode,
+            events=self._heard.take(job.episode),
+            turns=place.turns(job.episode),
+            strays=tuple(place.strays()),
+            notes=tuple(place.notes()),
+            interrupted=stop.cancelled,
+            gone=place.gone(),
+        )
+        try:
+            return came_to_bytes(came)
+        except NotJson as error:
+            return came_to_bytes(Came(not_kept(job, error, episode), strays=came.strays, notes=came.notes))
+
+    async def _keep(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                stack.enter_context(lane_threads(self._spec.lanes))
+                opener = _named(self._spec.opener)
+                place = await stack.enter_async_context(opener(self._spec.given, self._heard, self._budget))
+                stack.enter_context(settled_heap())
+                self._context = contextvars.copy_context()
+                self._told.set_result(place)
+                await self._closing.wait()
+                self._last = {**place.last(), "strays": list(place.strays()), "notes": list(place.notes())}
+        except BaseException as error:  # noqa: BLE001  whoever waits for it hears of it
+            if not self._told.done():
+                self._told.set_exception(_told_apart(error))
+
+
+def _named(reference: str) -> Opener:
+    module, _, name = reference.partition(":")
+    opener: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return opener
+
+
+def _told_apart(error: BaseException) -> Exception:
+    """What may be set on a future: StopIteration and what is no Exception may not."""
+    if isinstance(error, UserError):
+        return error
+    return RuntimeError(f"a worker could not be opened: {one_line(error)}")
