@@ -53,9 +53,18 @@ def tokenizer_double(pieces: tuple[str, ...] = PIECES):
 
 
 def model_double(
-    seed: int = 0, *, vocab: int = 288, tied: bool = False, context: int = 2048, sharp: float = 4.0
+    seed: int = 0,
+    *,
+    vocab: int = 288,
+    tied: bool = False,
+    context: int = 2048,
+    sharp: float = 4.0,
+    head: int = 16,
 ):
-    """Qwen3 of 2 layers, its weights blown up so that its choices are as uneven as a trained model's."""
+    """Qwen3 of 2 layers, its weights blown up so that its choices are as uneven as a trained model's.
+
+    `head`: numbers of one attention head; a real vLLM serves 32 on a CPU, and not 16.
+    """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -66,7 +75,7 @@ def model_double(
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=16,
+        head_dim=head,
         max_position_embeddings=context,
         tie_word_embeddings=tied,
         rope_parameters={"rope_type": "default", "rope_theta": 1e6},

@@ -44,6 +44,6 @@ def test_what_it_raises_is_raised_on_the_loop(raised: type[Exception], told: typ
 def test_work_that_hangs_holds_no_loop_whose_wait_is_over() -> None:
     hanging, begun = threading.Event(), time.monotonic()
     with pytest.raises(TimeoutError):
-        asyncio.run(asyncio.wait_for(aside(lambda: hanging.wait(30), name="aside"), 0.1))
-    assert time.monotonic() - begun < 10
+        asyncio.run(asyncio.wait_for(aside(lambda: hanging.wait(600), name="aside"), 0.1))
+    assert time.monotonic() - begun < 100
     hanging.set()

@@ -1,4 +1,4 @@
-"""What every `PolicyServer` promises, in this process or behind HTTP."""
+"""What every `PolicyServer` promises: in this process, behind HTTP, or a real vLLM."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 from nano_double import write_double
+from served.starter import launched, started
+from served.starter import remote as asked_over_http
 from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
+from dreamgym_kit.adapters.models.vllm.roles import Role, Wanted
+from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.ports import PolicyServer
@@ -28,7 +32,14 @@ TOOL = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch", reason="the extra train is not installed")
-    return write_double(tmp_path_factory.mktemp("model"), context=512)
+    return write_double(tmp_path_factory.mktemp("model"), context=512, head=32)
+
+
+@pytest.fixture(scope="module")
+def vllm(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    launch = launched(Role.POLICY, folder, name="policy-v0", wanted=Wanted(lora_rank=8))
+    with started(launch, tmp_path_factory.mktemp("vllm") / "server.log") as server:
+        yield server
 
 
 @pytest.fixture
@@ -38,8 +49,17 @@ def server(folder: Path) -> Iterator[VllmDouble]:
     server.close()
 
 
-@pytest.fixture(params=["local", "remote"])
+VLLM = pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(600)])
+
+
+@pytest.fixture(params=["local", "remote", VLLM])
 async def policy(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[PolicyServer]:
+    if request.param == "vllm":
+        with asked_over_http(request.getfixturevalue("vllm"), attempts=3) as policy:
+            yield policy
+            if policy.version != "policy-v0":
+                await policy.load(folder, "policy-v0")  # as it was found
+        return
     policy = open_local(folder) if request.param == "local" else remote(request.getfixturevalue("server"))
     yield policy
     policy.close()
@@ -105,13 +125,12 @@ async def test_many_at_once_say_what_each_says_alone(policy) -> None:
         assert alone.tokens.logprobs == pytest.approx(reply.tokens.logprobs, abs=1e-5)
 
 
-@pytest.mark.parametrize("policy", ["local"], indirect=True)
 async def test_new_weights_answer_from_then_on_and_wrong_ones_change_nothing(policy, tmp_path: Path) -> None:
     before = await policy.chat(ask())
     with pytest.raises(UserError):
         await policy.load(tmp_path / "none", "v9")
     assert (await policy.chat(ask())).tokens == before.tokens
-    other = write_double(tmp_path / "other", seed=5, context=512)
+    other = write_double(tmp_path / "other", seed=5, context=512, head=32)
     await policy.load(other, "v1")
     after = (await policy.chat(ask())).tokens
     assert (policy.version, after.version) == ("v1", "v1")

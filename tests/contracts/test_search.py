@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,9 +17,18 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Tra
 SHOP = World("shop", 1)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+LIVE = pytest.param("live_weaviate", marks=pytest.mark.weaviate)
+
+
+@pytest.fixture(params=["memory", "sqlite", "doubled_weaviate", LIVE])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TransitionStore]:
-    opened: TransitionStore = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "b.db")
+    opened: TransitionStore
+    if request.param == "memory":
+        opened = MemoryStore()
+    elif request.param == "sqlite":
+        opened = SqliteStore(tmp_path / "b.db")
+    else:
+        opened = request.getfixturevalue(request.param)(uuid4().hex)
     yield opened
     opened.close()
 
@@ -186,6 +196,7 @@ rooms = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(rows, max_size=12) | queries | rooms, min_size=2, max_size=8))
 def test_the_file_finds_and_evicts_what_brute_force_does(

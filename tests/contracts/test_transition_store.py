@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -17,13 +18,24 @@ OpenStore = Callable[[str], TransitionStore]
 SHOP = World("shop", 1)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+LIVE = pytest.param("live_weaviate", marks=pytest.mark.weaviate)
+
+
+@pytest.fixture(params=["memory", "sqlite", "doubled_weaviate", LIVE])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
     """Opens a store by name; all are closed at the end of the test."""
     opened: list[TransitionStore] = []
+    test = uuid4().hex
+    opens: dict[str, OpenStore] = {
+        "memory": lambda _: MemoryStore(),
+        "sqlite": lambda name: SqliteStore(tmp_path / f"{name}.db"),
+    }
+    if request.param not in opens:
+        buffers = request.getfixturevalue(request.param)
+        opens[request.param] = lambda name: buffers(f"{name}-{test}")
 
     def open_named(name: str) -> TransitionStore:
-        opened.append(MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / f"{name}.db"))
+        opened.append(opens[request.param](name))
         return opened[-1]
 
     yield open_named

@@ -100,6 +100,7 @@ async def test_the_shipped_model_decides_what_the_desk_would() -> None:
         assert "is already cancelled" in refusal
 
 
+@pytest.mark.slow
 async def test_behind_a_server_of_vllm_it_says_the_same_as_in_process() -> None:
     """Records of real calls of every tool: equal words, as probable, and all of them decisions."""
     by_tool: dict[str, list[str]] = {}

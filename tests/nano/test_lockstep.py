@@ -34,6 +34,7 @@ def test_plain_decoding_foretells_what_transformers_does() -> None:
         assert torch.allclose(decoder.logits(states), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_reading_piece_by_piece_with_gaps_padded_changes_nothing() -> None:
     rows = [list(stream.row(worked).ids)[:90] for worked in record(6, seed=2)]
     first = [30 + 5 * place for place in range(len(rows))]
@@ -52,6 +53,7 @@ def test_reading_piece_by_piece_with_gaps_padded_changes_nothing() -> None:
             assert torch.allclose(got, wanted, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_row_says_the_same_whoever_plays_beside_it() -> None:
     worlds = list(TRAIN_SEEDS[:6])
     together = play(decoder, stream, worlds, seed=3)
@@ -61,6 +63,7 @@ def test_a_row_says_the_same_whoever_plays_beside_it() -> None:
     assert other[0].ids != alone[0].ids
 
 
+@pytest.mark.slow
 def test_logprobs_are_those_of_the_model_at_the_places_it_spoke() -> None:
     for played in play(decoder, stream, TRAIN_SEEDS[:4], seed=1):
         ids = torch.tensor([played.ids])
@@ -99,6 +102,7 @@ class _Rows:
         return _Rows([self.rows[place] for place in kept.tolist()])
 
 
+@pytest.mark.slow
 def test_whoever_says_what_a_colleague_said_leaves_the_desk_as_they_did() -> None:
     worked = list(record(60, seed=9))
     rows = [stream.row(each) for each in worked]

@@ -54,6 +54,7 @@ def test_its_tokenizer_is_the_desks_of_today() -> None:
     assert kept.chat_template == built.chat_template
 
 
+@pytest.mark.slow
 def test_it_makes_calls_that_the_desk_takes() -> None:
     decoder, stream = shipped()
     played = play(decoder, stream, held_out_worlds(3), temperature=0)

@@ -26,6 +26,7 @@ def copied(model: Any, tokenizer: Any) -> float:
     return right / asked
 
 
+@pytest.mark.slow
 def test_an_untrained_model_copies_already() -> None:
     tokenizer = build_tokenizer()
     assert copied(new_model(tokenizer, seed=3), tokenizer) > 0.9
@@ -46,6 +47,7 @@ def test_making_a_model_leaves_the_callers_randomness_alone() -> None:
     assert torch.equal(torch.rand(1), undisturbed)
 
 
+@pytest.mark.slow
 def test_the_directory_loads_anywhere_and_others_may_read_it(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
