@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +14,7 @@ class EmbeddingServerDouble(ThreadingHTTPServer):
         failing: statuses, or whole bodies, of the next answers.
         way: from the `after`-th request on, how it goes wrong: "slow", "other" (longer vectors), "page"
             (no JSON) or "fails".
+        hurried: ends what is slow.
         seen: path, key and number of texts of each request.
     """
 
@@ -23,6 +23,7 @@ class EmbeddingServerDouble(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.failing: list[int | bytes] = []
         self.way, self.after = "", 0
+        self.hurried = threading.Event()
         self.seen: list[tuple[str, str | None, int]] = []
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
@@ -42,6 +43,7 @@ def embedding_server() -> Iterator[EmbeddingServerDouble]:
     try:
         yield server
     finally:
+        server.hurried.set()
         server.shutdown()
         thread.join()
         server.server_close()
@@ -66,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, failing
         way = self.server.way if self.server.asked > self.server.after else ""
         if way == "slow":
-            time.sleep(1.5)
+            self.server.hurried.wait(60)
         if way == "page":
             return 200, b"<html>"
         size = 5 if way == "other" else 3

@@ -43,6 +43,8 @@ def _endpoint(url: str, settings: Settings) -> Embedder:
             f"{settings.where('replay', 'embedder')}: replay.embedder is an endpoint, but there is no "
             f"replay.{missing}."
         )
-    source = settings.where("replay", "embedder_key_env")
-    key = read_key(replay.embedder_key_env, source=source)
+    named = "embedder_key_env" if replay.embedder_key_env is not None else "embedder_key_file"
+    key = read_key(
+        replay.embedder_key_env, file=replay.embedder_key_file, source=settings.where("replay", named)
+    )
     return EndpointEmbedder(url, replay.embedder_model, dimension=replay.embedder_dimension, api_key=key)

@@ -68,24 +68,29 @@ def read_address(url: str, *, source: str) -> Address:
         raise UserError(f"{source}: a URL with a user or key in it; name the key's variable in key_env.")
     if parts.query or parts.fragment:
         raise UserError(f"{source}: an endpoint's URL ends before '?' and '#'; write https://host/v1.")
-    host = _in_ascii(host.rstrip(".").lower(), source)
+    host = read_host(host, source=source, form="https://host/v1")
     if not parts.path.isascii() or not parts.path.isprintable():
         raise UserError(f"{source}: the path of an endpoint's URL is ASCII; write https://host/v1.")
-    if host in _METADATA_NAMES or (literal(host) is not None and is_metadata(host)):
-        raise UserError(f"{source}: {host} is a cloud's metadata service, which is never asked.")
     return Address(
         parts.scheme, host, port or (443 if parts.scheme == "https" else 80), parts.path.rstrip("/")
     )
 
 
-def _in_ascii(host: str, source: str) -> str:
-    """A host as it is looked up; full-width digits and the like become what they stand for."""
+def read_host(host: str, *, source: str, form: str) -> str:
+    """A host as it is looked up; full-width digits and the like become what they stand for.
+
+    Raises:
+        UserError: it is none, or a metadata service's; `form` says what to write instead.
+    """
+    host = host.rstrip(".").lower()
     try:
         ascii_host = host if ":" in host else host.encode("idna").decode("ascii").lower()
     except UnicodeError:
-        raise UserError(f"{source}: the URL's host is no name; write https://host/v1.") from None
+        raise UserError(f"{source}: the URL's host is no name; write {form}.") from None
     if not ascii_host or not all(one.isalnum() or one in "-._:%" for one in ascii_host):
-        raise UserError(f"{source}: the URL's host is no name; write https://host/v1.")
+        raise UserError(f"{source}: the URL's host is no name; write {form}.")
+    if ascii_host in _METADATA_NAMES or is_metadata(ascii_host):
+        raise UserError(f"{source}: {ascii_host} is a cloud's metadata service, which is never asked.")
     return ascii_host
 
 

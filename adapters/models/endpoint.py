@@ -3,7 +3,8 @@
 Implements `ports.ChatEndpoint`. Every request carries its sampling parameters and its own time limit.
 Another try is made after 429 (as long as the server asks for), 5xx, a lost connection, a late or torn
 answer, each time at the next replica; never after 400, 401, 403, 404. Nothing is tried again in secret:
-`ChatReply.attempts` and `EndpointCounts` say how often. Keys come from the environment and are masked in
+`ChatReply.attempts` and `EndpointCounts` say how often. Siblings of a group go to the same replica, and a
+header names their group to a router (`X-Session-ID`). Keys come from the environment and are masked in
 whatever is raised.
 """
 
@@ -19,6 +20,7 @@ from typing import TypeVar
 from dreamgym_kit.adapters.models.addresses import Address, read_address
 from dreamgym_kit.adapters.models.keys import Key, read_key
 from dreamgym_kit.adapters.models.transport import MAX_BODY, Response, Transport
+from dreamgym_kit.adapters.models.trusted import Trusted
 from dreamgym_kit.adapters.models.wire import Dialect, read_reply, request_body
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
@@ -30,6 +32,7 @@ Answered = TypeVar("Answered")
 _LONGEST_WAIT_S = 30.0  # a server that asks for more is left alone, and the episode is undetermined
 _FIRST_WAIT_S = 0.5
 _REST_S = 10.0  # how long a replica that failed is asked last
+_LOST = frozenset({"connection", "server"})  # after these, what answers there may have been started anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class OpenAIEndpoint:
         self._transport = Transport(timeout_s=settings.timeout_s, max_body=max_body)
         self._dialect = Dialect()
         self._resting: dict[Address, float] = {}
+        self._trusted = Trusted(self._transport.opened)
         self._lock = threading.Lock()
         self._counts = EndpointCounts()
 
@@ -80,50 +84,76 @@ class OpenAIEndpoint:
         """Everything asked so far."""
         return self._counts
 
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        """See `ChatEndpoint.chat`."""
-        return await self._transport.run(self._chat(request))
+    @property
+    def is_vllm(self) -> bool:
+        """Whether an answer has told that vLLM gave it."""
+        return self._dialect.explicit
+
+    @property
+    def transport(self) -> Transport:
+        """What it sends with; whoever asks the same servers for something else shares it."""
+        return self._transport
+
+    async def chat(self, request: ChatRequest, *, model: str | None = None) -> ChatReply:
+        """See `ChatEndpoint.chat`. `model`: another name than that of the settings."""
+        return await self._transport.run(self._chat(request, model or self._settings.model or ""))
+
+    @property
+    def trusted(self) -> Trusted:
+        """What is believed of its replicas."""
+        return self._trusted
 
     def close(self) -> None:
         """Close connections; what is asked afterwards fails."""
         self._transport.close()
 
     async def ask(
-        self, path: str, body: bytes, read: Callable[[Response, str], Answered], *, affinity: str = ""
+        self, path: str, body: bytes, read: Callable[[Response, str], Answered], *, affinity: str | int = ""
     ) -> Answered:
         """Ask something else of the same servers, with the same limits and tries; not counted as an answer.
+
+        `affinity`: equal texts go to the same replica; equal numbers, too, and the next number to the next.
 
         Raises:
             EndpointError: no answer came that `read` takes.
         """
 
-        async def once(address: Address) -> Answered:
+        async def once(address: Address) -> tuple[Answered, int]:
             self._asked()
-            return read(await self._transport.post(address, path, body, self._key.headers()), str(address))
+            response = await self._transport.post(address, path, body, self._key.headers())
+            return read(response, str(address)), response.connection
 
         async def tried() -> Answered:
             return (await self._tried(affinity, once))[0]
 
         return await self._transport.run(tried())
 
-    async def _chat(self, request: ChatRequest) -> ChatReply:
+    async def _chat(self, request: ChatRequest, model: str) -> ChatReply:
         started = time.perf_counter()
-        reply, sent = await self._tried(request.affinity, lambda address: self._ask(address, request))
+        reply, sent = await self._tried(
+            request.group or request.affinity, lambda address: self._ask(address, request, model)
+        )
         return self._answered(reply, sent, time.perf_counter() - started)
 
     async def _tried(
-        self, affinity: str, ask: Callable[[Address], Awaitable[Answered]]
+        self, affinity: str | int, ask: Callable[[Address], Awaitable[tuple[Answered, int]]]
     ) -> tuple[Answered, int]:
-        """Ask one replica after the other; the answer, and how many requests it took."""
+        """Ask one replica after the other; the answer, and how many requests it took.
+
+        `ask` gives what was answered, and by which connection.
+        """
         attempts, replicas = self._settings.attempts, self._ordered(affinity)
         for sent in range(1, attempts + 1):
             address = replicas[(sent - 1) % len(replicas)]
             try:
-                answer = await ask(address)
+                seen = await self._trusted.before(address)
+                answer, connection = await ask(address)
+                await self._trusted.after(address, connection, seen)
             except EndpointError as error:
-                self._failed(address, error)
+                forgot = self._trusted.forgot(address, error)
+                self._failed(address, error, lost=forgot or error.kind in _LOST)
                 too_long = (error.retry_after_s or 0.0) > _LONGEST_WAIT_S
-                if not error.retryable or sent == attempts or too_long:
+                if not (error.retryable or forgot) or sent == attempts or too_long:
                     raise self._masked(error, sent) from None
                 await asyncio.sleep(self._pause(error, sent, others=sent < len(replicas)))
             else:
@@ -132,33 +162,35 @@ class OpenAIEndpoint:
                 return answer, sent
         raise AssertionError("at least one attempt is made")
 
-    async def _ask(self, address: Address, request: ChatRequest) -> ChatReply:
-        """Send one request, and again without what the server refuses to know."""
+    async def _ask(self, address: Address, request: ChatRequest, model: str) -> tuple[ChatReply, int]:
+        """Send one request, and again as it is found to want it; with the connection of the answer."""
+        headers = [*self._key.headers(), *_session(request.group or request.affinity)]
         for _ in range(8):  # more than there are things to learn
             dialect = self._dialect
-            body = request_body(request, self._settings.model or "", dialect)
+            body = request_body(request, model, dialect)
             self._asked()
-            response = await self._transport.post(address, "/chat/completions", body, self._key.headers())
+            response = await self._transport.post(address, "/chat/completions", body, headers)
             try:
-                return read_reply(response, str(address), request)
+                reply = read_reply(response, str(address), request)
+                learned = None if request.exact else dialect.knowing(response.body)
+                if learned is None:
+                    return reply, response.connection
             except EndpointError as refusal:
                 learned = dialect.after(refusal, request)
                 if learned is None:
                     raise
-                if self._dialect is dialect:  # else another request has learned something meanwhile
-                    self._dialect = learned
+            if self._dialect is dialect:  # else another request has learned something meanwhile
+                self._dialect = learned
         raise EndpointError("rejected", f"{address} refuses every form of request")
 
     def _asked(self) -> None:
         with self._lock:
             self._counts = replace(self._counts, requests=self._counts.requests + 1)
 
-    def _ordered(self, affinity: str) -> list[Address]:
+    def _ordered(self, affinity: str | int) -> list[Address]:
         """Replicas in the order to be asked: the group's own first, those that just failed last."""
-        count = len(self._addresses)
-        start = (
-            int.from_bytes(hashlib.sha256(affinity.encode("utf-8", "replace")).digest()[:4], "big") % count
-        )
+        number = affinity if isinstance(affinity, int) else int(_hashed(affinity)[:8], 16)
+        start = number % len(self._addresses)
         turned = [*self._addresses[start:], *self._addresses[:start]]
         now = time.monotonic()
         return sorted(turned, key=lambda one: self._resting.get(one, 0.0) > now)
@@ -170,7 +202,9 @@ class OpenAIEndpoint:
         grown: float = self._wait_unit_s * 2 ** (sent - 1) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
         return max(error.retry_after_s or 0.0, min(grown, _LONGEST_WAIT_S))
 
-    def _failed(self, address: Address, error: EndpointError) -> None:
+    def _failed(self, address: Address, error: EndpointError, *, lost: bool) -> None:
+        if lost:
+            self._trusted.doubt(address)
         with self._lock:
             if error.retryable:
                 self._resting[address] = time.monotonic() + _REST_S
@@ -208,6 +242,15 @@ class OpenAIEndpoint:
         )
 
 
+def _session(affinity: str) -> list[tuple[bytes, bytes]]:
+    """What a router sends siblings to the same replica by; it tells no names."""
+    return [(b"x-session-id", _hashed(affinity)[:32].encode("ascii"))] if affinity else []
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
 def open_endpoint(
     settings: Settings,
     *,
@@ -225,7 +268,8 @@ def open_endpoint(
         raise UserError(f"{settings.where('endpoint')}: endpoint.urls is set, but no endpoint.model.")
     source = settings.where("endpoint", "urls")
     addresses = tuple(read_address(url, source=source) for url in said.urls)
-    key = read_key(said.key_env, source=settings.where("endpoint", "key_env"), environ=environ)
+    asked = settings.where("endpoint", "key_env" if said.key_env is not None else "key_file")
+    key = read_key(said.key_env, file=said.key_file, source=asked, environ=environ)
     return OpenAIEndpoint(addresses, said, key)
 
 

@@ -1,10 +1,12 @@
-"""A key that is named by its environment variable, sent in one header, and masked everywhere else."""
+"""A key that is named by its variable or its file, sent in one header, and masked everywhere else."""
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import forms_of
+from dreamgym_kit.settings.keys import hold, read_key_file
 
 MASK = "***"
 
@@ -35,12 +37,22 @@ class Key:
         raise TypeError("a key is not pickled")
 
 
-def read_key(variable: str | None, *, source: str, environ: Mapping[str, str] | None = None) -> Key:
-    """Read the key that an environment variable holds; no variable, no key.
+def read_key(
+    variable: str | None,
+    *,
+    source: str,
+    environ: Mapping[str, str] | None = None,
+    file: str | None = None,
+) -> Key:
+    """Read the key that an environment variable or a file holds; neither, no key. It is masked from now on.
 
     Raises:
-        UserError: the variable is not set, or holds what no header can carry.
+        UserError: both are named, or the one holds nothing that a header can carry.
     """
+    if variable is not None and file is not None:
+        raise UserError(f"{source}: the key is to come from {variable} and from {file}; name one of them.")
+    if file is not None:
+        return Key(read_key_file(Path(file), source=source))
     if variable is None:
         return Key("")
     text = (os.environ if environ is None else environ).get(variable, "").strip()
@@ -48,4 +60,5 @@ def read_key(variable: str | None, *, source: str, environ: Mapping[str, str] | 
         raise UserError(f"{source}: the environment variable {variable} is not set; it has to hold the key.")
     if not text.isascii() or not text.isprintable() or " " in text:
         raise UserError(f"{source}: the environment variable {variable} holds no key: a key is one word.")
+    hold(text)
     return Key(text)

@@ -42,6 +42,7 @@ class LocalPolicy:
         kept: "KeptTurns",
         ends: frozenset[int],
     ) -> None:
+        self.weights = files.folder  # what answers now
         self._files = files
         self._engine = engine
         self._prompts = prompts
@@ -53,6 +54,11 @@ class LocalPolicy:
     def version(self) -> str:
         """Names the weights that answer from now on."""
         return self._engine.version
+
+    @property
+    def device(self) -> str:
+        """Where the weights lie, as torch calls it."""
+        return str(self._engine.network.device)
 
     @property
     def context(self) -> int:
@@ -109,6 +115,7 @@ class LocalPolicy:
         if network.shape != engine.network.shape or network.context != engine.network.context:
             raise UserError(f"{weights}: another architecture than {served.folder}, served now.")
         await asyncio.wrap_future(engine.do(lambda: engine.serve(network, version), between_batches=True))
+        self.weights = weights
 
     async def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `PolicyServer.score`."""
@@ -175,6 +182,7 @@ class LocalPolicy:
             prompt_tokens=len(ask.prompt),
             completion_tokens=len(sampled.ids),
             cached_tokens=sampled.reused,
+            cache_told=True,
             elapsed_s=elapsed_s,
             tool_calls=said.calls,
             tokens=tokens if request.exact else None,

@@ -14,11 +14,11 @@ import torch
 from llguidance import LLMatcher
 from transformers import PreTrainedTokenizerBase
 
+from dreamgym_kit.adapters.models.spacing import SPACING, SPELLED
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.plain import JsonValue
 
-_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}  # as templates write
 _MARKS = ("<tool_call>", "</tool_call>")
 _MOST_KEPT = 256  # compiled grammars
 
@@ -145,4 +145,4 @@ def _opening(name: str) -> str:
 
 
 def _json(schema: Mapping[str, Any]) -> str:
-    return "%json " + json.dumps({**schema, "x-guidance": _SPACING})
+    return "%json " + json.dumps({**schema, SPELLED: SPACING})

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import ChatEndpoint
@@ -11,6 +12,21 @@ from dreamgym_kit.settings.model import Settings
 
 Named = ChatEndpoint | str | Path | None
 """An endpoint of one's own; a model directory; or, where `policy.urls` are set, what the server calls it."""
+
+
+class NamedPolicy:
+    """Stands for a policy that workers open by its name; in this process nobody asks it.
+
+    Attributes:
+        name: a model directory, or what the server calls it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def chat(self, request: ChatRequest) -> ChatReply:  # noqa: ARG002  the port's form
+        """See `ChatEndpoint.chat`."""
+        raise UserError(f"the policy {self.name} answers in workers only")
 
 
 def with_policy(policy: Named, settings: Settings) -> Settings:
@@ -40,7 +56,7 @@ def opened_policy(policy: Named, settings: Settings) -> Iterator[ChatEndpoint | 
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
-        UserError: it is no model that can be used; says which file, and what to do.
+        UserError: it is no model that can be used, or a server lacks what a policy needs; says what to do.
     """
     if policy is None or not isinstance(policy, (str, Path)):
         yield policy
@@ -48,10 +64,14 @@ def opened_policy(policy: Named, settings: Settings) -> Iterator[ChatEndpoint | 
     said = settings.policy
     if said.model is None:
         raise UserError("no policy is named")
+    if settings.engine.elsewhere:
+        yield NamedPolicy(said.model)
+        return
     if said.urls:
         from dreamgym_kit.adapters.models.remote import open_remote
 
         with closing(open_remote(said, source=settings.where("policy"))) as remote:
+            remote.check(temperature=said.temperature)
             yield remote
         return
     from dreamgym_kit.adapters.models.local import open_local

@@ -1,45 +1,77 @@
-"""A policy behind a vLLM server: exact tokens by its chat route, scores by its completions route.
+"""A policy behind vLLM servers: exact tokens by the chat route, scores by the completions route.
 
-Implements `ports.PolicyServer` as far as these routes go: the served model's name tells which weights
-answer, and they are changed where the server runs, not from here.
+Implements `ports.PolicyServer`. What the servers can do is found by asking them (`check`, or the first
+`load`); new weights come to every replica as `vllm.weights` says, from a directory that they can read, too.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from math import isfinite
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.models.addresses import read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.keys import read_key
-from dreamgym_kit.adapters.models.transport import Response
-from dreamgym_kit.adapters.models.wire import read_body
+from dreamgym_kit.adapters.models.vllm import scores
+from dreamgym_kit.adapters.models.vllm.features import Features, by_adapter, require_tokens
+from dreamgym_kit.adapters.models.vllm.replica import Replica
+from dreamgym_kit.adapters.models.vllm.weights import ServedWeights, Serving
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.settings.model import EndpointSettings, PolicySettings
-
-_AT_ONCE = 16  # scores under way
+from dreamgym_kit.gate.connections import of_the_kit
+from dreamgym_kit.settings.model import AlarmSettings, EndpointSettings, PolicySettings
 
 
 class RemotePolicy:
-    """The model that an endpoint serves, as a policy. Usable from any thread and event loop.
+    """The model that servers serve, as a policy. Usable from any thread and event loop.
 
     Args:
         endpoint: where it is asked.
-        model: as the server names it; it is the version of the weights, too.
+        weights: what its replicas serve.
+        source: where settings name it, for errors.
     """
 
-    def __init__(self, endpoint: OpenAIEndpoint, model: str) -> None:
-        self._endpoint = endpoint
-        self._model = model
+    def __init__(self, endpoint: OpenAIEndpoint, weights: ServedWeights, *, source: str) -> None:
+        self._endpoint, self._weights, self._source = endpoint, weights, source
+        endpoint.trusted.ask_by(weights)
 
     @property
     def version(self) -> str:
-        """The served model's name."""
-        return self._model
+        """Names the weights that answer from now on: the served model's name until others were loaded."""
+        return self._weights.version
+
+    @property
+    def found(self) -> tuple[Features, ...]:
+        """What its servers can do; empty before `check`."""
+        return self._weights.found
+
+    def check(self, *, temperature: float = 1.0, adapters: bool | None = None) -> None:
+        """Ask every server what it can do, and whether all serve the same; blocks this thread.
+
+        Args:
+            temperature: at which it will be asked.
+            adapters: whether new weights will come as adapters, too; None: none will come.
+
+        Raises:
+            UserError: one is not there, lacks what a policy needs, or serves other weights than the others.
+        """
+
+        async def asked() -> None:
+            found = await self._weights.look()
+            require_tokens(found, self._weights.model, temperature=temperature, source=self._source)
+            if adapters is not None:
+                by_adapter(found, brought=adapters, source=self._source)
+            await self._weights.agree()
+
+        try:
+            with of_the_kit(self._weights.ports):
+                self._endpoint.transport.run_now(asked())
+        except EndpointError as error:
+            raise UserError(
+                f"{self._source}: the policy cannot be asked: {error}. Nothing was run."
+            ) from None
 
     @asynccontextmanager
     async def episode(self, key: str) -> AsyncIterator[None]:  # noqa: ARG002  the server keeps its own cache
@@ -48,46 +80,53 @@ class RemotePolicy:
 
     async def chat(self, request: ChatRequest) -> ChatReply:
         """See `ChatEndpoint.chat`."""
-        return await self._endpoint.chat(request)
+        return await self._endpoint.transport.run(self._chat(request))
 
-    async def load(self, weights: Path, version: str) -> None:  # noqa: ARG002
-        """See `PolicyServer.load`."""
-        raise UserError(
-            f"{weights}: a remote policy takes no weights yet; train with a model directory in process "
-            "([policy] model), or restart the server with these weights."
-        )
+    async def load(self, weights: Path, version: str) -> None:
+        """See `PolicyServer.load`.
+
+        Raises:
+            EndpointError: it did not arrive at every replica. Where the old weights were replaced meanwhile,
+                nothing is answered until a load succeeds.
+        """
+        await self._endpoint.transport.run(self._weights.load(weights, version))
+
+    def told(self) -> dict[str, Any]:
+        """What another process has to know to be answered by the same weights (`follow`), as JSON."""
+        return self._weights.told()
+
+    async def follow(self, said: Mapping[str, Any]) -> None:
+        """Be answered by the weights that another process brought; see `ServedWeights.follow`."""
+        await self._endpoint.transport.run(self._weights.follow(said))
 
     async def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `PolicyServer.score`."""
-        turns = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(row: Sequence[int]) -> list[float]:
-            async with turns:
-                return await self._score(row)
-
-        return list(await asyncio.gather(*map(one, ids)))
+        """See `PolicyServer.score`. Each row is asked of the next replica, so that each is looked at."""
+        return await self._endpoint.transport.run(self._scores(ids))
 
     def close(self) -> None:
         """Close connections; calling it twice does no harm."""
         self._endpoint.close()
 
-    async def _score(self, ids: Sequence[int]) -> list[float]:
-        if len(ids) < 2:
-            return []
-        body: dict[str, Any] = {
-            "model": self._model,
-            "prompt": list(ids),
-            "max_tokens": 1,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "top_k": -1,
-            "prompt_logprobs": 0,  # of the prompt's own tokens, and no others
-            "add_special_tokens": False,
-        }
-        text = json.dumps(body).encode("ascii")
-        return await self._endpoint.ask(
-            "/completions", text, lambda response, where: _read_scores(response, where, ids)
-        )
+    async def _chat(self, request: ChatRequest) -> ChatReply:
+        async with self._weights.in_use() as serving:
+            return _proven(await self._endpoint.chat(request, model=serving.name), serving)
+
+    async def _scores(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        turns = asyncio.Semaphore(self._weights.scores_at_once)
+
+        async def one(number: int, row: Sequence[int]) -> list[float]:
+            if len(row) < 2:
+                return []
+            async with turns:
+                return await self._endpoint.ask(
+                    scores.ROUTE,
+                    scores.scores_body(serving.name, row),
+                    lambda response, where: scores.read_scores(response, where, row),
+                    affinity=number,
+                )
+
+        async with self._weights.in_use(scoring=True) as serving:
+            return list(await asyncio.gather(*[one(number, row) for number, row in enumerate(ids)]))
 
 
 def open_remote(
@@ -97,6 +136,7 @@ def open_remote(
     environ: Mapping[str, str] | None = None,
     timeout_s: float = 120.0,
     attempts: int = 3,
+    most: float = AlarmSettings().stale_weights,
 ) -> RemotePolicy:
     """The policy that settings name: URLs of vLLM replicas, the served name, the key's variable.
 
@@ -106,6 +146,7 @@ def open_remote(
         environ: instead of the process's own.
         timeout_s: of one request, whatever it does in that time.
         attempts: requests for one answer, at most; another is only made where no answer came.
+        most: nats that a canary's log-prob may be off after new weights were loaded.
 
     Raises:
         UserError: a URL, the model or the key's variable is missing or wrong. Nothing is sent yet.
@@ -113,26 +154,25 @@ def open_remote(
     if not said.urls or said.model is None:
         raise UserError(f"{source}: a remote policy needs the server's urls and the model's served name.")
     addresses = tuple(read_address(url, source=source) for url in said.urls)
-    key = read_key(said.key_env, source=source, environ=environ)
+    own = tuple(read_address(url, source=source) for url in said.replicas or said.urls)
+    key = read_key(said.key_env, file=said.key_file, source=source, environ=environ)
     asked = EndpointSettings(urls=said.urls, model=said.model, timeout_s=timeout_s, attempts=attempts)
-    return RemotePolicy(OpenAIEndpoint(addresses, asked, key), said.model)
+    endpoint = OpenAIEndpoint(addresses, asked, key)
+    weights = ServedWeights(
+        [Replica(address, key, endpoint.transport) for address in own],
+        said.model,
+        most=most,
+        doubt=endpoint.trusted.doubt if set(own) == set(addresses) else None,
+    )
+    return RemotePolicy(endpoint, weights, source=source)
 
 
-def _read_scores(response: Response, where: str, ids: Sequence[int]) -> list[float]:
-    body = read_body(response, where)
-    choices = body.get("choices") if isinstance(body, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    said = choice.get("prompt_logprobs") if isinstance(choice, dict) else None
-    if not isinstance(said, list) or len(said) != len(ids):
+def _proven(reply: ChatReply, serving: Serving) -> ChatReply:
+    """The answer under the version of its weights; an adapter's name in it proves which answered."""
+    if serving.adapter is not None and reply.model != serving.name:
         raise EndpointError(
-            "malformed", f"{where} sent no prompt_logprobs; scores need a vLLM server", status=200
+            "stale_weights", f"'{reply.model}' answered where '{serving.name}' was asked; it is no answer"
         )
-    return [_score_of(entry, id_, where) for entry, id_ in zip(said[1:], ids[1:], strict=True)]
-
-
-def _score_of(entry: Any, id_: int, where: str) -> float:
-    own = entry.get(str(id_)) if isinstance(entry, dict) else None
-    logprob = own.get("logprob") if isinstance(own, dict) else None
-    if not isinstance(logprob, int | float) or isinstance(logprob, bool) or not isfinite(logprob):
-        raise EndpointError("malformed", f"{where} sent no log-prob of token {id_}", status=200)
-    return float(logprob)
+    if reply.tokens is None:
+        return reply
+    return replace(reply, tokens=replace(reply.tokens, version=serving.version))

@@ -7,11 +7,13 @@ that others want; what a refusal says about a field is read here, what is then s
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dreamgym_kit.adapters.models.spacing import SPACING, SPELLED
 from dreamgym_kit.adapters.models.transport import Response
-from dreamgym_kit.adapters.models.wire_tokens import EXACT, read_tokens
+from dreamgym_kit.adapters.models.wire_tokens import EXACT, NOTHING_CUT, read_tokens
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError, NotJson
 from dreamgym_kit.jsonread import read_json
@@ -26,6 +28,7 @@ _ADVICE = {
 }
 _MAX_SAID = 200  # characters of a server's own words in a message
 _SAMPLING = ("temperature", "top_p", "seed")
+_VLLM = b'"kv_transfer_params"'  # a field of vLLM's answers, whatever is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Dialect:
     form: str = "json_schema"  # then "json_object", then "" (only told in the prompt)
     length_field: str = "max_tokens"
     left_out: frozenset[str] = frozenset()  # sampling fields that it refuses
+    spelled: bool = True  # a schema may say how its JSON is spaced
+    explicit: bool = False  # vLLM: fills in what is left out from the model's own generation settings
 
     def after(self, refusal: EndpointError, request: ChatRequest) -> "Dialect | None":
         """What to try after a refused request; None where the refusal is about something else."""
@@ -48,8 +53,14 @@ class Dialect:
                 return replace(self, left_out=self.left_out | {field})
         about_form = any(word in said for word in ("response_format", "json_schema", "schema", "json_object"))
         if request.schema is not None and self.form and about_form:
+            if self.spelled:
+                return replace(self, spelled=False)
             return replace(self, form="json_object" if self.form == "json_schema" else "")
         return None
+
+    def knowing(self, body: bytes) -> "Dialect | None":
+        """What to ask again with after a first answer that tells which server this is; None: it may stand."""
+        return None if self.explicit or _VLLM not in body else replace(self, explicit=True)
 
 
 def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
@@ -69,13 +80,16 @@ def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
     if request.seed is None:
         body.pop("seed", None)
     if request.schema is not None and dialect.form == "json_schema":
-        form = {"name": request.schema_name, "schema": dict(request.schema), "strict": True}
+        spelled: dict[str, JsonValue] = {SPELLED: SPACING} if dialect.spelled else {}
+        form = {"name": request.schema_name, "schema": {**request.schema, **spelled}, "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": form}
     elif request.schema is not None and dialect.form:
         body["response_format"] = {"type": dialect.form}
-    body |= _tools(request)
+    body |= _tools(request, held=dialect.explicit or request.exact)
     if request.stop:
         body["stop"] = list(request.stop)
+    if dialect.explicit or request.exact:
+        body |= NOTHING_CUT
     if request.exact:
         body |= EXACT
     return json.dumps(body, ensure_ascii=True).encode("ascii")
@@ -94,14 +108,23 @@ def _message(message: ChatMessage) -> dict[str, JsonValue]:
     return said
 
 
-def _tools(request: ChatRequest) -> dict[str, JsonValue]:
+def _tools(request: ChatRequest, *, held: bool) -> dict[str, JsonValue]:
+    """The tools as they are told. `held`: by a server that holds a forced call to its schema if told to."""
     if not request.tools:
         return {}
     choice: JsonValue = request.tool_choice
-    if request.tool_choice not in ("auto", "none", "required"):
+    forced = request.tool_choice not in ("auto", "none")
+    if forced and request.tool_choice != "required":
         choice = {"type": "function", "function": {"name": request.tool_choice}}
-    said: dict[str, JsonValue] = {"tools": [dict(tool) for tool in request.tools], "tool_choice": choice}
+    tools: list[JsonValue] = [_strict(tool) if held and forced else dict(tool) for tool in request.tools]
+    said: dict[str, JsonValue] = {"tools": tools, "tool_choice": choice}
     return said if request.parallel_calls else said | {"parallel_tool_calls": False}
+
+
+def _strict(tool: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The tool, saying that its arguments have its schema: vLLM holds a forced call to it only then."""
+    function = tool.get("function")
+    return {**tool, "function": {**function, "strict": True}} if isinstance(function, Mapping) else {**tool}
 
 
 def read_body(response: Response, where: str) -> Any:
@@ -138,13 +161,15 @@ def read_reply(response: Response, where: str, request: ChatRequest | None = Non
     usage = body.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return ChatReply(
         content=content if isinstance(content, str) else "",
         finish_reason=str(choice.get("finish_reason") or "")[:40],
         model=str(body.get("model") or "")[:200],
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else 0,
+        cached_tokens=_count(cached),
+        cache_told=isinstance(cached, int),
         tool_calls=_calls(message, where),
         tokens=read_tokens(body, choice, request, where) if request is not None and request.exact else None,
     )

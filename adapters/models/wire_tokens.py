@@ -15,6 +15,8 @@ EXACT: dict[str, JsonValue] = {
     "logprobs": True,
     "return_token_ids": True,
     "return_tokens_as_token_ids": True,  # each log-prob then names its token's id: they cannot slip
+}
+NOTHING_CUT: dict[str, JsonValue] = {
     "top_k": -1,
     "min_p": 0.0,
     "repetition_penalty": 1.0,

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch", reason="the extra train is not installed")
 from nano_double import write_double  # noqa: E402
 
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local  # noqa: E402
+from dreamgym_kit.adapters.models.local_batch import Batch  # noqa: E402
 from dreamgym_kit.adapters.models.local_qwen3 import Qwen3Network  # noqa: E402
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest  # noqa: E402
 from dreamgym_kit.errors import EndpointError, UserError  # noqa: E402
@@ -37,6 +38,13 @@ def asks(*said: str, key: str = "", seed: int = 1, most: int = 16) -> ChatReques
     roles = ("user", "assistant") * len(said)
     messages = [ChatMessage(role, text) for role, text in zip(roles, said, strict=False)]
     return ChatRequest(messages, temperature=1.0, max_tokens=most, seed=seed, affinity=key, exact=True)
+
+
+async def taken_in(policy: LocalPolicy) -> None:
+    """Until the engine works on what was asked."""
+    async with asyncio.timeout(60):
+        while not policy._engine._under_way:
+            await asyncio.sleep(0.001)
 
 
 async def conversation(policy: LocalPolicy, key: str, turns: int, *, pause=None) -> list[ChatReply]:
@@ -90,7 +98,7 @@ async def test_kept_keys_and_values_are_bounded_and_go_with_the_weights(folder: 
 
 async def test_new_weights_wait_for_the_answer_under_way(policy, folder: Path) -> None:
     under_way = asyncio.create_task(policy.chat(asks("long", seed=0, most=400)))
-    await asyncio.sleep(0.03)
+    await taken_in(policy)
     await policy.load(folder, "v1")
     assert (await policy.chat(asks("next"))).tokens.version == "v1"
     assert (await under_way).tokens.version == "v0"
@@ -106,6 +114,7 @@ async def test_in_lockstep_timing_changes_nothing(folder: Path) -> None:
 
         async def live(key: str, policy=policy, pause=pause) -> list[ChatReply]:
             async with policy.episode(key):
+                await asyncio.sleep(0)  # until all of them live: one that comes later is in a later batch
                 return await conversation(policy, key, 2 + hash_of(key) % 3, pause=pause)
 
         keys = [f"e{number}" for number in range(7)]
@@ -121,21 +130,37 @@ def hash_of(key: str) -> int:
     return int(key[1:])
 
 
-async def test_without_live_episodes_lockstep_answers_as_they_come(folder: Path) -> None:
+async def test_without_live_episodes_lockstep_answers_as_they_come(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, step, ended = threading.Event(), Batch.step, []
+
+    def once_both_are_asked(batch: Batch) -> object:
+        asked.wait(60)
+        return step(batch)
+
+    async def chat(name: str, most: int) -> None:
+        await policy.chat(asks(name, seed=0, most=most))
+        ended.append(name)
+
+    monkeypatch.setattr(Batch, "step", once_both_are_asked)
     policy = open_local(folder, lockstep=True)
-    long = asyncio.create_task(policy.chat(asks("long", seed=0, most=400)))
-    await asyncio.sleep(0.05)
-    await asyncio.wait_for(policy.chat(asks("y", most=2)), 20)
-    assert not long.done()
-    long.cancel()
+    long = asyncio.create_task(chat("long", 400))
+    await taken_in(policy)
+    short = asyncio.create_task(chat("y", 2))
+    await asyncio.sleep(0)
+    assert len(policy._engine._waiting) == 1
+    asked.set()
+    await asyncio.wait_for(asyncio.gather(long, short), 60)
+    assert ended == ["y", "long"]
     policy.close()
 
 
 async def test_lockstep_does_not_wait_for_ever(folder: Path) -> None:
     policy = open_local(folder, lockstep=True, patience_s=0.1)
     async with policy.episode("idle"), policy.episode("e1"):
-        reply = await asyncio.wait_for(policy.chat(asks("x", key="e1")), 20)
-        stranger = await asyncio.wait_for(policy.chat(asks("x", key="judge")), 20)
+        reply = await asyncio.wait_for(policy.chat(asks("x", key="e1")), 60)
+        stranger = await asyncio.wait_for(policy.chat(asks("x", key="judge")), 60)
     assert reply.tokens.ids == stranger.tokens.ids
     assert policy.impatient == 1
     policy.close()
@@ -165,7 +190,7 @@ async def test_a_closed_policy_answers_nobody_and_lets_nobody_wait(folder: Path)
     policy.close()
     for asked in (waiting, policy.chat(asks("x")), policy.score([[1, 2]])):
         with pytest.raises(EndpointError, match="closed") as failed:
-            await asyncio.wait_for(asked, 5)
+            await asyncio.wait_for(asked, 60)
         assert failed.value.kind == "connection"
 
 
@@ -174,7 +199,7 @@ async def test_who_gives_up_costs_nobody_else_anything(policy) -> None:
     other = asyncio.create_task(policy.chat(asks("y", seed=9)))
     await asyncio.sleep(0.02)
     given_up.cancel()
-    assert (await asyncio.wait_for(other, 20)).completion_tokens > 0
+    assert (await asyncio.wait_for(other, 60)).completion_tokens > 0
 
 
 def test_threads_with_loops_of_their_own_share_the_engine(folder: Path) -> None:
@@ -188,7 +213,7 @@ def test_threads_with_loops_of_their_own_share_the_engine(folder: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     policy.close()
     assert len({found[number].tokens.ids for number in range(6)}) == 2
     assert len({found[number].tokens.ids for number in (0, 2, 4)}) == 1

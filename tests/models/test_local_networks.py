@@ -51,6 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_double(tmp_path_factory.mktemp("model"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 def test_plain_operations_say_what_the_library_says(tmp_path: Path, tied: bool) -> None:
     files = read_files(write_double(tmp_path, seed=2, tied=tied))
@@ -62,6 +63,7 @@ def test_plain_operations_say_what_the_library_says(tmp_path: Path, tied: bool) 
         assert one[1] == pytest.approx(other[1], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_row_says_the_same_alone_in_company_and_when_others_join(folder: Path) -> None:
     network = load_network(read_files(folder))
     asks = [asked(number, 1 + 17 * number) for number in range(8)]
@@ -72,6 +74,7 @@ def test_a_row_says_the_same_alone_in_company_and_when_others_join(folder: Path)
             assert logprobs == pytest.approx(near, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_are_those_of_an_ordinary_padded_pass(folder: Path, temperature: float) -> None:
     files = read_files(folder)
@@ -155,6 +158,7 @@ def test_weights_that_give_nan_are_refused(tmp_path: Path) -> None:
         load_network(read_files(tmp_path))
 
 
+@pytest.mark.slow
 def test_prompts_that_come_longest_first_are_read_each_into_its_own_row(folder: Path) -> None:
     network = load_network(read_files(folder))
     asks = [asked(number, length) for number, length in enumerate((22, 15, 20, 14, 17))]

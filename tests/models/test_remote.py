@@ -1,7 +1,6 @@
 """A policy behind HTTP: what is asked of the server, and answers that are none because tokens do not fit."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,12 +99,6 @@ async def test_scores_without_prompt_logprobs_are_no_scores(policy, server) -> N
     with pytest.raises(EndpointError, match="no log-prob of token"):
         await policy.score([[1, 2, 3]])
     assert await policy.score([[5]]) == [[]]
-
-
-async def test_weights_are_not_loaded_over_http_yet(policy, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"a remote policy takes no weights yet; .*restart the server"):
-        await policy.load(tmp_path, "v1")
-    assert policy.version == "policy-v0"
 
 
 @pytest.mark.parametrize(

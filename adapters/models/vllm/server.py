@@ -1,0 +1,143 @@
+"""A server from start to stop: started, ready, drained, gone.
+
+Ready is `/health` answering 200, which takes minutes with a large model. Stopped is in this order, for a
+server that is asked to go while it answers leaves its clients hanging until their own time is up: nothing new
+is let in, what runs is waited for, then it is asked to go, then its whole group is made to.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamgym_kit.adapters.models.vllm.launch import Launch
+from dreamgym_kit.adapters.models.vllm.looking import listens, look
+from dreamgym_kit.adapters.models.vllm.metrics import ServerMetrics, read_metrics, read_under_way
+from dreamgym_kit.adapters.models.vllm.process import ServerProcess
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.replay.masking import masked_text
+
+READY_S = 1800.0
+DRAIN_S = 120.0
+GRACE_S = 15.0
+_POLL_S = 0.25
+UNDER_WAY = "/dreamgym/under-way"  # answered by the door
+_QUIET = 2  # looks in a row that find nothing under way
+
+Tell = Callable[[float, str], None]
+"""Is told the seconds since the start, and the server's last word."""
+
+
+def _silent(seconds: float, word: str) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """How a stop went."""
+
+    drained: bool  # nothing was under way when it was asked to go
+    gracefully: bool  # it went when it was asked to
+    left: int = 0  # requests that were cut off
+
+
+class VllmServer:
+    """One running server.
+
+    Args:
+        launch: what to start.
+        log: where its words go.
+        environ: instead of this process's own.
+    """
+
+    def __init__(self, launch: Launch, log: Path, *, environ: Mapping[str, str] | None = None) -> None:
+        self.launch = launch
+        _free(launch)
+        self._folder = tempfile.TemporaryDirectory(prefix="dreamgym-serve-")
+        self._draining = Path(self._folder.name) / "draining"
+        said = launch.environment(os.environ if environ is None else environ, draining=self._draining)
+        self._started = time.monotonic()
+        self.process = ServerProcess(launch.line(), said, log)
+
+    def wait_ready(self, *, within_s: float = READY_S, tell: Tell = _silent) -> None:
+        """Wait until it answers.
+
+        Raises:
+            UserError: it ended before, or did not get ready in time; with the last lines of its log.
+        """
+        while True:
+            if self.process.code is not None:
+                raise UserError(self.told(f"vLLM ended with code {self.process.code} before it was ready"))
+            if look(self.launch.url, "/health").status == 200:
+                return
+            seconds = time.monotonic() - self._started
+            if seconds > within_s:
+                raise UserError(self.told(f"vLLM was not ready within {within_s:g} s"))
+            tell(seconds, next(iter(self.process.said(1)), ""))
+            time.sleep(_POLL_S)
+
+    def metrics(self) -> ServerMetrics | None:
+        """What it counts; None where it does not say."""
+        seen = look(self.launch.url, "/metrics", key=self.launch.key)
+        return read_metrics(seen.text) if seen.status == 200 else None
+
+    def under_way(self) -> int | None:
+        """How many requests it has let in and not answered; None where it does not say.
+
+        The door counts what it let into its own process, the page what all engines have taken up.
+        """
+        seen = look(self.launch.url, UNDER_WAY, key=self.launch.key)
+        counted, page = read_under_way(seen.text) if seen.status == 200 else None, self.metrics()
+        if counted is None or page is None:
+            return None
+        return max(counted, page.running + page.waiting)
+
+    def close_door(self) -> None:
+        """Let nothing new in from here on."""
+        self._draining.touch()
+
+    def drain(self, within_s: float = DRAIN_S) -> int:
+        """Let nothing new in and wait for what runs; how many requests were left when time was up."""
+        self.close_door()
+        until, quiet, left = time.monotonic() + within_s, 0, 0
+        while self.process.code is None:
+            now = self.under_way()
+            if now is not None:
+                left = now
+                quiet = 0 if left else quiet + 1
+            if quiet >= _QUIET:
+                return 0
+            if time.monotonic() >= until:
+                return left
+            time.sleep(_POLL_S)
+        return 0
+
+    def stop(self, *, drain_s: float = DRAIN_S, grace_s: float = GRACE_S) -> Stopped:
+        """Drain, then end the whole group; interrupted, it is ended at once. Twice does no harm."""
+        try:
+            left = self.drain(drain_s) if self.process.code is None else 0
+            gracefully = self.process.end(grace_s)
+        finally:
+            self.kill()
+        return Stopped(left == 0, gracefully, left)
+
+    def kill(self) -> None:
+        """End the whole group at once."""
+        self.process.end(0.0)
+        with suppress(OSError):
+            self._folder.cleanup()
+
+    def told(self, what: str) -> str:
+        """What went wrong, with the last lines of the log."""
+        lines = "\n".join(f"  {masked_text(line)}" for line in self.process.said())
+        told = f"; the end of {self.process.log}:\n{lines}" if lines else f"; {self.process.log} is empty"
+        return f"serve: {what}{told}"
+
+
+def _free(launch: Launch) -> None:
+    """Refuse an address where somebody listens: its words would be taken for the new server's."""
+    if listens(launch.url):
+        raise UserError(f"serve: something answers at {launch.url} already; stop it, or name another --port.")

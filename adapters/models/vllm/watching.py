@@ -1,0 +1,140 @@
+"""What the servers of a run count meanwhile: `/metrics` of each at the start, every few seconds, at the end.
+
+A server that has no such page (most routers) is asked once and is not told of; one that is gone for
+a while is looked at again. Counters that begin anew are those of a server that was started anew.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from dreamgym_kit.adapters.models.addresses import read_address
+from dreamgym_kit.adapters.models.keys import read_key
+from dreamgym_kit.adapters.models.transport import Transport
+from dreamgym_kit.adapters.models.vllm.metrics import ServerMetrics, read_metrics
+from dreamgym_kit.adapters.models.vllm.replica import Replica
+from dreamgym_kit.errors import EndpointError
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.settings.model import Settings
+
+_EVERY_S = 2.0
+_LOOK_S = 3.0
+_NOTHING = ServerMetrics(0, 0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One server's readings, put together."""
+
+    last: ServerMetrics | None = None
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    looked_up_tokens: int = 0
+    cached_tokens: int = 0
+    most_running: int = 0
+    most_waiting: int = 0
+
+    def add(self, now: ServerMetrics) -> None:
+        """What came since the last reading; the first one only tells where the counters stand."""
+        before = self.last or now
+        more = now.since(before if now.prompt_tokens >= before.prompt_tokens else _NOTHING)
+        self.last = now
+        self.prompt_tokens += more.prompt_tokens
+        self.generated_tokens += more.generated_tokens
+        self.looked_up_tokens += more.looked_up_tokens
+        self.cached_tokens += more.cached_tokens
+        self.most_running = max(self.most_running, now.running)
+        self.most_waiting = max(self.most_waiting, now.waiting)
+
+
+class ServerWatch:
+    """Looks at servers; made by `watched`."""
+
+    def __init__(self, replicas: Sequence[Replica], transport: Transport) -> None:
+        self._transport = transport
+        self._seen = {replica: _Seen() for replica in replicas}
+        self._others: set[Replica] = set()  # no vLLM, or no metrics
+
+    async def table(self) -> list[JsonValue]:
+        """Look once more; a row for each server that told something.
+
+        Its tokens, the share of its cache, and the most requests that ran and waited when it was looked at.
+        """
+        await self.look()
+        return [_row(str(one), seen) for one, seen in self._seen.items() if seen.last is not None]
+
+    async def look(self) -> None:
+        """Read each page once."""
+        pages = [self._read(one) for one in self._seen if one not in self._others]
+        if pages:
+            await self._transport.run(_all(pages))
+
+    async def keep_looking(self) -> None:
+        """`look`, until it is cancelled."""
+        while len(self._others) < len(self._seen):
+            await asyncio.sleep(_EVERY_S)
+            await self.look()
+
+    async def _read(self, replica: Replica) -> None:
+        with suppress(EndpointError):  # it is gone, late or restarting: the next look tells
+            response = await replica.get("/metrics")
+            found = read_metrics(response.body.decode("utf-8", "replace")) if response.status == 200 else None
+            if found is not None:
+                self._seen[replica].add(found)
+            elif response.status < 500 and self._seen[replica].last is None:
+                self._others.add(replica)
+
+
+@asynccontextmanager
+async def watched(settings: Settings, sections: Collection[str]) -> AsyncIterator[ServerWatch]:
+    """In the block, the servers that settings name are looked at; afterwards `table` tells what they did.
+
+    `sections`: endpoint, learned, policy: whose servers are asked.
+    """
+    transport = Transport(timeout_s=_LOOK_S)
+    with closing(transport):
+        watch = ServerWatch(_replicas(settings, sections, transport), transport)
+        await watch.look()
+        looking = asyncio.create_task(watch.keep_looking())
+        try:
+            yield watch
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+
+
+async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*work)
+
+
+def _replicas(settings: Settings, sections: Collection[str], transport: Transport) -> list[Replica]:
+    """Each server once, by its own address where settings have it."""
+    policy, asked, learned = settings.policy, settings.endpoint, settings.learned
+    said = [
+        ("policy", policy.replicas or policy.urls, policy.key_env, policy.key_file),
+        ("endpoint", asked.urls, asked.key_env, asked.key_file),
+        ("learned", learned.urls, learned.key_env, learned.key_file),
+    ]
+    found: dict[str, Replica] = {}
+    for section, urls, variable, file in said:
+        source = settings.where(section, "urls")
+        for url in urls if section in sections else ():
+            address = read_address(url, source=source)
+            key = read_key(variable, file=file, source=source)
+            found.setdefault(str(address), Replica(address, key, transport))
+    return list(found.values())
+
+
+def _row(where: str, seen: _Seen) -> dict[str, JsonValue]:
+    share = seen.cached_tokens / seen.looked_up_tokens if seen.looked_up_tokens else None
+    return {
+        "server": where,
+        "prompt_tokens": seen.prompt_tokens,
+        "generated_tokens": seen.generated_tokens,
+        "cached_share": None if share is None else round(share, 4),
+        "most_running": seen.most_running,
+        "most_waiting": seen.most_waiting,
+    }
