@@ -5,13 +5,14 @@ The plain form of what the SQLite store does with indexes; the contract suite ho
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dreamgym_kit.adapters.stores.word_scores import best, score_words
 from dreamgym_kit.ports import Embedder, HybridQuery
 from dreamgym_kit.replay.fusion import Fused
-from dreamgym_kit.replay.retrieval import may_be_found, retrieve, sameness
+from dreamgym_kit.replay.retrieval import fits, may_be_found, retrieve, sameness
 from dreamgym_kit.replay.terms import rarest, rarity, search_text, terms_of
 from dreamgym_kit.vocabulary import Provenance, Transition
 
@@ -23,23 +24,14 @@ def search_all(rows: Mapping[int, Transition], query: HybridQuery, embedder: Emb
     terms = {number: set(terms_of(text)) for number, text in texts.items()}
 
     def rank(provenances: frozenset[Provenance], depth: int) -> Mapping[str, Sequence[int]]:
-        allowed = [number for number, row in known.items() if _fits(row, query, provenances)]
+        asked = replace(query, provenances=provenances)
+        allowed = [number for number, row in known.items() if fits(row, asked)]
         rankings = {"words": _by_words(query.text, terms, allowed, depth)}
         if embedder is not None and not query.words_only:
             rankings["vectors"] = _by_vectors(query.text, texts, allowed, embedder, depth)
         return rankings
 
     return retrieve(query, rank, lambda numbers: [sameness(known[number]) for number in numbers])
-
-
-def _fits(row: Transition, query: HybridQuery, provenances: frozenset[Provenance]) -> bool:
-    return (
-        row.tenant == query.tenant
-        and query.tool in (None, row.call.tool)
-        and query.world in (None, row.world)
-        and row.episode != query.not_episode
-        and row.answer.provenance in provenances
-    )
 
 
 def _by_words(text: str, terms: Mapping[int, set[str]], allowed: Sequence[int], depth: int) -> list[int]:

@@ -58,7 +58,7 @@ from dreamgym_kit.adapters.stores.sqlite_words import merge_some, scattered
 from dreamgym_kit.errors import NotJson, StoreError
 from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
-from dreamgym_kit.replay.retrieval import may_be_found
+from dreamgym_kit.replay.retrieval import fits
 from dreamgym_kit.vocabulary import Provenance, Transition, World
 
 LOCK_WAIT_S = 5.0
@@ -93,7 +93,7 @@ class SqliteStore:
         embedder: Embedder | None = None,
         room: Room | None = None,
     ) -> None:
-        self._path = Path(path)
+        self.path = self._path = Path(path)
         self._read_only = read_only
         self._synchronous = "full" if survive_power_cut else "normal"
         self._lock_wait_s = lock_wait_s
@@ -370,15 +370,7 @@ class SqliteStore:
 
     def _check_hit(self, found: Transition, query: HybridQuery) -> None:
         """What the index says of a row is compared with the row itself."""
-        right = (
-            found.tenant == query.tenant
-            and query.tool in (None, found.call.tool)
-            and query.world in (None, found.world)
-            and found.episode != query.not_episode
-            and found.answer.provenance in query.provenances
-            and may_be_found(found)
-        )
-        if not right:
+        if not fits(found, query):
             raise damaged(
                 self._path, f"transition {found.id}: its place says something else than its content"
             )

@@ -17,12 +17,12 @@ class FileEmbedder:
     """The embedder of one open file.
 
     Args:
-        path: the file, for messages.
+        path: the file (or the address of another kind of buffer), for messages.
         given: the embedder that the caller wants; None leaves it to the file.
         kept: reads whose vectors the file keeps; None: nobody's yet.
     """
 
-    def __init__(self, path: Path, given: Embedder | None, kept: Callable[[], Named | None]) -> None:
+    def __init__(self, path: Path | str, given: Embedder | None, kept: Callable[[], Named | None]) -> None:
         self._path = path
         self._given = given
         self._kept = kept

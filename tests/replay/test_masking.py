@@ -71,4 +71,4 @@ def test_the_value_of_a_secret_variable_is_masked_wherever_it_stands(monkeypatch
 def test_no_text_of_a_tool_holds_the_run_up(text: str) -> None:
     started = time.process_time()
     masked_text(text)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 60  # were it quadratic: many minutes

@@ -191,7 +191,7 @@ def test_many_threads_may_share_a_store(tmp_path: Path) -> None:
         except BaseException as error:
             failed.append(error)
 
-    with closing(SqliteStore(tmp_path / "b.db")) as store:
+    with closing(SqliteStore(tmp_path / "b.db", lock_wait_s=60)) as store:
         threads = [threading.Thread(target=work, args=(store, 1 + 25 * number)) for number in range(8)]
         for thread in threads:
             thread.start()
@@ -205,7 +205,7 @@ def test_many_threads_may_share_a_store(tmp_path: Path) -> None:
 def test_two_processes_may_make_the_same_buffer_at_once(tmp_path: Path) -> None:
     code = (
         "import sys; from dreamgym_kit.adapters.stores.sqlite import SqliteStore;"
-        "SqliteStore(sys.argv[1]).close()"
+        "SqliteStore(sys.argv[1], lock_wait_s=60).close()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "b.db")]
     makers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]

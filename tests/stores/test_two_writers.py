@@ -19,7 +19,7 @@ from pathlib import Path
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
 
-store = SqliteStore(sys.argv[1])
+store = SqliteStore(sys.argv[1], lock_wait_s=60)
 seen = Path(sys.argv[1] + "-seen-" + sys.argv[2])
 for first in range(1, int(sys.argv[3]) + 1, 4):
     deadline = time.monotonic() + 30

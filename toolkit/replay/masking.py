@@ -22,6 +22,7 @@ from urllib.parse import quote, quote_plus
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.redaction import KEY_FORMS
+from dreamgym_kit.settings import keys
 from dreamgym_kit.settings.secrets import looks_secret
 from dreamgym_kit.vocabulary import Answer
 
@@ -30,6 +31,7 @@ MASK = "<masked>"
 _LEAST = 6  # characters of a form that is looked for
 _SHORTEST_KEY = 15  # characters of the shortest text that has a published form
 _DEEP = 100
+_PERCENT = re.compile("%[0-9A-F]{2}")
 _BARE = frozenset({int, float, bool, type(None)})  # nothing to look at
 # What every known form holds: looking for these first spares nearly every text the patterns.
 _HINTS = (
@@ -61,7 +63,10 @@ def forms_of(secret: str) -> list[str]:
     # base64 of a secret inside a longer text is shifted by what stands before it
     coded = [base64.b64encode(b"\0" * shift + raw)[2 * shift : -4].decode() for shift in range(3)]
     safe = [base64.urlsafe_b64encode(b"\0" * shift + raw)[2 * shift : -4].decode() for shift in range(3)]
-    forms = {secret, quote(secret, safe=""), quote(secret), quote_plus(secret), json.dumps(secret)[1:-1]}
+    urls = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    urls |= {_PERCENT.sub(lambda found: found[0].lower(), url) for url in urls}
+    once = json.dumps(secret)
+    forms = {secret, *urls, once[1:-1], json.dumps(once)[3:-3]}
     return sorted((one for one in {*forms, *coded, *safe} if len(one) >= _LEAST), key=len, reverse=True)
 
 
@@ -123,9 +128,15 @@ class Masker:
 
 
 def process_masker(*variables: str | None) -> Masker:
-    """The masker of this process's environment as it is now; `variables` hold secrets whatever their name."""
-    named = tuple(name for name in variables if name)
-    return _masker_of(frozenset(os.environ.items()), named) if named else _CURRENT.masker()
+    """The masker of this process: of its environment, and of every key that it was told of or has read.
+
+    It goes with the process: what a graph's import adds to the environment is masked from then on.
+
+    Args:
+        variables: hold secrets whatever their name.
+    """
+    _CURRENT.variables |= {name for name in variables if name}
+    return _PROCESS
 
 
 def secrets_in(environ: Mapping[str, str], variables: Iterable[str] = ()) -> list[str]:
@@ -186,25 +197,42 @@ def _asks_for_a_secret(name: str) -> bool:
 
 
 class _Current:
-    """The masker that most callers ask for, made anew when variables come, and looked at once a second."""
+    """The process's masker, made anew when variables or keys come, and looked at once a second."""
 
     def __init__(self) -> None:
-        self._masker, self._size, self._until = Masker(), -1, 0.0
+        self.variables: set[str] = set()
+        self._masker, self._sizes, self._until = Masker(), (-1, -1, -1), 0.0
 
     def masker(self) -> Masker:
         now = time.monotonic()
-        if len(os.environ) != self._size or now > self._until:
-            self._size, self._until = len(os.environ), now + 1.0
-            self._masker = _masker_of(frozenset(os.environ.items()), ())
+        sizes = (len(os.environ), len(self.variables), keys.known())
+        if sizes != self._sizes or now > self._until:
+            self._sizes, self._until = sizes, now + 1.0
+            names = frozenset(self.variables | keys.named())
+            self._masker = _masker_of(frozenset(os.environ.items()), names, keys.held())
         return self._masker
 
 
-_CURRENT = _Current()
+class _ProcessMasker(Masker):
+    """Asks for the process's masker each time: what is known may have become more."""
+
+    __slots__ = ()
+
+    def text(self, text: str) -> str:
+        return _CURRENT.masker().text(text)
+
+    def plain(self, value: JsonValue) -> JsonValue:
+        return _CURRENT.masker().plain(value)
+
+
+_CURRENT, _PROCESS = _Current(), _ProcessMasker()
 
 
 @lru_cache(maxsize=8)
-def _masker_of(environ: frozenset[tuple[str, str]], variables: tuple[str, ...]) -> Masker:
-    return Masker(secrets_in(dict(environ), variables))
+def _masker_of(
+    environ: frozenset[tuple[str, str]], variables: frozenset[str], held: frozenset[str]
+) -> Masker:
+    return Masker([*secrets_in(dict(environ), variables), *held])
 
 
 def _is_telling(text: str) -> bool:

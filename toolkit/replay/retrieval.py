@@ -55,6 +55,18 @@ def may_be_found(transition: Transition) -> bool:
     return transition.split is Split.TRAIN
 
 
+def fits(transition: Transition, query: HybridQuery) -> bool:
+    """Whether a query asks for a row: what every store filters by, and holds its hits against."""
+    return (
+        transition.tenant == query.tenant
+        and query.tool in (None, transition.call.tool)
+        and query.world in (None, transition.world)
+        and transition.episode != query.not_episode
+        and transition.answer.provenance in query.provenances
+        and may_be_found(transition)
+    )
+
+
 def _distinct(
     k: int, provenances: frozenset[Provenance], rank: Rank, same: Same, said: set[int]
 ) -> dict[int, Fused]:

@@ -1,0 +1,194 @@
+"""A Weaviate server of one's own: its binary, started for one buffer and stopped with it.
+
+Nothing is downloaded: the binary has to be there. It listens on free ports, for REST on this machine alone
+(for gRPC it knows no such choice), takes no one without the key that is drawn for this start, and sends no
+telemetry. The folder of its data is locked while it runs: two servers over one folder destroy it.
+"""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.adapters.stores.weaviate_server import Target
+from dreamgym_kit.errors import StoreError, StoreUnavailable
+from dreamgym_kit.settings.places import Address
+
+_HOST = "127.0.0.1"
+_NAMES = ("weaviate", "weaviate-server")
+_START_S = 60.0
+_STOP_S = 15.0
+_PASSED_ON = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")  # no keys of the person's environment
+_MORE_PORTS = 3  # besides HTTP and gRPC; the server wants the data port right after the gossip port
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A started server."""
+
+    target: Target
+    key: Key
+    stop: Callable[[], None]
+
+
+def start_embedded(address: Address, *, binary: str | None) -> Running:
+    """Start a server over the folder of an address.
+
+    Args:
+        address: whose path is the folder of the data; `weaviate` where it names none.
+        binary: the program; else $WEAVIATE_BINARY, else `weaviate` of the path.
+
+    Raises:
+        StoreError: no binary, or its folder is in use.
+        StoreUnavailable: it did not start in time; its log says why.
+    """
+    program = _program(address, binary)
+    folder = Path(address.path or "weaviate").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as undo:
+        lock = _locked(address, folder)
+        undo.callback(lock.unlink, missing_ok=True)
+        http, grpc, *more = _free_ports(2 + _MORE_PORTS)
+        token = secrets.token_urlsafe(24)
+        log = undo.enter_context((folder / "server.log").open("ab"))
+        process = subprocess.Popen(  # noqa: S603  # the program that the person named
+            [program, "--host", _HOST, "--port", str(http), "--scheme", "http"],
+            env=_environment(folder, token, grpc, more),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for us: it is stopped when the buffer was closed
+        )
+        lock.write_text(str(process.pid))  # it may outlive us, where we are killed
+        undo.callback(_stop, process)
+        _wait(address, process, http, grpc, folder / "server.log")
+        return Running(Target(_HOST, http, _HOST, grpc), Key(token), undo.pop_all().close)
+
+
+def _program(address: Address, binary: str | None) -> str:
+    named = binary or os.environ.get("WEAVIATE_BINARY")
+    if named:
+        if not (Path(named).is_file() and os.access(named, os.X_OK)):
+            raise StoreError(f"{address}: {named} is no program; name Weaviate's binary by binary=")
+        return named
+    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        raise StoreError(
+            f"{address}: there is no Weaviate on this machine; get its binary from its releases on GitHub "
+            "and name it by WEAVIATE_BINARY or binary=, or use a server: weaviate://HOST"
+        )
+    return found
+
+
+def _locked(address: Address, folder: Path) -> Path:
+    """A file that says which process runs a server here; that of a dead process does not count."""
+    lock = folder / "server.pid"
+    for _ in range(2):
+        try:
+            with lock.open("x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            if _alive(lock):
+                raise StoreError(
+                    f"{address}: a server runs over {folder} already (process {_pid(lock)}); end it, or run "
+                    "one server for all and use weaviate://HOST"
+                ) from None
+            lock.unlink(missing_ok=True)
+        else:
+            return lock
+    raise StoreError(f"{address}: another process starts a server over {folder} just now; try again")
+
+
+def _alive(lock: Path) -> bool:
+    pid = _pid(lock)
+    try:
+        if pid:
+            os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0
+
+
+def _pid(lock: Path) -> int:
+    try:
+        return int(lock.read_text())
+    except (ValueError, FileNotFoundError):  # just being written, or just gone
+        return 0
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        ports = []
+        for _ in range(count):
+            taken = held.enter_context(socket.socket())
+            taken.bind((_HOST, 0))
+            ports.append(int(taken.getsockname()[1]))
+        return ports
+
+
+def _environment(folder: Path, token: str, grpc: int, more: list[int]) -> dict[str, str]:
+    gossip, raft, raft_rpc = more
+    return {
+        **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+        "PERSISTENCE_DATA_PATH": str(folder / "data"),
+        "GRPC_PORT": str(grpc),
+        "DISABLE_TELEMETRY": "true",
+        "AUTHENTICATION_ANONYMOUS_ACCESS_ENABLED": "false",
+        "AUTHENTICATION_APIKEY_ENABLED": "true",
+        "AUTHENTICATION_APIKEY_ALLOWED_KEYS": token,
+        "AUTHENTICATION_APIKEY_USERS": "dreamgym",
+        "DEFAULT_VECTORIZER_MODULE": "none",
+        "ENABLE_MODULES": "",
+        "OBJECTS_TTL_DELETE_SCHEDULE": "@every 1h",
+        "CLUSTER_HOSTNAME": "dreamgym",
+        "CLUSTER_IN_LOCALHOST": "true",
+        "CLUSTER_BIND_ADDR": _HOST,
+        "CLUSTER_ADVERTISE_ADDR": _HOST,
+        "CLUSTER_GOSSIP_BIND_PORT": str(gossip),
+        "CLUSTER_DATA_BIND_PORT": str(gossip + 1),
+        "RAFT_PORT": str(raft),
+        "RAFT_INTERNAL_RPC_PORT": str(raft_rpc),
+        "RAFT_BOOTSTRAP_EXPECT": "1",
+        "RAFT_JOIN": f"dreamgym:{raft}",
+        "GO_PROFILING_DISABLE": "true",  # it would listen on every address
+        "CLUSTER_BASIC_AUTH_USERNAME": "dreamgym",
+        "CLUSTER_BASIC_AUTH_PASSWORD": secrets.token_urlsafe(24),
+    }
+
+
+def _wait(address: Address, process: "subprocess.Popen[bytes]", http: int, grpc: int, log: Path) -> None:
+    opener = build_opener(ProxyHandler({}))
+    ends = time.monotonic() + _START_S
+    while time.monotonic() < ends and process.poll() is None:
+        try:
+            with opener.open(f"http://{_HOST}:{http}/v1/.well-known/ready", timeout=1.0) as answer:
+                ready = answer.status == 200
+            with socket.create_connection((_HOST, grpc), timeout=1.0):
+                if ready:
+                    return
+        except (URLError, HTTPException, OSError):
+            time.sleep(0.1)
+    gone = process.poll()
+    how = f"did not start within {_START_S:g} s" if gone is None else f"ended at once (code {gone})"
+    raise StoreUnavailable(f"{address}: its server {how}; its log says why: {log}")
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,187 @@
+"""Addresses of buffers on Weaviate: which server, whose key, and which server of one's own is started."""
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from weaviate_double import WeaviateDouble
+
+from dreamgym_kit.adapters.stores.opening import open_store
+from dreamgym_kit.adapters.stores.weaviate_server import Target, target_of
+from dreamgym_kit.errors import StoreError, StoreUnavailable, UnknownName, UserError
+from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.settings.model import ReplaySettings, Settings
+from dreamgym_kit.settings.places import Address, place_of
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+
+
+def address(text: str) -> Address:
+    place = place_of(text, Path("/base"))
+    assert isinstance(place, Address)
+    return place
+
+
+def row(step: int) -> Transition:
+    return Transition(Call("get", {"id": step}), Answer("lamp"), Effect.READ, "t.1", step)
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("weaviate://db", Target("db", 8080, "db", 50051)),
+        ("weaviate://db:9000?grpc=9001", Target("db", 9000, "db", 9001)),
+        ("weaviate://db:80?grpc=rpc.db:80", Target("db", 80, "rpc.db", 80)),
+        ("weaviates://db?grpc=50051", Target("db", 443, "db", 50051, True)),
+        (
+            "weaviates://x1.c0.europe.gcp.weaviate.cloud",
+            Target("x1.c0.europe.gcp.weaviate.cloud", 443, "grpc-x1.c0.europe.gcp.weaviate.cloud", 443, True),
+        ),
+        (
+            "weaviates://shop.weaviate.network",
+            Target("shop.weaviate.network", 443, "shop.grpc.weaviate.network", 443, True),
+        ),
+        ("weaviate://[::1]?grpc=[::1]:9001", Target("::1", 8080, "::1", 9001)),
+    ],
+)
+def test_an_address_names_both_ports(text: str, target: Target) -> None:
+    assert target_of(address(text)) == target
+
+
+@pytest.mark.parametrize("said", ["grpc=x", "grpc=99999", "grpc=:1", "grpc=8080"])
+def test_a_grpc_address_that_is_none_is_refused(said: str) -> None:
+    with pytest.raises(UserError, match="grpc"):
+        target_of(address(f"weaviate://db?{said}"))
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("consistency=most", "consistency is one, quorum or all"),
+        ("replicas=0", "replicas is a whole number from 1 to 99"),
+        ("timeout=soon", "timeout is a whole number from 1 to 600"),
+        ("tenannt=a", "did you mean 'tenant'"),
+    ],
+)
+def test_options_are_checked_before_anything_is_asked(said: str, told: str) -> None:
+    with pytest.raises((UserError, UnknownName), match=told):
+        open_store(address(f"weaviate://127.0.0.1:9?{said}"), Settings())
+
+
+def test_the_key_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dreamgym.toml").write_text('[replay]\nweaviate_key_env = "OUR_KEY"\n')
+    settings = load_settings(tmp_path / "dreamgym.toml", environ={})
+    with WeaviateDouble(key="k-1") as double:
+        place = address(f"{double.address}&tenant=shop&timeout=10")
+        monkeypatch.setenv("WEAVIATE_API_KEY", "k-1")
+        store = open_store(place, Settings(), read_only=False)
+        assert store.put([row(1)]) == 1
+        store.close()
+        monkeypatch.delenv("WEAVIATE_API_KEY")
+        with pytest.raises(UserError, match=r"dreamgym\.toml:2: .* OUR_KEY is not set"):
+            open_store(place, settings)
+        monkeypatch.setenv("OUR_KEY", "k-2")
+        with pytest.raises(StoreError, match="OUR_KEY has to hold the right one") as told:
+            open_store(place, settings)
+        assert "k-2" not in str(told.value)
+        monkeypatch.setenv("OUR_KEY", "k-1")
+        again = open_store(place, settings)
+        assert list(again.scan()) == [row(1)]
+        again.close()
+
+
+def test_the_key_comes_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEAVIATE_API_KEY", "that of another server")
+    (tmp_path / "dreamgym.toml").write_text('[replay]\nweaviate_key_file = "key.txt"\n')
+    settings = load_settings(tmp_path / "dreamgym.toml", environ={})
+    with WeaviateDouble(key="k-file-1") as double:
+        place = address(f"{double.address}&tenant=shop&timeout=10")
+        with pytest.raises(UserError, match=r"dreamgym\.toml:2: .*key\.txt cannot be read"):
+            open_store(place, settings)
+        (tmp_path / "key.txt").write_text("k-file-2\n")
+        with pytest.raises(StoreError, match=r"key\.txt has to hold the right one") as told:
+            open_store(place, settings)
+        assert "k-file-2" not in str(told.value)
+        (tmp_path / "key.txt").write_text("k-file-1\n")
+        store = open_store(place, settings, read_only=False)
+        assert store.put([row(1)]) == 1
+        store.close()
+
+
+def test_a_key_from_two_places_is_refused() -> None:
+    both = Settings(replay=ReplaySettings(weaviate_key_env="A_KEY", weaviate_key_file="key.txt"))
+    with pytest.raises(UserError, match="name one of them"):
+        open_store(address("weaviate://127.0.0.1:9"), both)
+
+
+def test_no_server_is_told_within_the_deadline() -> None:
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
+        open_store(address("weaviate://127.0.0.1:9?grpc=10&timeout=2"), Settings())
+
+
+BINARY = """#!{python}
+import json, os, signal, sys, threading
+sys.path.insert(0, {tests!r})
+from weaviate_double import WeaviateDouble
+seen = {{name: os.environ.get(name) for name in ("DISABLE_TELEMETRY", "OPENAI_API_KEY")}}
+with open(os.environ["PERSISTENCE_DATA_PATH"] + ".json", "w") as file:
+    json.dump([sys.argv[1:], seen], file)
+double = WeaviateDouble.__new__(WeaviateDouble)
+port = int(sys.argv[sys.argv.index("--port") + 1])
+WeaviateDouble.start, start = lambda self: None, WeaviateDouble.start
+double.__init__(key=os.environ["AUTHENTICATION_APIKEY_ALLOWED_KEYS"])
+double._ports = (port, int(os.environ["GRPC_PORT"]))
+start(double)
+done = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: done.set())
+done.wait()
+double.stop()
+"""
+
+
+def binary_double(folder: Path) -> Path:
+    """A program that starts as Weaviate's does, and serves the double."""
+    program = folder / "weaviate"
+    program.write_text(BINARY.format(python=sys.executable, tests=str(Path(__file__).parents[1])))
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    return program
+
+
+@pytest.mark.slow
+def test_a_server_of_ones_own_runs_as_long_as_its_buffer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "not to be passed on")
+    monkeypatch.setenv("WEAVIATE_BINARY", str(binary_double(tmp_path)))
+    place = address(f"weaviate+embedded:{tmp_path / 'data'}?tenant=shop")
+    store = open_store(place, Settings(), read_only=False)
+    assert store.put([row(1)]) == 1
+    with pytest.raises(StoreError, match=r"a server runs over .* already"):
+        open_store(place, Settings())
+    store.close()
+    argv, seen = json.loads((tmp_path / "data" / "data.json").read_text())
+    assert argv[:2] == ["--host", "127.0.0.1"]
+    assert seen == {"DISABLE_TELEMETRY": "true", "OPENAI_API_KEY": None}
+    assert not (tmp_path / "data" / "server.pid").exists()
+
+
+def test_a_missing_or_failing_binary_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = address(f"weaviate+embedded:{tmp_path / 'data'}")
+    monkeypatch.delenv("WEAVIATE_BINARY", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(StoreError, match="there is no Weaviate on this machine; get its binary"):
+        open_store(place, Settings())
+    monkeypatch.setenv("WEAVIATE_BINARY", str(tmp_path / "none"))
+    with pytest.raises(StoreError, match="is no program"):
+        open_store(place, Settings())
+    failing = tmp_path / "failing"
+    failing.write_text("#!/bin/sh\necho no disk; exit 3\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("WEAVIATE_BINARY", str(failing))
+    monkeypatch.setenv("PATH", os.defpath)
+    with pytest.raises(StoreUnavailable, match=r"ended at once \(code 3\); its log says why: .*server.log"):
+        open_store(place, Settings())
+    assert (tmp_path / "data" / "server.log").read_text() == "no disk\n"
+    assert not (tmp_path / "data" / "server.pid").exists()
