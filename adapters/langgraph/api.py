@@ -28,8 +28,7 @@ from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.models.endpoint import check_endpoint
 from dreamgym_kit.adapters.models.experience_models import allowance, gate_of_settings, open_experience
 from dreamgym_kit.adapters.models.policies import Named, opened_policy, with_policy
-from dreamgym_kit.adapters.stores.opening import opened_to_add
-from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.adapters.stores.opening import open_store, opened_to_add
 from dreamgym_kit.apart import apart
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode
@@ -40,6 +39,7 @@ from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.places import buffer_of, is_missing, place_of
 from dreamgym_kit.vocabulary import Task, ToolSpec, World
 
 T = TypeVar("T")
@@ -289,15 +289,15 @@ def opened_store(
     if store is not None and not isinstance(store, (str, Path)):
         yield store
         return
-    path = Path(store) if store is not None else settings.resolve(settings.buffer)
-    if not create and store is None and not path.exists():
+    place = place_of(str(store), Path(), source="store") if store is not None else buffer_of(settings)
+    if not create and store is None and is_missing(place):
         yield None
         return
     if create:
-        with opened_to_add(path, settings) as opened:
+        with opened_to_add(place, settings) as opened:
             yield opened
     else:
-        with closing(SqliteStore(path, read_only=True)) as opened:
+        with closing(open_store(place, settings)) as opened:
             yield opened
 
 

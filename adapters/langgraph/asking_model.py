@@ -1,10 +1,12 @@
 """The dream's own model in a run: opened, asked once before anything runs, put behind the recordings."""
 
+import threading
 from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 
-from dreamgym_kit.adapters.models.endpoint import check_endpoint
+from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint, check_endpoint
 from dreamgym_kit.adapters.models.experience_models import open_experience
+from dreamgym_kit.adapters.stores.opening import is_far
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
@@ -16,7 +18,7 @@ from dreamgym_kit.dream.without import without
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
 from dreamgym_kit.replay.terms import question_text
-from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.spending import BudgetedEndpoint
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Call, Split, Transition
@@ -29,9 +31,11 @@ _FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
 @asynccontextmanager
 async def asked_endpoint(
-    settings: Settings, budget: RunBudget, *, dreams: bool
+    settings: Settings, budget: Budget, *, dreams: bool, check: bool = True
 ) -> AsyncIterator[ChatEndpoint | None]:
     """The endpoint of the settings for the block; None while recording, and where none is named.
+
+    `check`: ask it once, to be sure that it answers.
 
     Raises:
         UserError: it is named wrongly, or gives no answer; nothing was run.
@@ -42,11 +46,18 @@ async def asked_endpoint(
             yield None
         else:
             budgeted = BudgetedEndpoint(endpoint, budget)
-            await check_endpoint(budgeted)
+            if check:
+                await check_endpoint(budgeted)
             yield budgeted
     finally:
         if endpoint is not None:
             endpoint.close()
+
+
+def is_vllm(chat: ChatEndpoint | None) -> bool:
+    """Whether a vLLM server is behind it, as far as its answers have told."""
+    inner = chat.endpoint if isinstance(chat, BudgetedEndpoint) else chat
+    return isinstance(inner, OpenAIEndpoint) and inner.is_vllm
 
 
 def with_model(
@@ -107,15 +118,20 @@ def reasoned_over(
         temperature=settings.endpoint.temperature,
         top_p=settings.endpoint.top_p,
         seed=settings.simulate.seed,
+        far=is_far(store),
     )
 
 
 class RecordedAnswers:
-    """What was recorded of each tool, without the held-out rows; forms are read once a tool."""
+    """What was recorded of each tool, without the held-out rows; forms are read once a tool.
+
+    Threads may share it: where the store is a server, each call asks in a thread of its own.
+    """
 
     def __init__(self, store: TransitionStore | None, only: Container[str] | None = None) -> None:
         self._store, self._only = store, only
         self._rows: dict[tuple[str, str], list[Transition]] = {}
+        self._reading = threading.Lock()  # siblings that begin together read a tool's rows once
         self._schemas: dict[tuple[str, str], AnswerSchema | None] = {}
 
     def examples(self, call: Call, situation: Situation) -> Sequence[Transition]:
@@ -156,11 +172,12 @@ class RecordedAnswers:
 
     def _of(self, tenant: str, tool: str) -> list[Transition]:
         key = (tenant, tool)
-        if key not in self._rows:
-            with egress.exempt():
-                rows = self._store.scan(tenant=tenant, tool=tool) if self._store is not None else ()
-                self._rows[key] = [row for row in rows if self._may_be_shown(row)]
-        return self._rows[key]
+        with self._reading:
+            if key not in self._rows:
+                with egress.exempt():
+                    rows = self._store.scan(tenant=tenant, tool=tool) if self._store is not None else ()
+                    self._rows[key] = [row for row in rows if self._may_be_shown(row)]
+            return self._rows[key]
 
     def _may_be_shown(self, row: Transition) -> bool:
         return row.split is Split.TRAIN and (self._only is None or row.id in self._only)

@@ -9,7 +9,7 @@ from dreamgym_kit.dream.reasoned_audit import audit_reasoned
 from dreamgym_kit.dream.reasoned_support import ReasonedTrial
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, TransitionStore
-from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.spending import RunAccount
 from dreamgym_kit.settings.model import Settings
@@ -22,7 +22,7 @@ async def held_out_trials(
     chat: ChatEndpoint | None,
     settings: Settings,
     specs: Mapping[str, ToolSpec],
-    budget: RunBudget,
+    budget: Budget,
 ) -> tuple[list[ReasonedTrial], Spend]:
     """The trials of this run and what they cost: kept by an earlier leg, or asked now.
 

@@ -30,7 +30,7 @@ from dreamgym_kit.ports import ChatEndpoint
 from dreamgym_kit.training.samples import CONSTRAINED
 from dreamgym_kit.turns import Turn
 
-_GONE = frozenset({"connection", "unauthorized", "not_found", "refused_address", "server"})
+_GONE = frozenset({"connection", "unauthorized", "not_found", "refused_address", "server", "stale_weights"})
 _ALONE = (
     "#alone"  # behind the key of an episode that holds up the loop: the server knows of none of that name
 )
@@ -210,6 +210,7 @@ class Capture:
             max_tokens=min(self.policy.max_output, asked.max_tokens or self.policy.max_output),
             seed=seed,
             affinity=self.policy.key(self.episode) + (_ALONE if alone else ""),
+            group=self.policy.key(self.episode).rpartition(".")[0],  # ids are "<task>.<sibling>"
             tools=asked.tools if self.policy.grammar else asked.loose_tools,
             tool_choice=asked.tool_choice if self.policy.grammar or asked.tool_choice == "none" else "auto",
             parallel_calls=asked.parallel_calls,

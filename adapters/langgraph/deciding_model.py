@@ -62,7 +62,9 @@ def _opened(folder: Path, settings: Settings) -> Iterator[ChatEndpoint]:
     if said.urls:
         from dreamgym_kit.adapters.models.remote import open_remote
 
-        asked = PolicySettings(model=said.served or str(folder), urls=said.urls, key_env=said.key_env)
+        asked = PolicySettings(
+            model=said.served or str(folder), urls=said.urls, key_env=said.key_env, key_file=said.key_file
+        )
         with closing(open_remote(asked, source=settings.where("learned"))) as remote:
             yield remote
         return

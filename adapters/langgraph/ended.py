@@ -7,7 +7,7 @@ from langgraph.errors import GraphRecursionError
 from dreamgym_kit.adapters.langgraph.answers import is_of_tool
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.dream.user import UserFailed
-from dreamgym_kit.errors import BudgetSpent, ContextFull, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.errors import BudgetSpent, ContextFull, DreamAbstained, EpisodeStop, GateRefused, TimeIsUp
 from dreamgym_kit.s2r.stops import RealCallRefused
 from dreamgym_kit.vocabulary import Transition
 
@@ -71,6 +71,8 @@ def say_stop(course: Course, stop: EpisodeStop) -> None:
         course.stop = "refused"
     elif isinstance(stop, DreamAbstained):
         course.stop = "abstained"
+    elif isinstance(stop, TimeIsUp):
+        course.stop = "limit"
     elif isinstance(stop, ContextFull):
         course.stop, course.ran_on = "limit", True
     elif isinstance(stop, BudgetSpent) and stop.what == "tool calls of one episode":

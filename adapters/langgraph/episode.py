@@ -51,7 +51,8 @@ from dreamgym_kit.ports import (
     RealWorld,
 )
 from dreamgym_kit.replay.masking import Masker, process_masker
-from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.engine import GRACE_S
 from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.model import Settings
@@ -86,7 +87,7 @@ class LangGraphRunner:
     graph: Pregel[Any]
     policy: GatePolicy
     settings: Settings
-    budget: RunBudget
+    budget: Budget
     events: EventSink
     experience: ExperienceModel | None = None
     worlds: Mapping[str, RealWorld] = field(default_factory=dict)
@@ -215,6 +216,7 @@ class LangGraphRunner:
             charge=self.budget.charge,
             on_transition=kept,
             step_limit=self.settings.limits.steps,
+            lasts_s=self.settings.limits.seconds + GRACE_S,  # then the engine has ended it, or given it up
             abstain=self.settings.simulate.abstain,
             faults=FaultPlan(
                 self.settings.faults,

@@ -28,6 +28,7 @@ from dreamgym_kit.report.kept import curve_of, facts_of
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.shards import Shard
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Split, Task
@@ -113,6 +114,7 @@ def evaluation_request(
     policy: ChatEndpoint | None = None,
     real_faults: bool = False,
     weights: str = "",
+    shard: Shard | None = None,
 ) -> RunRequest:
     """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams."""
     return RunRequest(
@@ -128,6 +130,7 @@ def evaluation_request(
         policy=policy,
         real_faults=real and real_faults,
         weights=weights,
+        shard=shard,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.isolation import no_llm_cache
 from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.connections import open_connections
+from dreamgym_kit.gate.connections import foreign_connections
 from dreamgym_kit.gate.exempting import guarded
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS, arm, current, live_sessions
@@ -38,7 +38,7 @@ def dreaming_process(
     """
     egress.refuse_uvloop()
     install()
-    warnings = [f"open before the dream, and not guarded: {one}" for one in open_connections()]
+    warnings = [f"open before the dream, and not guarded: {one}" for one in foreign_connections()]
     scratch.mkdir(parents=True, exist_ok=True)
     allowance = egress.Allowance(
         hosts=frozenset(settings.guard.allow_hosts),

@@ -37,7 +37,7 @@ from dreamgym_kit.adapters.langgraph.registering import register_functions, regi
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.models.experience_models import allowance, directory_of, gate_of_settings
 from dreamgym_kit.dream.judge import ModelJudge
-from dreamgym_kit.dream.reasoned_support import ReasonedSupport, learn_support
+from dreamgym_kit.dream.reasoned_support import ReasonedSupport, ReasonedTrial, learn_support
 from dreamgym_kit.errors import ShapeRefused
 from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.gate import egress
@@ -45,9 +45,10 @@ from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import arm
 from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
 from dreamgym_kit.replay.masking import Masker, process_masker
-from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
+from dreamgym_kit.settings.keys import open_key_files
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.training.distil.gate import Gate
 from dreamgym_kit.turns import Turn
@@ -68,10 +69,10 @@ def gated_process(request: RunRequest, folder: Path) -> Iterator[list[str]]:
         install()
         if not request.mode.bare:
             arm()
-        yield []
+        yield open_key_files(request.settings)
         return
     with dreaming_process(request.settings, folder / "scratch", writable=[folder]) as warnings:
-        yield warnings
+        yield [*open_key_files(request.settings), *warnings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,32 +128,44 @@ class Answering:
     chat: ChatEndpoint | None  # judges, and plays users
     support: ReasonedSupport
     spend: Spend  # of trying the model on held-out recordings
+    trials: Sequence[ReasonedTrial] = ()  # what came of that
 
 
 async def answering(
     stack: AsyncExitStack,
     request: RunRequest,
     facts: GraphFacts,
-    directory: RunDirectory,
-    budget: RunBudget,
+    directory: RunDirectory | None,
+    budget: Budget,
+    *,
+    known: Sequence[ReasonedTrial] = (),
 ) -> Answering:
-    """Open the endpoint, try it on held-out recordings, and put the chain together."""
+    """Open the endpoint, try it on held-out recordings, and put the chain together.
+
+    Without a `directory` nothing is tried: the driver of this worker did, and `known` came of it.
+    """
     settings, dreams = request.settings, not request.mode.bare
-    chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams))
+    opening = asked_endpoint(settings, budget, dreams=dreams, check=directory is not None)
+    chat = await stack.enter_async_context(opening)
     gate = _gate(settings) if chat is not None else None
     if gate is not None or directory_of(settings) is not None:  # what it was taught would flatter it here
-        support, spend = learn_support(gate.trials if gate is not None else ()), Spend()
+        trials: Sequence[ReasonedTrial] = gate.trials if gate is not None else ()
+        spend = Spend()
     else:
-        trials, spend = await held_out_trials(directory, request.store, chat, settings, facts.specs(), budget)
-        support = learn_support(trials)
+        trials, spend = known, Spend()
+        if directory is not None:
+            trials, spend = await held_out_trials(
+                directory, request.store, chat, settings, facts.specs(), budget
+            )
+    support = learn_support(trials)
     if not dreams:
-        return Answering(None, None, chat, support, spend)
+        return Answering(None, None, chat, support, spend, trials)
     recorded = request.experience or chained_experience(request.store, settings)
     decides = stack.enter_context(with_decisions(recorded, settings))
     allows = allowance(settings, gate, training=request.trains) if chat is not None else None
     model = with_model(recorded, chat, settings, request.store, support, before=decides, allows=allows)
     text = chat if directory_of(settings) is None else None  # a directory decides, and no more
-    return Answering(model, recorded, text, support, spend)
+    return Answering(model, recorded, text, support, spend, trials)
 
 
 def _gate(settings: Settings) -> Gate | None:
@@ -166,7 +179,7 @@ def runner_of(
     who: Answering,
     *,
     events: EventSink,
-    budget: RunBudget,
+    budget: Budget,
     label: str,
     seed: int,
     policy: ModelPolicy | None = None,

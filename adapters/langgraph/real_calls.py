@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.loading import load_named
+from dreamgym_kit.adapters.stores.opening import is_far
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.reasoned_audit import as_seen
 from dreamgym_kit.dream.state.models import ToolModels
@@ -56,6 +57,7 @@ class EarlierRecordings:
 
     def __init__(self, store: TransitionStore, own: str) -> None:
         self._store, self._own = store, own
+        self.far = is_far(store)
 
     def put(self, transitions: Sequence[Transition]) -> int:
         """See `TransitionStore.put`."""

@@ -19,6 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.langgraph.capture import ModelPolicy
+from dreamgym_kit.adapters.langgraph.elsewhere import (
+    check_sendable,
+    distributed,
+    given_of,
+    take_strays,
+    weights_of,
+)
 from dreamgym_kit.adapters.langgraph.naming import (
     check_expectations,
     check_inputs,
@@ -43,10 +50,12 @@ from dreamgym_kit.errors import EndpointError, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import awake
-from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, Group, Rollout
+from dreamgym_kit.ports import ChatEndpoint, Checker, EpisodeRunner, EventSink, Group, Rollout
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.engine import Job, jobs_for, run_episodes
+from dreamgym_kit.rollout.distributed import DistributedRunner
+from dreamgym_kit.rollout.engine import run_episodes
 from dreamgym_kit.rollout.events import FanOut, NoEvents
+from dreamgym_kit.rollout.jobs import Job, jobs_for
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory, half_made
@@ -69,7 +78,9 @@ async def open_rollouts(
     Raises:
         UserError: the graph, tasks, settings, buffer or directory cannot be used; nothing was run.
     """
-    tasks = tasks_of(request)
+    check_sendable(request, learns=True)
+    tasks, switch = tasks_of(request), stop or StopSwitch()
+    workers: DistributedRunner | None = None
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(run_directory(request, tasks))
         opened = AsyncExitStack()
@@ -78,16 +89,45 @@ async def open_rollouts(
                 ready = await prepared(opened, request, tasks)
                 budget = RunBudget(request.settings.budget.calls, request.settings.budget.usd)
                 who = await answering(opened, request, ready.facts, directory, budget)
+                if request.settings.engine.elsewhere:
+                    workers = await opened.enter_async_context(
+                        _workers(request, tasks, directory, who, budget, switch)
+                    )
             except BaseException:
                 await opened.aclose()
                 raise
-        rollouts = Rollouts(request, directory, ready, who, budget, tasks, events or NoEvents(), stop)
+        rollouts = Rollouts(
+            request, directory, ready, who, budget, tasks, events or NoEvents(), switch, workers
+        )
         rollouts.warnings.extend((*warnings, *ready.facts.warnings))
         try:
             yield rollouts
         finally:
             with gated_process(request, directory.path):
                 await opened.aclose()
+            if workers is not None:
+                take_strays(workers.told)
+
+
+def _workers(
+    request: RunRequest,
+    tasks: Sequence[Task],
+    directory: RunDirectory,
+    who: Answering,
+    budget: RunBudget,
+    stop: StopSwitch,
+) -> DistributedRunner:
+    """Workers that stay open over all collections; they hear what each of them is."""
+    given = given_of(request, tasks, folder=directory.path, label="", seed=0, trials=who.trials)
+    at_once = _at_once(request, who)
+    return distributed(request, given, budget=budget, events=NoEvents(), stop=stop, at_once=at_once)
+
+
+def _at_once(request: RunRequest, who: Answering) -> int:
+    """Episodes at once: as settings have it where tools or an endpoint are asked, else all."""
+    if request.mode is Mode.DREAM and request.policy is not None and who.chat is None:
+        return MOST_AT_ONCE
+    return min(MOST_AT_ONCE, request.settings.simulate.concurrency)
 
 
 @dataclass(slots=True)
@@ -100,6 +140,16 @@ class _Step:
 
     def keep(self, episode: Episode) -> None:
         self.episodes[episode.id] = episode
+
+    def keep_turns(self, episode: str, turns: Sequence[Turn], told: Mapping[str, Any] | None) -> None:
+        """Keep what a worker's policy said; nothing is learned from weights that it was not `told` of."""
+        self.turns[episode] = tuple(turns)
+        if told is None:
+            return
+        others = sorted({turn.version for turn in turns} - {told["version"]})
+        if others:
+            why = f"a worker was answered by {others[0]!a} where {told['version']!a} was to answer"
+            self.gone.append(EndpointError("stale_weights", why))
 
 
 class Rollouts:
@@ -114,8 +164,10 @@ class Rollouts:
         budget: RunBudget,
         tasks: Sequence[Task],
         events: EventSink,
-        stop: StopSwitch | None,
+        stop: StopSwitch,
+        workers: DistributedRunner | None = None,
     ) -> None:
+        self._workers, self._admitted = workers, list[Task]()
         self.warnings: list[str] = []
         self._made: set[str] = set()  # admitted later: who judges them is said by whoever made them
         judge: Any = None if request.judge is None else OfGiven(request.judge, self._made, ready.checkers)
@@ -126,8 +178,9 @@ class Rollouts:
         self._budget = budget
         self._known = {task.id for task in tasks}
         self._events = events
-        self._stop = stop or StopSwitch()
+        self._stop = stop
         self._policy = policy_of(request)
+        self._told = weights_of(request.policy) if workers is not None else None
 
     @property
     def path(self) -> Path:
@@ -137,7 +190,8 @@ class Rollouts:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know of how the policy stands in for the graph's models."""
-        return tuple(self._policy.notes) if self._policy is not None else ()
+        here = self._policy.notes if self._policy is not None else {}
+        return (*here, *(self._workers.told.notes if self._workers is not None else ()))
 
     @property
     def chat(self) -> ChatEndpoint | None:
@@ -167,6 +221,13 @@ class Rollouts:
         worlds = real_worlds(request.settings, {task.world.name for task in tasks} - set(ready.worlds))
         ready.checkers.update(found)
         ready.worlds.update(worlds)
+        if self._workers is not None:
+            if own:
+                raise UserError(
+                    f"checkers of made tasks ({', '.join(sorted(own))}) are objects of this process, and "
+                    "workers are processes of their own; leave workers out, or name the checker in settings."
+                )
+            self._admitted.extend(tasks)
         self._made.update({task.id for task in tasks} - self._known)
         self._known.update(task.id for task in tasks)
 
@@ -210,15 +271,18 @@ class Rollouts:
             gated_process(request, self._directory.path),
             awake() if request.mode.bare else nullcontext(),
         ):
-            policy = self._policy_for(label, drawn, came)
+            policy = self._policy_for(label, drawn, came) if self._workers is None else None
             events = MaskedEvents(FanOut([log, self._events]), self._ready.masker)
-            runner = runner_of(
+            whole = f"{request.label or self._directory.manifest.run}:{label}"
+            if self._workers is not None:
+                await self._prepare(self._workers, whole, drawn, label, events, came)
+            runner: EpisodeRunner = self._workers or runner_of(
                 request,
                 self._ready,
                 self._who,
                 events=events,
                 budget=self._budget,
-                label=f"{request.label or self._directory.manifest.run}:{label}",
+                label=whole,
                 seed=drawn,
                 policy=policy,
                 on_turns=came.turns.__setitem__,
@@ -235,18 +299,38 @@ class Rollouts:
                         events=events,
                         stop=self._stop,
                         on_episode=came.keep,
-                        limit_s=settings.limits.seconds,
+                        limit_s=settings.limits.seconds if self._workers is None else None,
                     )
                 finally:
                     if policy is not None:
                         await policy.dismiss()
 
+    async def _prepare(
+        self,
+        workers: DistributedRunner,
+        label: str,
+        drawn: int,
+        scope: str,
+        events: EventSink,
+        came: _Step,
+    ) -> None:
+        """Let the workers begin this collection, under the weights that this process serves now."""
+        workers.events, workers.gone = events, came.gone.append
+        workers.on_turns = lambda episode, turns: came.keep_turns(episode, turns, self._told)
+        policy = self._request.policy
+        changed = self._told is not None and getattr(policy, "version", "") != self._told["version"]
+        if changed:
+            self._told = weights_of(policy)
+        if self._told is not None and (changed or "served" in self._told):  # a server may have been restarted
+            await workers.load(self._told)
+        if self._admitted:
+            await workers.admit(self._admitted)
+            self._admitted.clear()
+        await workers.prepare({"label": label, "seed": drawn, "scope": scope})
+
     @property
     def _at_once(self) -> int:
-        """Episodes at once: as settings have it where tools or an endpoint are asked, else all."""
-        if self._request.mode is Mode.DREAM and self._policy is not None and self._who.chat is None:
-            return MOST_AT_ONCE
-        return min(MOST_AT_ONCE, self._request.settings.simulate.concurrency)
+        return _at_once(self._request, self._who)
 
     def _waves(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
         """Dreamt episodes begin together, so that who asks the policy beside whom does not depend on time."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dreamgym_kit.adapters.langgraph.projects import PROJECT_FILE
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of, name_of_part
 from dreamgym_kit.dream.state.stated import stated_models
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import StoreUnavailable, UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.gating import gate_to_record
@@ -33,9 +33,11 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
     Raises:
         UserError: it is in use, is there already, or is of a run that was asked for otherwise.
     """
-    with leg_directory(
-        request, label_of(name_of(request.graph)), _matters(request, tasks), lambda: _about(request, tasks)
-    ) as directory:
+    matters = _matters(request, tasks)
+    if request.shard is not None:
+        matters["shard"] = request.shard.to_record()
+    label = label_of(name_of(request.graph))
+    with leg_directory(request, label, matters, lambda: _about(request, tasks)) as directory:
         yield directory
 
 
@@ -110,7 +112,7 @@ def label_of(name: str) -> str:
 
 
 def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
-    """What a resumed run must have in common with its first leg."""
+    """What a resumed run must have in common with its first leg; `tasks`: all of them, also of a shard."""
     settings = request.settings
     matters: dict[str, Any] = {
         "mode": request.kind,
@@ -162,12 +164,22 @@ def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
     return {
         "versions": versions,
         "python": platform.python_version(),
-        "tasks": len(tasks),
+        "tasks": len(request.shard.part(tasks) if request.shard is not None else tasks),
         "concurrency": request.settings.simulate.concurrency,
-        "recordings": request.store.count() if request.store is not None else 0,
+        "recordings": _recordings(request),
         "gate": gate_to_record(request.settings.gate),
         "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
     }
+
+
+def _recordings(request: RunRequest) -> int | None:
+    """How many the buffer held before; None while recording into one whose server is away."""
+    try:
+        return request.store.count() if request.store is not None else 0
+    except StoreUnavailable:
+        if request.mode is Mode.RECORD:
+            return None
+        raise
 
 
 def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import Mode, Stage
 from dreamgym_kit.ports import ChatEndpoint, Checker, ExperienceModel, TransitionStore
+from dreamgym_kit.rollout.shards import Shard
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
 
@@ -31,6 +32,7 @@ class RunRequest:
         trains: what the dream answers is learned from, so its model answers only where it is trusted.
         judge: judges every episode instead of the tasks' own checkers.
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
+        shard: runs this part of the tasks only.
         weights: digest of the policy's model directory, where that answers unchanged over the whole run.
     """
 
@@ -52,6 +54,7 @@ class RunRequest:
     overseer: Overseer | None = None
     stage: Stage = Stage.SHADOW
     must_be_said: bool = False
+    shard: Shard | None = None
 
     @property
     def kind(self) -> str:

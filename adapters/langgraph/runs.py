@@ -7,9 +7,19 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dreamgym_kit.adapters.langgraph.asking_model import is_vllm
+from dreamgym_kit.adapters.langgraph.elsewhere import (
+    check_sendable,
+    curve_told,
+    distributed,
+    given_of,
+    take_added,
+    take_strays,
+)
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
 from dreamgym_kit.adapters.langgraph.opening import (
     Answering,
@@ -23,20 +33,24 @@ from dreamgym_kit.adapters.langgraph.opening import (
 from dreamgym_kit.adapters.langgraph.policy_opening import policy_of
 from dreamgym_kit.adapters.langgraph.run_directories import count_earlier, run_directory
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
+from dreamgym_kit.adapters.models.vllm.watching import watched
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import DISAGREE
 from dreamgym_kit.findings.detectors import FAILED, Detectors
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import EventSink, ExperienceModel
 from dreamgym_kit.report.figures import CRITICAL, TrustPoint
 from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.report.unmatched import unmatched
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.engine import RunTotals, jobs_for, run_episodes
+from dreamgym_kit.rollout.distributed import Told
+from dreamgym_kit.rollout.engine import RunTotals, run_episodes
 from dreamgym_kit.rollout.events import FanOut
+from dreamgym_kit.rollout.jobs import jobs_for
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
@@ -79,10 +93,12 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         UserError: the graph, tasks, settings, buffer or run directory cannot be used; nothing was run.
     """
     switch = stop or StopSwitch()
-    tasks = tasks_of(request)
+    check_sendable(request)
+    whole = tasks_of(request)
+    tasks = request.shard.part(whole) if request.shard is not None else whole
     settings = request.settings
     async with AsyncExitStack() as stack:
-        directory = stack.enter_context(run_directory(request, tasks))
+        directory = stack.enter_context(run_directory(request, whole))
         warnings = stack.enter_context(gated_process(request, directory.path))
         ready = await prepared(stack, request, tasks)
         journal = directory.journal()
@@ -95,31 +111,57 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         who = await answering(stack, request, ready.facts, directory, budget)
         tally.charge("calibration", who.spend)
         policy = policy_of(request)
-        runner = runner_of(
-            request,
-            ready,
-            who,
-            events=heard,
-            budget=budget,
-            label=request.label if request.label is not None else directory.manifest.run,
-            seed=settings.simulate.seed,
-            policy=policy,
-        )
+        label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory)
-        totals = await run_episodes(
+        work = partial(
+            run_episodes,
             jobs_for(tasks, settings.simulate.n),
-            runner,
             journal=journal,
             concurrency=settings.simulate.concurrency,
             events=heard,
             stop=switch,
             on_episode=tally.add,
-            limit_s=settings.limits.seconds,
         )
-        summary, slips = _finish(directory, request, totals, tally, who, ready)
+        told = Told()
+        watch = await stack.enter_async_context(watched(settings, _watched_sections(request, who)))
+        if settings.engine.elsewhere:
+            given = given_of(
+                request,
+                tasks,
+                folder=directory.path,
+                label=label,
+                seed=settings.simulate.seed,
+                trials=who.trials,
+            )
+            async with distributed(request, given, budget=budget, events=heard, stop=switch) as workers:
+                told = workers.told
+                totals = await work(workers)
+            take_strays(told)
+            take_added(request.store, told)
+        else:
+            runner = runner_of(
+                request,
+                ready,
+                who,
+                events=heard,
+                budget=budget,
+                label=label,
+                seed=settings.simulate.seed,
+                policy=policy,
+            )
+            totals = await work(runner, limit_s=settings.limits.seconds)
+        servers = await watch.table()
+        summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers)
         heard.emit("run_finished", directory=str(directory.path))
-        told = policy.notes if policy is not None else ()
-        said = (*warnings, *ready.facts.warnings, *_unreset(request, tasks, ready.facts), *slips, *told)
+        notes = (*told.notes, *(policy.notes if policy is not None else ()))
+        said = (
+            *warnings,
+            *(one for one in told.warnings if one not in warnings),
+            *ready.facts.warnings,
+            *_unreset(request, tasks, ready.facts),
+            *slips,
+            *notes,
+        )
         return RunResult(
             directory=directory.path,
             summary=summary,
@@ -129,6 +171,13 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             warnings=tuple(ready.masker.text(one) for one in said),
             stopped_by=switch.signal,
         )
+
+
+def _watched_sections(request: RunRequest, who: Answering) -> list[str]:
+    """The parts of the settings whose servers this run asks and that are vLLM's: nobody else is looked at."""
+    dreams = ["learned"] if request.mode is Mode.DREAM else []
+    dreams += ["endpoint"] if is_vllm(who.chat) else []
+    return [*dreams, *(["policy"] if request.policy is not None else [])]
 
 
 def _tell_start(
@@ -184,6 +233,8 @@ def _finish(
     tally: Tally,
     who: Answering,
     ready: Prepared,
+    told: Told,
+    servers: Sequence[JsonValue],
 ) -> tuple[Summary, list[str]]:
     """The run's summary, kept in its directory; and a sentence for each slip in its gate."""
     manifest: dict[str, Any] = {
@@ -198,7 +249,10 @@ def _finish(
     }
     if who.support.rows:
         manifest["reasoned_support"] = who.support.table()
-    summary = tally.summary(ready.masker.plain(manifest), _curve(who.recorded, request.settings))
+    if servers:
+        manifest["servers"] = list(servers)
+    curve = _curve(who.recorded, request.settings) or curve_told(told)
+    summary = tally.summary(ready.masker.plain(manifest), curve)
     slips = _slips(summary, request.settings.gate, ready.facts, ready.detectors)
     if slips:
         names = ready.masker.plain([pattern for pattern, _ in slips])

@@ -25,7 +25,7 @@ from dreamgym_kit.dream.checklist.without_goals import GoalFree
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Stage
 from dreamgym_kit.gate.registry import PROCESS
-from dreamgym_kit.ports import EventSink
+from dreamgym_kit.ports import EventSink, PolicyServer
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import training_of
 from dreamgym_kit.rollout.events import FanOut
@@ -42,7 +42,6 @@ from dreamgym_kit.training.staleness import version_of
 from dreamgym_kit.vocabulary import Task
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.models.local import LocalPolicy
     from dreamgym_kit.adapters.trainers.options import GrpoOptions
     from dreamgym_kit.adapters.trainers.together import Others
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
@@ -136,7 +135,12 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
             trained=trained,
             warnings=tuple(
                 dict.fromkeys(
-                    (*collector.warnings, *collector.notes, *_ignored(trainer), *impatience(policy.impatient))
+                    (
+                        *collector.warnings,
+                        *collector.notes,
+                        *_ignored(trainer),
+                        *impatience(getattr(policy, "impatient", 0)),
+                    )
                 )
             ),
             strays=tuple(process_masker().text(stray) for stray in PROCESS.strays),
@@ -182,7 +186,18 @@ class _Parts:
         self._events, self._stop = events, stop
         self.aside = stack.enter_context(LoopAside())
 
-    def policy(self, model: Path) -> "LocalPolicy":
+    def policy(self, model: Path) -> PolicyServer:
+        """The policy in this process, or behind the servers that settings name."""
+        settings = self._request.settings
+        if settings.policy.urls:
+            from dreamgym_kit.adapters.models.remote import open_remote
+
+            source, most = settings.where("policy", "urls"), settings.alarms.stale_weights
+            remote = self._stack.enter_context(
+                closing(open_remote(settings.policy, source=source, most=most))
+            )
+            remote.check(temperature=settings.policy.temperature, adapters=settings.train.lora is not None)
+            return remote
         import torch
 
         from dreamgym_kit.adapters.models.local import open_local
@@ -195,7 +210,7 @@ class _Parts:
         path = self._directory.path
         return others.trainer(model.absolute(), path.absolute() / CHECKPOINTS, options, logs=path / LOGS)
 
-    def examiner(self, held_out: Sequence[Task], policy: "LocalPolicy") -> Rollouts | None:
+    def examiner(self, held_out: Sequence[Task], policy: PolicyServer) -> Rollouts | None:
         """Who measures, where that is not who collects: really, without its faults, or by the checkers."""
         asked = self._request
         if asked.mode is not Mode.DREAM or not held_out:
@@ -210,7 +225,7 @@ class _Parts:
         self,
         name: str,
         tasks: Sequence[Task],
-        policy: "LocalPolicy",
+        policy: PolicyServer,
         mode: Mode,
         faults: float | None = None,
     ) -> Rollouts:

@@ -55,6 +55,7 @@ def _matters(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[
         "graph": name_of(request.graph),
         "tools": request.mode.value,
         "policy": str(model),
+        **({"served": settings.policy.model} if settings.policy.urls else {}),
         "temperature": settings.policy.temperature,
         "max_output": settings.policy.max_output,
         "only_nodes": list(settings.policy.only_nodes),

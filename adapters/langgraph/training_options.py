@@ -23,6 +23,7 @@ def options_of(settings: Settings) -> GrpoOptions:
         micro_batches=said.pieces,
         max_completion=settings.policy.max_output,
         lora=None if said.lora is None else LoraOptions(rank=said.lora, alpha=2 * said.lora),
+        adapter_beside=said.lora is not None and bool(settings.policy.urls),
         seed=said.seed,
         save_every=said.save_every,
         keep=said.keep,

@@ -101,10 +101,12 @@ def model_of(settings: Settings) -> Path:
     """
     said = settings.policy
     if said.urls:
-        raise UserError(
-            f"{settings.where('policy', 'urls')}: a policy behind a server cannot be trained yet; leave "
-            "policy.urls out and name its directory in policy.model."
-        )
+        if said.weights is None:
+            raise UserError(
+                f"{settings.where('policy', 'urls')}: a policy behind a server is trained from the directory "
+                "that the server was started with; name it in policy.weights, where both can read it."
+            )
+        return settings.resolve(said.weights)
     if said.model is None:
         raise UserError(
             "no policy to train: name a model directory (dreamgym-kit train --policy DIR), or set "

@@ -15,7 +15,7 @@ from dreamgym_kit.adapters.langgraph.heard import PolicyHeard
 from dreamgym_kit.adapters.langgraph.policy_answers import PROVIDER
 from dreamgym_kit.errors import BudgetSpent
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.settings.model import ModelSettings
 
 
@@ -29,7 +29,7 @@ class UsageCounter(BaseCallbackHandler):
     run_inline = True
     ignore_chain = ignore_agent = ignore_retriever = ignore_retry = ignore_custom_event = True
 
-    def __init__(self, session: Session, prices: ModelSettings, budget: RunBudget) -> None:
+    def __init__(self, session: Session, prices: ModelSettings, budget: Budget) -> None:
         self.calls = 0
         self.tokens = 0
         self.cost_usd = 0.0

@@ -63,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     kit = Path(sys.executable).with_name("dreamgym-kit")
-    return subprocess.run([str(kit), *words], cwd=folder, capture_output=True, text=True, timeout=110)
+    return subprocess.run([str(kit), *words], cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def test_simulate_asks_the_directory_and_no_provider(folder: Path, model: Path) -> None:

@@ -269,22 +269,48 @@ def test_one_answer_that_fails_leaves_its_episode_undetermined_and_the_others_al
     assert "the policy did not answer: the prompt is too long" in groups[0].rollouts[0].episode.reason
 
 
+LASTS_S = 601.0  # of an episode; no other limit here is as long
+
+
+def ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What this gives ends an episode's time: however slow the machine is, its first turn comes before."""
+    running, made = [], asyncio.timeout
+
+    def kept(delay: float | None) -> asyncio.Timeout:
+        if delay == LASTS_S:
+            running.append((asyncio.get_running_loop(), made(delay)))
+            return running[-1][1]
+        return made(delay)
+
+    def end() -> None:
+        ((loop, limit),) = running
+        loop.call_soon_threadsafe(limit.reschedule, loop.time())
+
+    monkeypatch.setattr(asyncio, "timeout", kept)
+    return end
+
+
 @pytest.mark.parametrize(
     ("limits", "verdict"),
     [
         ("steps = 3", Verdict.FAILURE),
         ("recursion = 8", Verdict.FAILURE),
-        ("seconds = 0.3", Verdict.UNDETERMINED),
+        (f"seconds = {LASTS_S}", Verdict.UNDETERMINED),
     ],
 )
 def test_a_policy_that_goes_in_circles_has_failed_and_one_that_ran_out_of_time_has_not(
-    folder: Path, limits: str, verdict: Verdict
+    folder: Path, monkeypatch: pytest.MonkeyPatch, limits: str, verdict: Verdict
 ) -> None:
+    time_is_up = ended_by_hand(monkeypatch)
+
     def circles(request: ChatRequest) -> ChatReply:
         return calls(("get_order", '{"order_id": "o1"}'))
 
     def slow(request: ChatRequest) -> float:
-        return 9.0 if len(request.messages) > 2 and "seconds" in limits else 0.0
+        if len(request.messages) <= 2 or "seconds" not in limits:
+            return 0.0
+        time_is_up()
+        return 10 * LASTS_S
 
     name = f"agent_circles_{limits.split()[0]}"
     request = asked_for(

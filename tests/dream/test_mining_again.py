@@ -75,6 +75,7 @@ def test_worlds_are_walked_again_when_the_rules_change_that_they_were_walked_by(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [3, 64, 81])
 def test_what_is_added_is_mined_as_if_it_had_been_there(cut: int) -> None:
     """Also episodes of the first worlds, by whose rules others were walked before."""

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.gate import connections
-from dreamgym_kit.gate.connections import OpenConnection, open_connections
+from dreamgym_kit.gate.connections import (
+    OpenConnection,
+    claim_open,
+    foreign_connections,
+    of_the_kit,
+    open_connections,
+)
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/fd").is_dir(), reason="the list of open files is Linux's"
@@ -37,6 +43,23 @@ def test_listening_unconnected_and_paired_sockets_are_not_connections() -> None:
 async def test_a_running_event_loop_is_not_a_connection() -> None:
     own = asyncio.get_running_loop()._csock.fileno()  # type: ignore[attr-defined]
     assert all(connection.fd != own for connection in open_connections())
+
+
+def test_what_the_kit_opens_to_a_server_is_its_own_and_the_agents_to_the_same_server_is_not() -> None:
+    claim_open()  # what other tests left
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        with socket.create_connection(address) as before, socket.create_server(("127.0.0.1", 0)) as other:
+            with of_the_kit([address[1]]):
+                ours = socket.create_connection(address)
+                theirs = socket.create_connection(other.getsockname())
+            listed = {one.fd for one in foreign_connections()}
+            assert listed == {before.fileno(), theirs.fileno()}
+            theirs.close()
+        with ours, socket.create_connection(address) as after:
+            assert [one.fd for one in foreign_connections()] == [after.fileno()]
+        with socket.create_connection(address) as again:  # where ours was, another one
+            assert [one.fd for one in foreign_connections()] == [again.fileno()]
 
 
 def test_udp_and_unix_ends_are_told_apart(tmp_path: Path) -> None:

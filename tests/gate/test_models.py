@@ -114,6 +114,7 @@ def dispatching_agent(model: Any, functions: dict[str, Any]) -> Any:
 REFUND = [[asks("refund", {"order": "o1"})], "done"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", ["bind_tools", "bind", "nothing at all"])
 def test_a_node_that_dispatches_by_itself_gets_no_call_to_run(told: str, canary: Canary) -> None:
     model = ScriptedModelDouble(script=REFUND)

@@ -1,6 +1,7 @@
 """A refusal ends the episode whatever the agent catches, and nothing later in it runs."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from shapes.models import asks
 from shapes.stage import HELLO, ScriptedExperienceDouble, dream, tool_messages
 from shapes.tools import ClassTool, OverridesInvoke, add_tool, dict_schema_tool
 
-from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, TimeIsUp
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
@@ -144,6 +145,19 @@ def test_the_step_limit_is_met_before_the_call(canary: Canary) -> None:
         add_tool().invoke(ADD)
         with pytest.raises(BudgetSpent, match="limit 1"):
             add_tool().invoke(ADD)
+    assert canary.written() == ["add"]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_once_its_time_is_over_no_call_runs_whoever_still_asks(canary: Canary, agent: str) -> None:
+    before = time.monotonic()
+    session = Session(GatePolicy(Mode.RECORD), lasts_s=60)
+    assert before + 60 <= session._until <= time.monotonic() + 60
+    with entered(session):
+        add_tool().invoke(ADD)
+        session._until -= 61  # a minute later
+        with pytest.raises(TimeIsUp, match=r"time limit \(60 s\) was over before"):
+            AGENTS[agent]().invoke(HELLO)
     assert canary.written() == ["add"]
 
 

@@ -84,9 +84,10 @@ def test_a_context_that_outlives_its_session_is_refused(after: str, canary: Cana
 async def test_a_task_that_outlives_its_session_is_refused(canary: Canary) -> None:
     tool = async_tool()
     left: list[asyncio.Task[Any]] = []
+    ended = asyncio.Event()
 
     async def late() -> Any:
-        await asyncio.sleep(0.02)
+        await ended.wait()
         return await tool.ainvoke(ADD)
 
     async def node(state: Any) -> Any:
@@ -100,6 +101,7 @@ async def test_a_task_that_outlives_its_session_is_refused(canary: Canary) -> No
     session = dream()
     with entered(session):
         await compiled.ainvoke(HELLO)
+    ended.set()
     with pytest.raises(GateRefused, match="after its episode had ended"):
         await left[0]
     assert canary.written() == []
@@ -260,8 +262,8 @@ def test_a_forked_child_is_refused(control: tuple[str, ...], canary: Canary) -> 
     with entered(dream(control=control)):
         child = context.Process(target=_in_child, args=(add_tool(), said))
         child.start()
-        assert said.get(timeout=20) == "GateRefused"
-        child.join(20)
+        assert said.get(timeout=60) == "GateRefused"
+        child.join(60)
     assert canary.written() == []
 
 

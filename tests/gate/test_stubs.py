@@ -82,6 +82,7 @@ def agent(bound: Any, run: Any) -> Any:
     return graph.compile()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [bodiless, stub_tool, async_stub_tool, stub_function])
 @pytest.mark.parametrize("late", [False, True])
 def test_what_a_stub_stands_for_is_refused_before_a_node_can_run_it(
@@ -96,6 +97,7 @@ def test_what_a_stub_stands_for_is_refused_before_a_node_can_run_it(
     assert canary.written() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hooked", [False, True])
 def test_a_stub_that_runs_itself_is_answered(hooked: bool) -> None:
     stub = stub_tool()

@@ -76,6 +76,7 @@ def test_a_dreamed_evaluation_runs_nothing_real(project: Any) -> None:
     assert found.sentence.startswith("It solves 100 % of 2 tasks in the dream")
 
 
+@pytest.mark.slow
 def test_b_is_held_against_an_evaluation_or_a_run_directory_of_the_same_tasks(project: Any) -> None:
     graph = project.write(SHOP)
     lazy = graph.replace(":graph", ":lazy")

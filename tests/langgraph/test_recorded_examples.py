@@ -1,13 +1,21 @@
 """What the dream's own model is shown of the recordings: the like of the call, and how calls fail."""
 
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.asking_model import RecordedAnswers
+from dreamgym_kit.adapters.langgraph.asking_model import RecordedAnswers, reasoned_over
+from dreamgym_kit.adapters.langgraph.real_calls import EarlierRecordings
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.ports import Situation, TransitionStore
+from dreamgym_kit.chat import ChatReply, ChatRequest
+from dreamgym_kit.ports import Hit, HybridQuery, Situation, TransitionStore
+from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, ToolSpec, Transition, World
 
 ITEMS = ("lamp", "chair", "desk", "mug", "rug", "clock", "shelf", "bed", "sofa", "stool")
@@ -51,3 +59,49 @@ def test_a_model_on_trial_is_shown_only_what_it_may_see(store: TransitionStore) 
         Call("get_order", {"order_id": "o28", "item": "sofa"}), WHERE
     )
     assert {row.id for row in shown} <= allowed
+
+
+class FarStoreDouble(MemoryStore):
+    """A server that answers four questions only once it has all four."""
+
+    far = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scans = 0
+        self.all_asked = threading.Barrier(4, timeout=100)
+
+    def scan(self, **asked: Any) -> Iterator[Transition]:
+        """The rows, and one more scan."""
+        self.scans += 1
+        return super().scan(**asked)
+
+    def search(self, query: HybridQuery) -> list[Hit]:
+        """What is like it, once the others have asked too."""
+        self.all_asked.wait()
+        return super().search(query)
+
+
+class RefusesDouble:
+    """A model that cannot tell."""
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        said = {"reasoning": "", "outcome": "cannot_tell", "like": None, "leaves": [], "answer": None}
+        return ChatReply(json.dumps({**said, "error": "", "set": [], "confidence": 0.0}))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_buffer_on_a_server_does_not_hold_up_the_other_episodes(wrapped: bool) -> None:
+    far = FarStoreDouble()
+    far.put([recorded(number, ITEMS[number % len(ITEMS)]) for number in range(20)])
+    store = EarlierRecordings(far, "own") if wrapped else far
+    dream = reasoned_over(store, RefusesDouble(), Settings())
+
+    async def ask_four() -> list[Answer]:
+        calls = [Call("get_order", {"order_id": f"o{number}"}) for number in range(100, 104)]
+        return await asyncio.gather(*(dream.answer(call, WHERE) for call in calls))
+
+    answers = asyncio.run(ask_four())
+    assert {answer.provenance for answer in answers} == {Provenance.ABSTAINED}
+    assert not far.all_asked.broken  # all four were asked at once
+    assert far.scans == 1  # a tool's rows are read once, however many ask for them

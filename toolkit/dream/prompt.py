@@ -2,13 +2,17 @@
 
 Order: rules, tool, task and world, examples, history, call. What siblings share stands first, so that a
 server's prefix cache serves them. All text that came from tools, agents or tasks is data between lines
-that bear a mark: one drawn anew for each call around what tools answered, and, so that the prefix stays
-the same, one drawn once per process around the tool and the task. A mark that the data happens to hold is
-drawn again, so no tool's answer can close its own fence.
+that bear a mark: one drawn anew for each call around what was said in this episode; and, so that the prefix
+stays the same, one for each of tool, task and examples that a secret of this process makes out of that very
+text. Answers may repeat a mark, and what learns it so bounds nothing: words that it stands in have another.
+A mark that any of the data holds, however it is spelled, is drawn anew, so no text can close a fence.
 """
 
+import hmac
 import json
+import re
 import secrets
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
 from dreamgym_kit.chat import ChatMessage
@@ -21,7 +25,8 @@ from dreamgym_kit.vocabulary import Answer, Call, Transition
 _MAX_PART = 4_000  # characters of one call and answer
 _MAX_HISTORY = 24  # last calls; older ones are counted
 
-_STEADY = secrets.token_hex(8)
+_SECRET = secrets.token_bytes(32)  # of this process; in no prompt
+_NO_LETTERS = re.compile(r"[\W_]+")
 
 _RULES = f"""\
 You stand in for a tool in a dry run: decide what the real tool would have answered to one call.
@@ -53,7 +58,7 @@ def messages_for(
     form: AnswerSchema | None = None,
     *,
     draw: Callable[[], str] = lambda: secrets.token_hex(8),
-    outer: str = _STEADY,
+    keep: Callable[[str, str], str] | None = None,
 ) -> list[ChatMessage]:
     """Put the prompt together.
 
@@ -64,7 +69,7 @@ def messages_for(
         state: facts that code knows of this world, by name.
         form: what the tool's answers look like.
         draw: makes a mark; tests and lessons give their own.
-        outer: the mark around tool and task.
+        keep: makes the mark of a part that siblings share, from its name and text.
     """
     tool = situation.tool
     described = {"name": tool.name, "effect": tool.effect, "args": dict(tool.args_schema)}
@@ -72,34 +77,33 @@ def messages_for(
     steady = [
         ("tool", _spell({**described, **looks, "description": tool.description})),
         ("task", _spell({"task": situation.task, "world": str(situation.world)})),
+        ("examples", "\n".join(_step(number, one) for number, one in enumerate(examples, 1)) or "none"),
     ]
-    listed = "\n".join(_step(number, one) for number, one in enumerate(examples, start=1))
     moving = [
-        ("examples", listed or "none"),
         ("history", _history(situation.history)),
         ("state", _spell(dict(state)) if state else "nothing is known"),
         ("call", _spell({"tool": call.tool, "args": dict(call.args)})),
     ]
-    texts = [text for _, text in (*steady, *moving)]
-    first, mark = _mark(texts, draw, outer), _mark(texts, draw)
-    fenced = "\n".join(
-        [*(_fence(first, *part) for part in steady), *(_fence(mark, *part) for part in moving)]
-    )
-    told = f"Fence lines bear the marks {first} and {mark}. Decide the last part, the call."
-    return [ChatMessage("system", _RULES), ChatMessage("user", f"{fenced}\n{told}")]
+    letters = [_letters(text) for _, text in (*steady, *moving)]
+    kept = [_mark(letters, draw, (keep or _kept)(*part)) for part in steady]
+    mark = _mark(letters, draw)
+    fenced = [_fence(one, *part) for one, part in zip(kept, steady, strict=True)]
+    fenced += [_fence(mark, *part) for part in moving]
+    told = f"Fence lines bear the marks {', '.join(kept)} and {mark}. Decide the last part, the call."
+    return [ChatMessage("system", _RULES), ChatMessage("user", "\n".join([*fenced, told]))]
 
 
 def fenced(parts: Sequence[tuple[str, JsonValue]]) -> str:
     """Named data between lines of one mark drawn for it, and the mark named after them."""
     spelled = [(name, _spell(value)) for name, value in parts]
-    mark = _mark([text for _, text in spelled], lambda: secrets.token_hex(8))
+    mark = _mark([_letters(text) for _, text in spelled], lambda: secrets.token_hex(8))
     return "\n".join([*(_fence(mark, *part) for part in spelled), f"Fence lines bear the mark {mark}."])
 
 
 def repair(said: str, wrong: str) -> list[ChatMessage]:
     """What follows a decision that could not be used; the reason may quote data, so it is fenced too."""
     reason = " ".join(wrong.split())[:_MAX_PART]
-    mark = _mark([reason], lambda: secrets.token_hex(8))
+    mark = _mark([_letters(reason)], lambda: secrets.token_hex(8))
     told = f"That cannot be used. Why, as data between lines of the mark {mark}:"
     asked = "Send the corrected JSON object only."
     return [
@@ -108,11 +112,22 @@ def repair(said: str, wrong: str) -> list[ChatMessage]:
     ]
 
 
-def _mark(texts: Sequence[str], draw: Callable[[], str], wanted: str | None = None) -> str:
+def _mark(letters: Sequence[str], draw: Callable[[], str], wanted: str | None = None) -> str:
     mark = wanted or draw()
-    while any(mark in text for text in texts):
+    while any(_letters(mark) in text for text in letters):
         mark = draw()
     return mark
+
+
+def _kept(name: str, text: str) -> str:
+    """The same for the same text in this process. No text can hold its own: with it, it is another text."""
+    return hmac.new(_SECRET, f"{name}\n{text}".encode("utf-8", "surrogatepass"), "sha256").hexdigest()[:16]
+
+
+def _letters(text: str) -> str:
+    """Letters and digits alone: a mark that is spaced out, in capitals or in wide letters is that mark."""
+    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return _NO_LETTERS.sub("", plain.casefold())
 
 
 def _fence(mark: str, name: str, text: str) -> str:

@@ -9,8 +9,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
+from dreamgym_kit.apart import aside
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
@@ -63,6 +65,7 @@ class ReasonedExperience:
         seed: sent along, and part of the memo's key.
         temperature: 0 decides alike each time.
         top_p: 1 leaves all tokens in.
+        far: `retrieve` and `schemas` ask a server: they do so in threads, and the event loop goes on.
     """
 
     waits = True
@@ -81,6 +84,7 @@ class ReasonedExperience:
         seed: int = 0,
         temperature: float = 0.0,
         top_p: float = 1.0,
+        far: bool = False,
     ) -> None:
         self._endpoint = endpoint
         self._retrieve = retrieve
@@ -93,6 +97,7 @@ class ReasonedExperience:
         self._max_tokens = max_tokens
         self._seed = seed
         self._temperature, self._top_p = temperature, top_p
+        self._far = far
         self._memo: OrderedDict[str, Answer] = OrderedDict()
         self._lock = threading.Lock()
         self.asked = 0  # calls that were put to the model
@@ -134,8 +139,8 @@ class ReasonedExperience:
             return None
 
     async def _decide(self, call: Call, situation: Situation, ground: Ground) -> Decided:
-        examples = tuple(self._retrieve(call, situation)) if self._retrieve is not None else ()
-        form = self._schemas(call, situation)
+        read = partial(self._recorded, call, situation)
+        examples, form = await aside(read, name="dreamgym-recordings") if self._far else read()
         messages = messages_for(call, situation, examples, ground.facts, form)
         self.asked += 1
         wrong, said = NotJson("nothing was said"), ""
@@ -160,6 +165,13 @@ class ReasonedExperience:
             situation.account.count("off_schema" if isinstance(wrong, OffSchema) else "unusable_decisions")
         why = f"{_UNUSABLE}: {wrong} (it said: {' '.join(said.split())[:_SHOWN]})"
         return Decided(_abstain(why), "whole", 0.0)
+
+    def _recorded(
+        self, call: Call, situation: Situation
+    ) -> tuple[tuple[Transition, ...], AnswerSchema | None]:
+        """Examples, and the form that the answer has to have."""
+        examples = tuple(self._retrieve(call, situation)) if self._retrieve is not None else ()
+        return examples, self._schemas(call, situation)
 
     async def _ask(self, messages: Sequence[ChatMessage], situation: Situation) -> tuple[str, bool]:
         request = ChatRequest(

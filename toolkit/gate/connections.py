@@ -3,11 +3,12 @@
 import os
 import socket
 import stat
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["OpenConnection", "open_connections"]
+__all__ = ["OpenConnection", "claim_open", "foreign_connections", "of_the_kit", "open_connections"]
 
 _DESCRIPTORS = Path("/proc/self/fd")
 
@@ -19,6 +20,13 @@ class OpenConnection:
     fd: int
     kind: str  # "tcp", "udp", "unix"
     remote: str  # "10.0.0.5:5432", "/run/docker.sock"
+    socket: int = field(default=0, compare=False, repr=False)  # the system's number: never two at a time
+
+    @property
+    def port(self) -> int | None:
+        """At the far end; None of one that has none."""
+        said = self.remote.rpartition(":")[2]
+        return int(said) if self.kind != "unix" and said.isdecimal() else None
 
     def __str__(self) -> str:
         return f"{self.kind} connection to {self.remote} (descriptor {self.fd})"
@@ -35,22 +43,51 @@ def open_connections() -> list[OpenConnection]:
     return [connection for fd in descriptors if (connection := _connection(fd)) is not None]
 
 
+_KITS: set[tuple[int, int]] = set()  # descriptors and the sockets behind them
+
+
+@contextmanager
+def of_the_kit(ports: Collection[int]) -> Iterator[None]:
+    """What is opened to these ports in the block, to a server that settings name, is the kit's own.
+
+    By socket, not by address: the agent may have a connection to the same server. One that it opens there
+    during the block, in another thread, is taken for the kit's.
+    """
+    before = {(one.fd, one.socket) for one in open_connections()}
+    try:
+        yield
+    finally:
+        new = [one for one in open_connections() if one.port in ports]
+        _KITS.update({(one.fd, one.socket) for one in new} - before)
+
+
+def claim_open() -> None:
+    """Take all that is open now for the kit's own: in a worker that a cluster made for it."""
+    _KITS.update((one.fd, one.socket) for one in open_connections())
+
+
+def foreign_connections() -> list[OpenConnection]:
+    """Those of `open_connections` that nobody has named the kit's own."""
+    return [one for one in open_connections() if (one.fd, one.socket) not in _KITS]
+
+
 def _connection(fd: int) -> OpenConnection | None:
     # Gone meanwhile, not connected: an OSError each, and nothing to report.
     with suppress(OSError):
-        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+        found = os.fstat(fd)
+        if not stat.S_ISSOCK(found.st_mode):
             return None  # socket.socket would fail on a copy of it, and leave that copy open
-        return _named(fd)
+        return _named(fd, found.st_ino)
     return None
 
 
-def _named(fd: int) -> OpenConnection | None:
+def _named(fd: int, number: int) -> OpenConnection | None:
     with socket.socket(fileno=os.dup(fd)) as door:
         remote = door.getpeername()
         if door.family == socket.AF_UNIX:
             name = os.fsdecode(remote)
             shown = "@" + name[1:] if name.startswith("\0") else name
-            return OpenConnection(fd, "unix", shown) if name else None
+            return OpenConnection(fd, "unix", shown, number) if name else None
         host, port = remote[:2]
         kind = "udp" if door.type == socket.SOCK_DGRAM else "tcp"
-        return OpenConnection(fd, kind, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        return OpenConnection(fd, kind, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", number)

@@ -28,7 +28,7 @@ from dreamgym_kit.dream.faults import (
     took_effect,
 )
 from dreamgym_kit.dream.ledger import Ledger, Place
-from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused
+from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, TimeIsUp
 from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
 from dreamgym_kit.ports import ExperienceModel, Situation
@@ -52,6 +52,8 @@ class Session:
         on_transition: hears each kept call at once (live progress, the recording store). What it
             raises ends the episode: a call that cannot be kept must not be followed by another.
         step_limit: most tool calls in this episode.
+        lasts_s: seconds from now after which no call runs any more, whoever still asks: a thread that nobody
+            could end, or a worker that its driver has lost sight of.
         abstain: "stop" ends the episode when the dream cannot tell; "error" lets the tool fail.
         faults: which dreamt calls fail, and how; real calls never do by it.
         masker: takes secrets out of calls and answers before they are kept or dreamt about; a real tool
@@ -72,6 +74,7 @@ class Session:
         charge: Callable[[Call], None] | None = None,
         on_transition: Callable[[Transition], None] | None = None,
         step_limit: int | None = None,
+        lasts_s: float | None = None,
         abstain: str = "stop",
         faults: FaultPlan | None = None,
         masker: Masker | None = None,
@@ -100,6 +103,8 @@ class Session:
         self._charge = charge
         self._on_transition = on_transition
         self._step_limit = step_limit
+        self._until = None if lasts_s is None else time.monotonic() + lasts_s
+        self._lasts_s = lasts_s
         self._abstain = abstain
         self._faults = faults
         self._masker = masker or process_masker()
@@ -131,7 +136,8 @@ class Session:
 
     def spent(self, part: str, reply: ChatReply) -> None:
         """Charge a chat model's answer to a part of the dream."""
-        more = Spend(1, reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens, reply.cost_usd)
+        told = reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens
+        more = Spend(1, *told, reply.cost_usd, int(reply.cache_told))
         with self._lock:
             self.spends[part] = self.spends.get(part, Spend()) + more
 
@@ -166,6 +172,8 @@ class Session:
         """
         if not self.open:
             raise GateRefused(f"{tool} was called after its episode had ended; it did not run")
+        if self._until is not None and time.monotonic() > self._until:
+            self.stopped = self.stopped or TimeIsUp(tool, limit=self._lasts_s or 0.0)
         if self._pid != os.getpid():
             self.refuse(f"{tool} was called in a forked process; it did not run")
         if self.stopped is not None:
