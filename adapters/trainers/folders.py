@@ -15,6 +15,8 @@ from dreamgym_kit.rollout.folders import sync_folder as sync_folder
 from dreamgym_kit.rollout.folders import write_folder as write_folder
 
 CONFIG = "config.json"
+ADAPTER = "adapter"
+"""The folder in a model directory that holds the same as a LoRA adapter, on the model that was begun with."""
 
 
 def load_model(folder: Path, *, dtype: str = "float32") -> Any:

@@ -59,6 +59,7 @@ class GrpoOptions:
     micro_batches: int = 4  # pieces that a minibatch is computed in; more take less memory
     max_completion: int = 512  # the length that "dr_grpo" divides by
     lora: LoraOptions | None = None  # None: all weights are trained
+    adapter_beside: bool = False  # written weights also hold the adapter alone, which servers swap faster
     dtype: str = "float32"  # computed in; "bfloat16" keeps trained weights in float32
     checkpointing: bool = False  # compute activations again in the backward pass: less memory, more time
     seed: int = 0

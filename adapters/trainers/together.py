@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from dreamgym_kit.adapters.trainers.options import GrpoOptions
+from dreamgym_kit.adapters.trainers.parting import part_at_exit
 from dreamgym_kit.adapters.trainers.ranks import FirstStopped
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 from dreamgym_kit.errors import UserError
@@ -205,6 +206,7 @@ def _meet() -> None:
     from accelerate import PartialState
 
     PartialState(cpu=not torch.cuda.is_available(), timeout=_PATIENCE)
+    part_at_exit()
 
 
 def _passed(order: object) -> object:

@@ -14,6 +14,7 @@ from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
 from dreamgym_kit.adapters.trainers.distance import distance
 from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
 from dreamgym_kit.adapters.trainers.folders import (
+    ADAPTER,
     load_model,
     load_tokenizer,
     no_bars,
@@ -21,6 +22,7 @@ from dreamgym_kit.adapters.trainers.folders import (
     write_model,
 )
 from dreamgym_kit.adapters.trainers.options import GrpoOptions
+from dreamgym_kit.adapters.trainers.parting import in_touch
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.turns import Batch, UpdateFacts
@@ -108,7 +110,7 @@ class TrlTrainer:
         trl.add_callback(listener)
         self._used = True
         try:
-            with threads(self._options.threads), no_bars():
+            with in_touch(), threads(self._options.threads), no_bars():
                 trl.train(resume_from_checkpoint=str(self._last.folder) if self._last else None)
         except BaseException as error:
             self.told = trl.ranks.told is error
@@ -124,6 +126,8 @@ class TrlTrainer:
         with threads(self._options.threads):
             model, tensors = merged(self._bare)
             write_model(folder, model, self.tokenizer, tensors=tensors, texts=texts)
+        if self._options.adapter_beside:
+            self.write_adapter(folder / ADAPTER, base=str(self._model), texts={})
 
     def write_adapter(self, folder: Path, *, base: str, texts: Mapping[str, str]) -> bool:
         """Write the LoRA adapter alone, as PEFT and vLLM load it; no and nothing where there is none.

@@ -3,11 +3,11 @@
 import hashlib
 import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import pytest
-from training.real_parts import command, environment, project, run
+from training.real_parts import environment, project, run
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
@@ -41,35 +41,46 @@ def weights(run_: Path) -> str:
     return hashlib.sha256((last / "model.safetensors").read_bytes()).hexdigest()
 
 
-def killed(folder: Path, there: str) -> Path:
-    """Begin a training and kill it once a path that matches is there."""
-    process = subprocess.Popen(
-        command(folder, *ASKED, "--runs", "killed"),
+DIES = """
+import os, sys
+
+place = sys.argv.pop(1)
+
+def hook(event, args):
+    if event == "open" and place in str(args[0]):
+        os.kill(os.getpid(), 9)
+
+sys.addaudithook(hook)
+from dreamgym_kit.cli.main import main
+main()
+"""
+
+
+def killed(folder: Path, place: str) -> Path:
+    """Begin a training that kills itself where it first opens a file of that place."""
+    done = subprocess.run(
+        [sys.executable, "-c", DIES, place, *ASKED, "--runs", "killed"],
         cwd=folder,
         env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
-    until = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < until:
-        if any((folder / "killed").glob(f"*/{there}")):
-            break
-        time.sleep(0.001)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
+    assert done.returncode == -signal.SIGKILL, done.stderr
     (found,) = (folder / "killed").iterdir()
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_and_resumed_it_chooses_and_learns_as_the_unbroken_one(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project_that_makes_tasks(tmp_path)
     whole = run(folder, *ASKED, "--runs", "whole")
     assert whole.returncode == 0, whole.stderr
     (unbroken,) = (folder / "whole").iterdir()
-    broken = killed(folder, "rollouts/step-000003-*")
+    broken = killed(folder, "/rollouts/step-000003-")
     done = run(folder, *ASKED, "--resume", str(broken))
     assert done.returncode == 0, done.stderr
     assert (broken / "curriculum.jsonl").read_bytes() == (unbroken / "curriculum.jsonl").read_bytes()

@@ -3,6 +3,9 @@
 HOW is "fail", or an algorithm; it learns by GRPO unless it is one.
 """
 
+import atexit
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +19,19 @@ from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 from dreamgym_kit.turns import Batch, UpdateFacts
 
 base, folder, *rest = sys.argv[1:]
+
+
+def last_words() -> None:
+    """Asked for before the kit's own end is, so that it comes after it."""
+    from torch.distributed import is_initialized
+
+    left = "still in the group" if is_initialized() else "left the group"
+    Path(folder, f"ended-{os.environ['RANK']}.txt").write_text(left, encoding="utf-8")
+
+
+atexit.register(last_words)
+if os.environ["RANK"] != "0":  # as `train` does: what torchrun sends it must not outrun the first one's news
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 asked: list[int] = []
 heard: list[UpdateFacts] = []
 

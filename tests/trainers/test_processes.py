@@ -27,12 +27,12 @@ def together(base: Path, folder: Path, *more: str) -> subprocess.CompletedProces
         [*asked, str(CHILD), str(base), str(folder), *more],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=600,
         check=False,
     )
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_two_processes_come_to_the_weights_of_one_and_only_the_first_collects(tmp_path: Path) -> None:
     base = write_tiny_model(tmp_path / "base", scale=2.0)
     done = together(base, tmp_path / "two")
@@ -53,12 +53,14 @@ def test_two_processes_come_to_the_weights_of_one_and_only_the_first_collects(tm
         assert list(map(float, line)) == pytest.approx(ours, abs=1e-5)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_two_processes_make_the_same_of_rewards_as_one(tmp_path: Path) -> None:
     """PPO: values, and the mean and deviation of advantages, are those of the whole batch."""
     base = write_tiny_model(tmp_path / "base", scale=2.0)
     done = together(base, tmp_path / "two", "ppo")
     assert done.returncode == 0, done.stderr
+    for rank in (0, 1):  # one that is still in it when the interpreter goes may be aborted by gloo
+        assert (tmp_path / "two" / f"ended-{rank}.txt").read_text() == "left the group"
     alone = TrlTrainer(
         base, tmp_path / "one", GrpoOptions(algorithm="ppo", learning_rate=1e-3, warmup_steps=2)
     )
@@ -69,7 +71,7 @@ def test_two_processes_make_the_same_of_rewards_as_one(tmp_path: Path) -> None:
     assert furthest(one, two) <= 1e-6
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_what_ends_the_first_process_ends_the_other(tmp_path: Path) -> None:
     base = write_tiny_model(tmp_path / "base", scale=2.0)
     done = together(base, tmp_path / "two", "fail")

@@ -38,7 +38,7 @@ def test_nobody_is_told_of_a_training_unless_asked(tmp_path: Path, said: dict[st
         | {"HF_ENDPOINT": "http://127.0.0.1:9", "OMP_NUM_THREADS": "1", **said},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert child.returncode == 0, child.stderr
     assert told in child.stdout

@@ -72,7 +72,9 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200", **more}
+    """This process's own, without what names a vLLM to the tests: commands would take it for a setting."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith("DREAMGYM_VLLM")}
+    return {**known, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200", **more}
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -59,5 +59,5 @@ def test_an_exit_in_somebodys_code_does_not_end_the_loop() -> None:
     with LoopAside() as aside:
         future = aside.start(leaves())
         with pytest.raises(SystemExit):
-            future.result(timeout=5)
+            future.result(timeout=100)
         assert aside.run(seen()) == "outside"

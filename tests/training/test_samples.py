@@ -30,6 +30,7 @@ def test_every_sampled_token_of_a_fit_turn_is_learned_from_once_and_no_other_is(
     assert counts.sampled == sum(len(one.ids) for one in turns)
 
 
+@pytest.mark.slow
 @given(several())
 def test_log_probs_stay_with_their_tokens(turns: list[Turn]) -> None:
     for sample in merge(turns)[0]:

@@ -17,7 +17,7 @@ from trainers.bare_loop import furthest
 from dreamgym_kit.adapters.trainers.folders import load_model
 from dreamgym_kit.errors import TrainingStopped
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def torchrun(folder: Path, *arguments: str) -> list[str]:
@@ -33,7 +33,7 @@ def together(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
 
@@ -99,7 +99,7 @@ def test_stopped_or_killed_it_goes_on(tmp_path: Path, whom: str) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    until, line = time.monotonic() + 200, ""
+    until, line = time.monotonic() + 600, ""
     assert process.stderr is not None
     while "step 2/40" not in line and time.monotonic() < until:
         line = process.stderr.readline()
@@ -112,7 +112,7 @@ def test_stopped_or_killed_it_goes_on(tmp_path: Path, whom: str) -> None:
         process.terminate()
     else:
         os.kill(first if whom == "the first" else others[0], signal.SIGKILL)
-    _, said = process.communicate(timeout=100)
+    _, said = process.communicate(timeout=600)
     assert process.returncode != 0
     assert "a fault in dreamgym-kit itself" not in said
     kept = max(int(path.name[-6:]) for path in (directory / "checkpoints").glob("step-*"))

@@ -183,6 +183,9 @@ def _messages(asked: Asked, chance: random.Random) -> list[ChatMessage]:
     def mark() -> str:
         return f"{chance.getrandbits(64):016x}"
 
+    def kept(name: str, text: str) -> str:  # noqa: ARG001  drawn by the lesson's own chance
+        return mark()
+
     return messages_for(
-        asked.row.call, situation, asked.examples, asked.facts, asked.form, draw=mark, outer=mark()
+        asked.row.call, situation, asked.examples, asked.facts, asked.form, draw=mark, keep=kept
     )
