@@ -348,6 +348,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
         }
         odd = {
             "abstain": "error",
+            "name": "ray",
             "without": "state",
             "judge": "false",
             "grammar": "false",

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from shapes import agents, direct, foreign, middleware, nested
-from shapes.stage import Runs, Shape, dream
+from shapes.stage import Shape, dream
 
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions
 from dreamgym_kit.gate.registry import entered
@@ -40,11 +41,13 @@ class Ran:
 
 def rows() -> list[tuple[Shape, str]]:
     """Every shape in every kind that it has."""
-    return [(shape, kind) for shape in SHAPES for kind in KINDS if _kind(shape.build(), kind) is not None]
+    return [(shape, kind) for shape in SHAPES for kind in _kinds(shape)]
 
 
-def _kind(runs: Runs, kind: str) -> Callable[[], Any] | None:
-    return runs.sync if kind == "sync" else runs.anync
+@cache  # to know it, the shape has to be built
+def _kinds(shape: Shape) -> tuple[str, ...]:
+    runs = shape.build()
+    return tuple(kind for kind, run in zip(KINDS, (runs.sync, runs.anync), strict=True) if run is not None)
 
 
 def run_dreamt(

@@ -10,6 +10,7 @@ from pathlib import Path
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.lines import lines_of
 from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.places import Address, buffer_of
 from dreamgym_kit.settings.read import refuse_secrets
 from dreamgym_kit.settings.render import render_model
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
@@ -22,8 +23,11 @@ _HEAD = """\
 
 
 def drafts_file(settings: Settings) -> Path:
-    """Where drafts are kept: beside the buffer."""
-    return settings.resolve(settings.buffer).with_suffix(".drafts.toml")
+    """Where drafts are kept: beside the buffer; of one behind an address, beside the settings."""
+    place = buffer_of(settings)
+    if isinstance(place, Address):
+        return settings.folder / f"{place.name}.drafts.toml"
+    return place.with_suffix(".drafts.toml")
 
 
 def read_drafts(path: Path) -> dict[str, ToolModelSettings]:

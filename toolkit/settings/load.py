@@ -19,14 +19,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import NotJson, UnknownName, UserError
 from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.settings.keys import keep_secret, with_whole_paths
 from dreamgym_kit.settings.lines import lines_of
 from dreamgym_kit.settings.model import SETTINGS_FILE, Settings
+from dreamgym_kit.settings.places import buffer_of, place_of
 from dreamgym_kit.settings.read import keys_of, read_settings, sections
 from dreamgym_kit.vocabulary import ToolSpec
 
 PREFIX = "DREAMGYM_"
 _MAX_BYTES = 2**20
-_PATHS = ("tasks", "buffer", "runs")
+_PATHS = ("tasks", "runs")
 
 
 def find_settings(start: Path) -> Path | None:
@@ -54,7 +56,9 @@ def load_settings(
     """
     found = file if file is not None else find_settings(start if start is not None else Path.cwd())
     settings = Settings() if found is None else parse_settings(_text_of(found), path=found.absolute())
-    return _with_environment(settings, os.environ if environ is None else environ)
+    settings = _with_environment(settings, os.environ if environ is None else environ)
+    keep_secret(settings)
+    return settings
 
 
 def parse_settings(text: str, *, path: Path | None = None) -> Settings:
@@ -70,7 +74,9 @@ def parse_settings(text: str, *, path: Path | None = None) -> Settings:
         raise UserError(f"{name}: not TOML that we read: {error}") from None
     lines = lines_of(text)
     places = Settings(path=path if path is not None else Path(name), lines=lines)
-    return Settings(**read_settings(data, places.where), path=path, lines=lines)
+    settings = Settings(**read_settings(data, places.where), path=path, lines=lines)
+    buffer_of(settings)
+    return settings if path is None else with_whole_paths(settings, path.absolute().parent)
 
 
 def check_tools(settings: Settings, known: Iterable[str]) -> list[UnknownName]:
@@ -166,7 +172,7 @@ def _with_environment(settings: Settings, environ: Mapping[str, str]) -> Setting
         if variable not in known:
             raise UnknownName("variable", variable, known=known, source="environment", where="the settings")
         settings = _overlay(settings, variable, known[variable], text)
-    return settings
+    return with_whole_paths(settings, Path.cwd())
 
 
 def _overlay(settings: Settings, variable: str, key: tuple[str, ...], text: str) -> Settings:
@@ -180,6 +186,8 @@ def _overlay(settings: Settings, variable: str, key: tuple[str, ...], text: str)
         read = {**getattr(settings, key[0]), **read}
     elif key[0] in _PATHS:
         read = str(Path(read).absolute())
+    elif key[0] == "buffer":
+        read = str(place_of(read, Path.cwd(), source=variable))
     elif key[0] == "graph":
         read = graph_from_here(read)
     return replace(settings, **{key[0]: read})

@@ -4,6 +4,7 @@ Decides the words and defaults. Reading, checking and environment variables are 
 in `render`. There is no key that turns the guard off.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -25,6 +26,20 @@ class SimulateSettings:
     abstain: str = "stop"  # what happens when the dream cannot tell: "stop" the episode, or a tool "error"
     without: tuple[str, ...] = ()  # parts of the dream that are left out, to see what they are worth
     threshold: float = 0.5  # support below which the dream cannot tell; 0 answers all, above 1 only repeats
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Where episodes run: in the process that keeps the run, or in workers of their own."""
+
+    name: str = "local"  # "local": workers are processes of this machine; "ray": actors of a Ray cluster
+    workers: int = 0  # processes that run episodes; 0: the one that keeps the run
+    address: str | None = None  # ray: of a running cluster, "host:6379"; None: one is started here
+
+    @property
+    def elsewhere(self) -> int:
+        """Workers that there are to be; Ray always has some: as many as processors here where nobody said."""
+        return self.workers or ((os.cpu_count() or 1) if self.name == "ray" else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +108,7 @@ class EndpointSettings:
     model: str | None = None  # as the server names it; without `urls`, a model directory
     gate: str | None = None  # what the model has passed, by `experience eval`; a directory's own lies in it
     key_env: str | None = None  # the environment variable that holds the key; never the key itself
+    key_file: str | None = None  # or the file that holds it, alone
     temperature: float = 0.0  # sent with every request, as is top_p
     top_p: float = 1.0  # share of the likeliest tokens that are drawn from
     max_output: int = 1024  # tokens of one answer ("..._tokens" would read as a secret)
@@ -112,6 +128,7 @@ class LearnedSettings:
     urls: tuple[str, ...] = ()  # "https://host/v1" of a vLLM server of it; empty: it runs in this process
     served: str | None = None  # as the server names it; None: like the directory
     key_env: str | None = None  # the environment variable that holds the server's key; never the key itself
+    key_file: str | None = None  # or the file that holds it, alone
     plain: str | None = None  # a directory: the same taught without reasons, for `without`
 
 
@@ -123,6 +140,9 @@ class ReplaySettings:
     embedder_model: str | None = None  # as the endpoint names it
     embedder_dimension: int | None = None  # numbers in one of the endpoint's vectors
     embedder_key_env: str | None = None  # the environment variable that holds the endpoint's key
+    embedder_key_file: str | None = None  # or the file that holds it, alone
+    weaviate_key_env: str | None = None  # the one that holds the key of a buffer on Weaviate
+    weaviate_key_file: str | None = None  # or the file that holds it, alone
     rows: int | None = None  # of any kind
     dreamt_share: float = 0.5  # 0..1 of all rows: answers that no real tool gave
     dreamt_days: float | None = None  # how long such answers stay
@@ -268,8 +288,11 @@ class PolicySettings:
     """The policy: a model of one's own that answers in place of the agent's chat models, to be trained."""
 
     model: str | None = None  # a model directory; or, where `urls` are given, as the server names it
-    urls: tuple[str, ...] = ()  # "https://host/v1" of a vLLM server; empty: the directory, in this process
+    urls: tuple[str, ...] = ()  # "https://host/v1" of vLLM servers; empty: the directory, in this process
+    replicas: tuple[str, ...] = ()  # the servers' own addresses, where `urls` is a router: weights go there
+    weights: str | None = None  # with `urls`: the directory that the servers serve; `train` begins with it
     key_env: str | None = None  # the environment variable that holds the server's key; never the key itself
+    key_file: str | None = None  # or the file that holds it, alone
     only_nodes: tuple[str, ...] = ()  # nodes whose models it answers for, as patterns; empty: all of them
     temperature: float = 1.0  # of its sampling, whatever the agent's own models were set to
     max_output: int = 512  # tokens of one answer
@@ -290,11 +313,12 @@ class Settings:
 
     graph: str | None = None  # "module:attr", "file.py:attr", "langgraph.json" or "langgraph.json:name"
     tasks: str | None = None  # the file with the tasks, one JSON object a line
-    buffer: str = "dreamgym.db"  # the file with the recordings
+    buffer: str = "dreamgym.db"  # the file with the recordings, or the address of a server; see `places`
     runs: str = "runs"  # the folder that gets a directory for each run
     tenant: str = "default"  # whose recordings; those of others are never used
     structured_outputs: tuple[str, ...] = ()  # bound names that are answer schemas, not tools
     simulate: SimulateSettings = SimulateSettings()
+    engine: EngineSettings = EngineSettings()
     limits: Limits = Limits()
     budget: BudgetSettings = BudgetSettings()
     guard: GuardSettings = GuardSettings()

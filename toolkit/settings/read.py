@@ -5,7 +5,7 @@ where the key stands, which kind of value it wants and which kind it found; no m
 that looks like a secret (those are refused before anything else).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 from types import NoneType, UnionType
@@ -21,10 +21,21 @@ Where = Callable[..., str]
 _NOT_KEYS = frozenset({"path", "lines"})
 _WORLD_KEYS = ("ref",)
 ABSTAIN = ("stop", "error")
+ENGINES = ("local", "ray")
+STAGES = ("shadow", "staged", "live")
 LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "vespo", "luspo")
+_CHOICES: Mapping[tuple[str, ...], tuple[str, Collection[str], str]] = {
+    ("simulate", "abstain"): ("value", ABSTAIN, "the choices for simulate.abstain"),
+    ("simulate", "without"): ("part", DREAM_PARTS, "the parts of a dream"),
+    ("engine", "name"): ("engine", ENGINES, "the engines for engine.name"),
+    ("s2r", "stage"): ("stage", STAGES, "the stages"),
+    ("train", "loss"): ("loss", LOSSES, "the losses for train.loss"),
+    ("train", "algorithm"): ("algorithm", ALGORITHMS, "the ways to learn"),
+}
 _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("simulate", "n"): 1,
     ("simulate", "concurrency"): 1,
+    ("engine", "workers"): 0,
     ("simulate", "seed"): 0,
     ("simulate", "threshold"): 0,
     ("limits", "steps"): 1,
@@ -140,7 +151,6 @@ _FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}
 _TOO_LARGE = 2**63
 _REFERENCES = frozenset({"checkers", "worlds"})
 _ALSO_REFERENCES = frozenset({("findings", "detectors"), ("s2r", "approver")})
-STAGES = ("shadow", "staged", "live")
 _TOOL_TABLES = frozenset({("gate", "max"), ("s2r", "most"), ("s2r", "rates")})  # their keys are tools
 
 
@@ -291,32 +301,11 @@ class _Reader:
             raise UserError(f"{self.where(*key)}: {_dotted(key)} holds a NUL character; take it out.")
         if key[0] in _REFERENCES or key in _ALSO_REFERENCES:
             self._reference(text, key)
-        if key == ("simulate", "abstain") and text not in ABSTAIN:
-            raise UnknownName(
-                "value",
-                text,
-                known=ABSTAIN,
-                source=self.where(*key),
-                where="the choices for simulate.abstain",
-            )
-        if key == ("s2r", "stage") and text not in STAGES:
-            raise UnknownName("stage", text, known=STAGES, source=self.where(*key), where="the stages")
-        if key == ("train", "loss") and text not in LOSSES:
-            raise UnknownName(
-                "loss", text, known=LOSSES, source=self.where(*key), where="the losses for train.loss"
-            )
-        if key == ("train", "algorithm") and text not in ALGORITHMS:
-            raise UnknownName(
-                "algorithm", text, known=ALGORITHMS, source=self.where(*key), where="the ways to learn"
-            )
-        if key == ("simulate", "without") and text not in DREAM_PARTS:
-            raise UnknownName(
-                "part", text, known=DREAM_PARTS, source=self.where(*key), where="the parts of a dream"
-            )
-        if key[0] == "faults" and key[-1] == "kinds" and text not in FAULT_KINDS:
-            raise UnknownName(
-                "fault", text, known=FAULT_KINDS, source=self.where(*key), where="the kinds of faults"
-            )
+        kind, known, where = _CHOICES.get(key) or ("", (text,), "")
+        if key[0] == "faults" and key[-1] == "kinds":
+            kind, known, where = "fault", FAULT_KINDS, "the kinds of faults"
+        if text not in known:
+            raise UnknownName(kind, text, known=known, source=self.where(*key), where=where)
         return text
 
     def _reference(self, text: str, key: tuple[str, ...]) -> None:
