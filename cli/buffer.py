@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import importing, options, rules
+from dreamgym_kit.cli import flushing, importing, migrating, options, rules
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dreamgym_kit.ports import Hit, HybridQuery, TransitionStore
     from dreamgym_kit.replay.stats import StoreStats
+    from dreamgym_kit.settings.places import Place
     from dreamgym_kit.vocabulary import World
 
 EXAMPLES = (
@@ -25,6 +26,8 @@ EXAMPLES = (
     "dreamgym-kit buffer stats --json",
     "dreamgym-kit buffer search 'refund of a damaged order' --tool refund_payment",
     "dreamgym-kit buffer rules --explain refund_payment",
+    "dreamgym-kit buffer migrate dreamgym.db 'weaviate://localhost?tenant=shop'",
+    "dreamgym-kit buffer flush --buffer 'weaviate://localhost?tenant=shop'",
 )
 _LISTED = 20
 _WIDE = 100  # characters of an answer that are shown
@@ -45,7 +48,7 @@ InWorld = Annotated[
 Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Most hits.")]
 
 app = typer.Typer(
-    help="Recordings: import them, export them, search them, see what there is.",
+    help="Recordings: import, export, move and search them, see what there is.",
     epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -64,20 +67,22 @@ def import_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Add the transitions of FILE to the buffer; those it has already are passed over."""
-    from dreamgym_kit.adapters.stores.opening import opened_to_add
+    from dreamgym_kit.adapters.stores.opening import opened_to_add, waiting_part
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.replay.jsonl import import_jsonl
+    from dreamgym_kit.settings.places import buffer_of
 
-    path = _path(buffer, settings_file)
+    settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
+    path = buffer_of(settings)
     if not file.exists():
         raise UserError(f"{file}: does not exist; nothing was imported")
-    settings = options.settings_for(None, settings_file, {"tenant": tenant})
     wanted = importing.Wanted(form, tuple(redact or ()), tenant, world)
     if importing.is_trace(file, wanted):
         importing.import_trace(file, path, settings, wanted, as_json=as_json)
         return
     with opened_to_add(path, settings, tell=tell) as store:
         report = import_jsonl(file, store)
+        waiting = waiting_part(store)
     for problem in report.problems:
         tell(f"error: {_one_line(problem)}")
     if report.unread and not report.read:
@@ -90,7 +95,9 @@ def import_command(
     if as_json:
         say_json(report.to_json())
     else:
-        say(f"{report.new} transitions were added to {path}; {report.duplicates} were there already.")
+        say(
+            f"{report.new} transitions were added to {path}{waiting}; {report.duplicates} were there already."
+        )
         if report.unread:
             tell(f"{_lines(report.unread)} could not be read; mend and import {file} again.")
         say(f" Look  dreamgym-kit buffer stats --buffer {shlex.quote(str(path))}")
@@ -107,11 +114,13 @@ def export_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Write every transition of the buffer to FILE, in the order recorded."""
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import open_store
     from dreamgym_kit.replay.jsonl import export_jsonl
+    from dreamgym_kit.settings.places import buffer_of
 
-    path = _path(buffer, settings_file)
-    with closing(SqliteStore(path, read_only=True)) as store:
+    settings = options.settings_for(None, settings_file, {"buffer": buffer})
+    path = buffer_of(settings)
+    with closing(open_store(path, settings)) as store:
         count = export_jsonl(store, file, overwrite=overwrite)
     if as_json:
         say_json({"transitions": count, "file": str(file)})
@@ -127,19 +136,25 @@ def stats_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Count what the buffer holds, by tool, world and tenant."""
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import open_store
+    from dreamgym_kit.cli.flushing import tell_waiting
     from dreamgym_kit.replay.stats import count_transitions
+    from dreamgym_kit.settings.places import buffer_of
 
-    path = _path(buffer, settings_file)
-    with closing(SqliteStore(path, read_only=True)) as store:
+    settings = options.settings_for(None, settings_file, {"buffer": buffer})
+    path = buffer_of(settings)
+    waiting = tell_waiting(path, settings)  # before the server is asked, which may be away
+    with closing(open_store(path, settings)) as store:
         stats = count_transitions(store)
     if as_json:
-        say_json(stats.to_json())
+        say_json({**stats.to_json(), "waiting": waiting})
     else:
         _show(stats, path)
 
 
 app.command("rules")(rules.command)
+app.command("migrate")(migrating.command)
+app.command("flush")(flushing.command)
 
 
 @app.command("search")
@@ -154,15 +169,16 @@ def search_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Find the transitions most like QUERY, as a dream would; those held out are never shown."""
-    from dreamgym_kit.adapters.stores.opening import open_to_search
+    from dreamgym_kit.adapters.stores.opening import foreign_embedder, open_to_search
     from dreamgym_kit.ports import HybridQuery
     from dreamgym_kit.replay.records import transition_to_record
+    from dreamgym_kit.settings.places import buffer_of
 
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
-    path = settings.resolve(settings.buffer)
+    path = buffer_of(settings)
     place = None if world is None else _world(world)
     with closing(open_to_search(path, settings)) as store:
-        foreign = store.foreign_embedder
+        foreign = foreign_embedder(store)
         asked = HybridQuery(
             query, tool=tool, world=place, tenant=settings.tenant, k=k, words_only=foreign is not None
         )
@@ -185,7 +201,7 @@ def search_command(
         _show_hits(hits, query)
 
 
-def _check_names(store: "TransitionStore", asked: "HybridQuery", path: Path) -> None:
+def _check_names(store: "TransitionStore", asked: "HybridQuery", path: "Place") -> None:
     """Nothing was found: is there such a tool, world or tenant at all?"""
     from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.replay.stats import count_transitions
@@ -241,12 +257,7 @@ def _lines(count: int) -> str:
     return f"{count} line" if count == 1 else f"{count} lines"
 
 
-def _path(buffer: Path | None, file: Path | None) -> Path:
-    settings = options.settings_for(None, file, {"buffer": buffer})
-    return settings.resolve(settings.buffer)
-
-
-def _show(stats: "StoreStats", path: Path) -> None:
+def _show(stats: "StoreStats", path: "Place") -> None:
     say(f" {path}: {stats.transitions} transitions in {stats.episodes} episodes")
     if not stats.transitions:
         say(" Fill  dreamgym-kit record")

@@ -2,9 +2,8 @@
 
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.crawling import Crawled, CrawlPlan, CrawlResult
     from dreamgym_kit.rollout.stop import StopSwitch
     from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.places import Place
     from dreamgym_kit.vocabulary import World
 
 _MOST = 1_000  # calls, where settings say nothing
@@ -55,8 +55,7 @@ TrustGuesses = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """The flags of a crawl."""
 
     worlds: tuple[str, ...]
@@ -77,6 +76,7 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
     from dreamgym_kit.rollout.loop import run_to_end
     from dreamgym_kit.rollout.signals import stop_on_signals
     from dreamgym_kit.rollout.stop import StopSwitch
+    from dreamgym_kit.settings.places import buffer_of
 
     spec = options.graph_of(settings, "record --crawl")
     worlds = _worlds(settings, wanted)
@@ -84,7 +84,7 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
     facts = asyncio.run(inspect_graph(spec, settings))
     plan = plan_crawl(facts, trust_guesses=wanted.trust_guesses)
     _agree(plan, worlds, most, wanted, yes=yes)
-    path, stop = settings.resolve(settings.buffer), StopSwitch()
+    path, stop = buffer_of(settings), StopSwitch()
     with opened_to_add(path, settings, tell=tell) as store, stop_on_signals(stop, leave_after_s=0.5):
         request = CrawlRequest(
             graph=spec,
@@ -192,7 +192,7 @@ def _exit_code(result: "CrawlResult", stop: "StopSwitch") -> int:
     return 1 if result.refused else 0
 
 
-def _show(result: "CrawlResult", path: Path, worlds: "list[Crawled]", *, as_json: bool) -> None:
+def _show(result: "CrawlResult", path: "Place", worlds: "list[Crawled]", *, as_json: bool) -> None:
     from dreamgym_kit.report.clean import one_line
     from dreamgym_kit.report.terminal import next_steps
 

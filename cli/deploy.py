@@ -92,6 +92,7 @@ def command(
     """
     from dreamgym_kit.adapters.langgraph.deploying import deploy, roll_back
     from dreamgym_kit.errors import UserError
+    from dreamgym_kit.settings.places import place_of
 
     if to is not None and not back:
         raise UserError("deploy: --to goes with --back.")
@@ -107,7 +108,7 @@ def command(
     else:
         assert weights is not None  # told above
         settings = options.settings_for(None, settings_file, {"tasks": tasks})
-        kept = str(Path(record).absolute()) if record else record
+        kept = str(place_of(record, Path.cwd(), source="--record")) if record else record
         done = deploy(
             weights,
             evaluated=evaluated,

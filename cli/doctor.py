@@ -5,8 +5,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -23,21 +23,28 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "dreamgym-kit doctor",
     "dreamgym-kit doctor my_agent:graph --tools",
+    "dreamgym-kit doctor --server http://127.0.0.1:8000/v1",
     "dreamgym-kit doctor --json",
 )
 CODES = "Exit codes: 0 nothing stops a dry run; 2 something does."
 _FRAME = re.compile(r"\S+:\d+( in |: )")  # "/srv/agent.py:2 in <module>: ..."
 _MOST_NAMED = 6
 _FIRST_TASK = '{"id": "first-1", "input": "What can you do?"}'
-_EXTRAS = {"desk": (("langchain", "langchain_mcp_adapters", "mcp"), "demo")}
+_EXTRAS = {
+    "desk": (("langchain", "langchain_mcp_adapters", "mcp"), "demo"),
+    "ray": (("ray", "psutil"), "--engine ray"),
+}
 
 Step = tuple[str, str, str]  # word, command to paste, what it does
 
+Servers = Annotated[
+    list[str] | None,
+    typer.Option("--server", metavar="URL", help="Which of its routes need no key?", show_default=False),
+]
 Tools = Annotated[bool, typer.Option("--tools", help="List every tool and its effect.", show_default=False)]
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """One line: how it stands, with what, and what to do."""
 
     level: str  # ok, fix, stop, -
@@ -47,12 +54,12 @@ class Check:
     step: Step | None = None  # what to type about it
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """What was said on the command line, to be said again in the commands that come next."""
 
     graph: str | None
-    flags: "Mapping[str, Path]"
+    flags: "Mapping[str, Path | str]"
+    settings_file: "Path | None"
     tools: bool = False
 
     def command(self, name: str, **more: str) -> str:
@@ -73,6 +80,7 @@ def command(
     buffer: options.Buffer = None,
     settings_file: options.SettingsFile = None,
     tools: Tools = False,
+    servers: Servers = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Check settings, graph, tasks, recordings and packages; imports the graph, runs no tool."""
@@ -81,16 +89,19 @@ def command(
     from dreamgym_kit.report.terminal import next_steps
 
     flags = {"--tasks": tasks, "--buffer": buffer, "--settings": settings_file}
-    asked = _Asked(graph, {flag: value for flag, value in flags.items() if value is not None}, tools=tools)
+    said = {flag: value for flag, value in flags.items() if value is not None}
+    asked = _Asked(graph, said, settings_file, tools=tools)
     with prints_on_stderr():
-        found = list(_checks(asked))
-    checks = [replace(check, text=masked_text(check.text)) for check in found]
+        found = [*_checks(asked), *_servers(servers or ())]
+    checks = [check._replace(text=masked_text(check.text)) for check in found]
     stops = sum(check.level == "stop" for check in checks)
     fixes = sum(check.level == "fix" for check in checks)
     step = next((check.step for check in checks if check.level == "stop"), None)
     step = step or (asked.again() if stops else _next(checks, asked))
     if as_json:
-        told = [{name: value for name, value in asdict(check).items() if name != "step"} for check in checks]
+        told = [
+            {"level": one.level, "name": one.name, "text": one.text, "remedy": one.remedy} for one in checks
+        ]
         say_json({"stop": stops, "fix": fixes, "next": step[1], "checks": told})
     else:
         for check in checks:
@@ -117,7 +128,7 @@ def _checks(asked: "_Asked") -> Iterator[Check]:
     try:
         settings = options.settings_for(
             asked.graph,
-            asked.flags.get("--settings"),
+            asked.settings_file,
             {"tasks": asked.flags.get("--tasks"), "buffer": asked.flags.get("--buffer")},
         )
     except UserError as error:
@@ -127,7 +138,16 @@ def _checks(asked: "_Asked") -> Iterator[Check]:
     yield from _graph(settings, asked)
     for name, check in (("tasks", _tasks), ("recordings", _recordings)):
         yield _caught(name, check, settings, asked)
+    if settings.engine.name == "ray":
+        yield _caught("ray", _ray, settings, asked)
     yield from _extras()
+
+
+def _servers(urls: "Sequence[str]") -> Iterator[Check]:
+    from dreamgym_kit.cli.doctor_servers import look_at_server
+
+    for url in urls:
+        yield from (Check(one.level, "server", one.text, one.remedy) for one in look_at_server(url))
 
 
 def _caught(
@@ -246,19 +266,28 @@ def _tasks(settings: "Settings", asked: "_Asked") -> Check:
 
 
 def _recordings(settings: "Settings", asked: "_Asked") -> Check:
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import open_store
+    from dreamgym_kit.errors import StoreUnavailable
+    from dreamgym_kit.settings.places import buffer_of, is_missing
 
-    file = settings.resolve(settings.buffer)
-    if not file.exists():
+    place = buffer_of(settings)
+    if is_missing(place):
         typed = asked.command("record")
-        told = f"none yet ({file}); the dream can answer nothing"
+        told = f"none yet ({place}); the dream can answer nothing"
         step = ("Record", typed, "real calls for dreams to answer from; it asks before")
         return Check("fix", "recordings", told, typed, step)
-    store = SqliteStore(file, read_only=True)
     try:
-        return Check("ok", "recordings", f"{store.count()} calls in {file}")
-    finally:
-        store.close()
+        with closing(open_store(place, settings)) as store:
+            return Check("ok", "recordings", f"{store.count()} calls in {place}")
+    except StoreUnavailable as error:
+        return Check("fix", "recordings", str(error))
+
+
+def _ray(settings: "Settings", _asked: "_Asked") -> Check:
+    """Whether what settings want of Ray can be had; nothing is started or joined."""
+    from dreamgym_kit.adapters.engines.ray_extra import usable
+
+    return Check("ok", "ray", usable(settings.engine.address))
 
 
 def _below(line: str) -> str:

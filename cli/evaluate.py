@@ -1,9 +1,8 @@
 """`dreamgym-kit evaluate`: how good an agent is on its tasks, and whether it beats another one."""
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.runs import RunResult
     from dreamgym_kit.ports import ChatEndpoint
     from dreamgym_kit.report.evaluation import Evaluation
+    from dreamgym_kit.rollout.shards import Shard
     from dreamgym_kit.settings.model import Settings
     from dreamgym_kit.vocabulary import Task
 
@@ -90,6 +90,10 @@ def command(
     faults: Faults = None,
     split: Split = None,
     concurrency: options.Concurrency = None,
+    workers: options.Workers = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
+    shard: options.Share = None,
     seed: options.Seed = None,
     steps: options.Steps = None,
     seconds: options.Seconds = None,
@@ -119,6 +123,9 @@ def command(
         "tenant": tenant,
         "simulate.n": n,
         "simulate.concurrency": concurrency,
+        "engine.workers": workers,
+        "engine.name": engine.value if engine is not None else None,
+        "engine.address": address,
         "simulate.seed": seed,
         "limits.steps": steps,
         "limits.seconds": seconds,
@@ -138,20 +145,23 @@ def command(
     settings = under_faults(settings, faults)
     spec = options.graph_of(settings, "evaluate")
     chosen = tasks_of_split(options.tasks_of(settings, "evaluate"), split.value if split else None)
+    part = options.shard_of(shard)
+    own = part.part(chosen) if part is not None else chosen
     if real:
         times = 1 if policy_b is None else 2
-        _agree(spec, settings, len(chosen) * settings.simulate.n * times, yes=yes)
-    asked = _Asked(spec, chosen, settings, real=real, plain=plain, faults=faults is not None)
+        _agree(spec, settings, len(own) * settings.simulate.n * times, yes=yes)
+    asked = _Asked(spec, chosen, own, settings, part, real=real, plain=plain, faults=faults is not None)
     _carry_out(asked, [policy] if policy_b is None else [policy, policy_b], against, resume, must_be, as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """What both sides of an evaluation share."""
 
     spec: str
     tasks: "list[Task]"
+    own: "list[Task]"  # of the shard
     settings: "Settings"
+    shard: "Shard | None"
     real: bool
     plain: bool
     faults: bool
@@ -170,13 +180,13 @@ def _carry_out(
     from dreamgym_kit.adapters.models.policies import opened_policy, weights_of, with_policy
     from dreamgym_kit.cli.running import carry_out, end, near
 
-    before, codes = scores_against(against, asked.tasks), []
+    before, codes = scores_against(against, asked.own), []
     for policy in policies:
-        side = replace(asked, settings=with_policy(policy, asked.settings))
+        side = asked._replace(settings=with_policy(policy, asked.settings))
         with opened_policy(policy, side.settings) as server:
             weights = weights_of(policy, side.settings)
             result = carry_out(_request(side, resume, server, weights), plain=asked.plain)
-        found = evaluation_of(result, asked.tasks, against=before, run=near(result.directory))
+        found = evaluation_of(result, asked.own, against=before, run=near(result.directory))
         codes.append(_code(found, result, must_be))
         if result.stopped_by is not None:
             break
@@ -214,6 +224,7 @@ def _request(asked: _Asked, resume: Path | None, policy: "ChatEndpoint | None", 
         policy=policy,
         real_faults=asked.faults,
         weights=weights,
+        shard=asked.shard,
     )
 
 

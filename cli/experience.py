@@ -100,6 +100,7 @@ def annotate_command(
     from dreamgym_kit.adapters.stores.opening import open_to_search
     from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.rollout.spending import RunAccount
+    from dreamgym_kit.settings.places import buffer_of
     from dreamgym_kit.training.distil.kept import KeptAnnotations
 
     if by not in (RULES, TEACHER):
@@ -107,7 +108,7 @@ def annotate_command(
     settings = options.settings_for(graph, settings_file, {"buffer": buffer, "tenant": tenant})
     tools = _tools(settings)
     texts, successes = outcomes_of(outcomes or ())
-    with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
+    with closing(open_to_search(buffer_of(settings), settings)) as store:
         begun = begin(out, store, settings, tools, by=tuple(split or ("world",)), share=hold_out, seed=seed)
         known = material(begun, store, settings, texts=texts, outcomes=successes)
         kept, account = KeptAnnotations(out), RunAccount()
@@ -168,17 +169,18 @@ def train_command(
     """
     from contextlib import closing
 
+    from dreamgym_kit.adapters.distilling.material import material, read_begun
     from dreamgym_kit.adapters.trainers.extra import require_extra
 
+    begun = read_begun(out)  # a wrong folder is told before a package that is missing
     require_extra("experience train")
-    from dreamgym_kit.adapters.distilling.material import material, read_begun
     from dreamgym_kit.adapters.distilling.training import train
     from dreamgym_kit.adapters.stores.opening import open_to_search
     from dreamgym_kit.adapters.trainers.options import LoraOptions
     from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep
+    from dreamgym_kit.settings.places import buffer_of
     from dreamgym_kit.training.distil.lessons import Leaving
 
-    begun = read_begun(out)
     options.finite({"lr": lr, "leave-out": leave_out})
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": begun.tenant})
     wanted = SftOptions(
@@ -199,7 +201,7 @@ def train_command(
         if step.step % every == 0 or step.step == steps:
             tell(f"step {step.step} of {steps}  loss {step.loss:.4f}")
 
-    with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
+    with closing(open_to_search(buffer_of(settings), settings)) as store:
         done = train(
             out,
             material(begun, store, settings),
@@ -262,6 +264,7 @@ def eval_command(
     from dreamgym_kit.adapters.models.experience_models import open_directory, weights_of
     from dreamgym_kit.adapters.stores.opening import open_to_search
     from dreamgym_kit.errors import UserError
+    from dreamgym_kit.settings.places import buffer_of
     from dreamgym_kit.training.distil.exactness import exactness
     from dreamgym_kit.training.distil.gate import FILE, NEVER, gate_of, write_gate
 
@@ -270,7 +273,7 @@ def eval_command(
     if endpoint and model is not None:
         raise UserError("experience eval: --model is a directory, --endpoint a server; name one of them.")
     folder = None if endpoint else model or out / MODEL
-    with closing(open_to_search(settings.resolve(settings.buffer), settings)) as store:
+    with closing(open_to_search(buffer_of(settings), settings)) as store:
         chat = _server(settings) if folder is None else open_directory(folder)
         with closing(chat):
             known = material(begun, store, settings)

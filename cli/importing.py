@@ -2,10 +2,9 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -14,6 +13,7 @@ from dreamgym_kit.cli.output import say, say_json, tell
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.traces.importing import TraceReport
     from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.places import Place
     from dreamgym_kit.vocabulary import Effect, World
 
 _LISTED = 20
@@ -49,8 +49,7 @@ WorldOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What the command line says about an import."""
 
     form: FormName
@@ -73,9 +72,9 @@ def is_trace(file: Path, wanted: Wanted) -> bool:
     return wanted.form is not FormName.TRANSITIONS
 
 
-def import_trace(file: Path, buffer: Path, settings: "Settings", wanted: Wanted, *, as_json: bool) -> None:
+def import_trace(file: Path, buffer: "Place", settings: "Settings", wanted: Wanted, *, as_json: bool) -> None:
     """Import, and say what became of the file; exit code 2 when something could not be read."""
-    from dreamgym_kit.adapters.stores.opening import opened_to_add
+    from dreamgym_kit.adapters.stores.opening import opened_to_add, waiting_part
     from dreamgym_kit.adapters.traces.assemble import Belonging
     from dreamgym_kit.adapters.traces.detect import Format
     from dreamgym_kit.adapters.traces.importing import import_traces, looks_like
@@ -91,11 +90,12 @@ def import_trace(file: Path, buffer: Path, settings: "Settings", wanted: Wanted,
         report = import_traces(
             file, store, form=form, belonging=belonging, effects=_Effects(settings), redaction=rules
         )
+        waiting = waiting_part(store)
     _list(report)
     if as_json:
         say_json(report.to_json())
     else:
-        _show(report, file, buffer)
+        _show(report, file, buffer, waiting)
     if report.unread:
         raise typer.Exit(2)
 
@@ -141,8 +141,8 @@ def _list(report: "TraceReport") -> None:
             tell(f"{kind}: {count - _LISTED} more lines like these; --json lists them")
 
 
-def _show(report: "TraceReport", file: Path, buffer: Path) -> None:
-    say(f"{report.new} transitions were added to {buffer}; {report.duplicates} were there already.")
+def _show(report: "TraceReport", file: Path, buffer: "Place", waiting: str) -> None:
+    say(f"{report.new} transitions were added to {buffer}{waiting}; {report.duplicates} were there already.")
     say(f" read as   {_counted(report.formats)}")
     if report.passed:
         say(f" no calls  {_counted(report.passed)}")

@@ -28,11 +28,13 @@ from dreamgym_kit.cli import (
     init,
     record,
     report,
+    runs,
     s2r,
     serve,
     simulate,
     train,
 )
+from dreamgym_kit.cli.lean import lean
 from dreamgym_kit.cli.output import coloured, finish, tell
 from dreamgym_kit.errors import UserError
 
@@ -66,6 +68,8 @@ app.command("deploy", epilog=_examples(deploy.EXAMPLES, deploy.CODES))(deploy.co
 app.command("ablate", epilog=_examples(ablate.EXAMPLES, ablate.CODES))(ablate.command)
 app.command("serve", epilog=_examples(serve.EXAMPLES, serve.CODES))(serve.command)
 app.command("compare", epilog=_examples(compare.EXAMPLES))(compare.command)
+runs.app.command("merge", epilog=_examples(runs.EXAMPLES, runs.CODES))(runs.merge)
+app.add_typer(runs.app, name="runs", epilog=_examples(runs.EXAMPLES))
 app.add_typer(buffer.app, name="buffer")
 app.add_typer(experience.app, name="experience")
 
@@ -102,7 +106,7 @@ def main() -> None:
 
 def _code() -> int:
     try:
-        get_command(app)(prog_name="dreamgym-kit")
+        get_command(lean(app, sys.argv[1:]))(prog_name="dreamgym-kit")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else CANNOT_RUN
     except UserError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from dreamgym_kit.rollout.shards import Shard
     from dreamgym_kit.settings.model import Settings
 
 
@@ -20,6 +21,13 @@ class Abstain(StrEnum):
 
     STOP = "stop"
     ERROR = "error"
+
+
+class Engines(StrEnum):
+    """Where workers are."""
+
+    LOCAL = "local"
+    RAY = "ray"
 
 
 Graph = Annotated[
@@ -34,7 +42,13 @@ Tasks = Annotated[
     Path | None, typer.Option("--tasks", help="Tasks, one JSON object a line.", show_default=False)
 ]
 Buffer = Annotated[
-    Path | None, typer.Option("--buffer", help="Recordings (an SQLite file).", show_default=False)
+    str | None,
+    typer.Option(
+        "--buffer",
+        metavar="FILE",
+        help="Recordings: an SQLite file, or an address (weaviate://host?tenant=shop).",
+        show_default=False,
+    ),
 ]
 Runs = Annotated[Path | None, typer.Option("--runs", help="Folder that holds the runs.", show_default=False)]
 SettingsFile = Annotated[
@@ -46,6 +60,34 @@ Episodes = Annotated[
 ]
 Concurrency = Annotated[
     int | None, typer.Option("--concurrency", min=1, help="Episodes at once.", show_default=False)
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=0,
+        help="Processes that run the episodes; 0: this one.",
+        show_default=False,
+    ),
+]
+Engine = Annotated[
+    Engines | None,
+    typer.Option("--engine", help="Where they run: here, or in a Ray cluster.", show_default=False),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="The Ray cluster to join, or auto; none: one is started here.",
+        show_default=False,
+    ),
+]
+Share = Annotated[
+    str | None,
+    typer.Option(
+        "--shard", metavar="I/N", help="Only every N-th task, from the I-th on.", show_default=False
+    ),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Same seed, same run.", show_default=False)]
 Steps = Annotated[
@@ -94,6 +136,7 @@ def settings_for(
     Paths among the flags are relative to the current folder, so they are made absolute here.
     """
     from dreamgym_kit.settings.load import graph_from_here, load_settings
+    from dreamgym_kit.settings.places import place_of
 
     start = None
     if graph is not None:
@@ -105,6 +148,8 @@ def settings_for(
         key: str(flag.absolute()) if isinstance(flag, Path) else flag
         for key, flag in (overrides or {}).items()
     }
+    if isinstance(buffer := flags.get("buffer"), str):
+        flags["buffer"] = str(place_of(buffer, Path.cwd(), source="--buffer"))
     return settings.with_overrides(flags | {"graph": graph_from_here(graph) if graph is not None else None})
 
 
@@ -116,6 +161,13 @@ def finite(flags: Mapping[str, object]) -> None:
         if isinstance(value, float) and not isfinite(value):
             name = key.rpartition(".")[2].replace("_", "-")
             raise UserError(f"{name}: {value} is no number to work with; leave it out for no limit.")
+
+
+def shard_of(said: str | None) -> "Shard | None":
+    """The part of the tasks that --shard names."""
+    from dreamgym_kit.rollout.shards import shard_from
+
+    return shard_from(said) if said is not None else None
 
 
 def graph_of(settings: "Settings", command: str) -> str:

@@ -4,7 +4,6 @@
 what the command says.
 """
 
-import json
 import os
 import sys
 from contextlib import suppress
@@ -18,6 +17,8 @@ def say(text: str = "") -> None:
 
 def say_json(value: Any) -> None:
     """Print one JSON object, readable and stable."""
+    import json
+
     say(json.dumps(value, indent=2, allow_nan=False))
 
 

@@ -106,6 +106,8 @@ class PlainProgress:
             return f"ANOMALY {facts['finding']}  {place}  {facts['text']}"
         if kind == "violation":
             return f"REFUSED {facts['episode']}  {facts['text']}"
+        if kind == "lost":
+            return f"LOST {facts['episode']}  attempt {facts['attempt']}: {facts['error']}"
         if kind == "run_stopping":
             return f"stopping ({facts['reason']}): finishing what runs"
         if kind == "episode_finished" and self._due():

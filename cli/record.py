@@ -36,6 +36,10 @@ def command(
     tasks: options.Tasks = None,
     n: options.Episodes = None,
     concurrency: options.Concurrency = None,
+    workers: options.Workers = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
+    shard: options.Share = None,
     seed: options.Seed = None,
     steps: options.Steps = None,
     seconds: options.Seconds = None,
@@ -68,6 +72,9 @@ def command(
         "tenant": tenant,
         "simulate.n": n,
         "simulate.concurrency": concurrency,
+        "engine.workers": workers,
+        "engine.name": engine.value if engine is not None else None,
+        "engine.address": address,
         "simulate.seed": seed,
         "limits.steps": steps,
         "limits.seconds": seconds,
@@ -75,8 +82,14 @@ def command(
         "budget.calls": calls,
         "budget.usd": usd,
     }
+    from dreamgym_kit.errors import UserError
+
     settings = options.settings_for(graph, settings_file, overrides)
     if crawl:
+        if workers or shard or engine or address:
+            raise UserError(
+                "record: --crawl runs no task, so there is nothing for workers, an engine or --shard."
+            )
         wanted = crawling.Wanted(tuple(world or ()), ids, per_second, trust_guesses)
         crawling.crawl_worlds(settings, wanted, yes=yes, as_json=as_json)
         return
@@ -84,16 +97,18 @@ def command(
 
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.stores.opening import opened_to_add
+    from dreamgym_kit.adapters.stores.opening import added_since, opened_to_add, waiting_part
     from dreamgym_kit.cli.running import carry_out, end, exit_code
     from dreamgym_kit.gate.policy import Mode
     from dreamgym_kit.rollout.tasks import read_tasks
+    from dreamgym_kit.settings.places import buffer_of
 
     spec = options.graph_of(settings, "record")
     file = options.tasks_of(settings, "record")
-    count = len(read_tasks(file)) * settings.simulate.n
+    part, all_tasks = options.shard_of(shard), read_tasks(file)
+    count = len(part.part(all_tasks) if part is not None else all_tasks) * settings.simulate.n
     agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=count, yes=yes)
-    path = settings.resolve(settings.buffer)
+    path = buffer_of(settings)
     with opened_to_add(path, settings, tell=tell) as store:
         request = RunRequest(
             graph=spec,
@@ -103,10 +118,11 @@ def command(
             store=store,
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
+            shard=part,
         )
-        before = store.count()
+        added_now = added_since(store)
         result = carry_out(request, plain=plain)
-        added = f"{store.count() - before} calls were added to {path}"
+        added = f"{added_now()} calls were added to {path}{waiting_part(store)}"
         flags = {"--tasks": tasks, "--buffer": buffer, "--tenant": tenant, "--settings": settings_file}
         _show(result, added, dream=_dream_of(graph, flags), as_json=as_json)
     end(exit_code(result, fail_on_findings=False), dreamt=False)

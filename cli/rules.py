@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.dream.state.models import ToolModels
     from dreamgym_kit.dream.state.wording import RuleLine
     from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.places import Place
 
 _LISTED = 60
 _TOLERANCE = 0.1  # share of calls that may contradict a mined part which is offered to a person
@@ -65,6 +65,7 @@ def command(
     from dreamgym_kit.dream.state.mining import mine
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.errors import UnknownName, UserError
+    from dreamgym_kit.settings.places import buffer_of
 
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
     if with_source and not draft:
@@ -74,7 +75,7 @@ def command(
 
         drafting.draft_tools(settings, explain, with_source=with_source, as_json=as_json)
         return
-    path = settings.resolve(settings.buffer)
+    path = buffer_of(settings)
     stated = stated_models(settings)
     episodes = recorded(settings, needed=not stated)
     models = mine(episodes, stated)
@@ -100,13 +101,14 @@ def command(
 
 def recorded(settings: "Settings", *, needed: bool = True) -> "list[Recording]":
     """The recorded episodes of the settings' tenant; none where there is no buffer and none is needed."""
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import open_store
     from dreamgym_kit.dream.state.history import recordings
+    from dreamgym_kit.settings.places import buffer_of, is_missing
 
-    path = settings.resolve(settings.buffer)
-    if not needed and not path.exists():
+    place = buffer_of(settings)
+    if not needed and is_missing(place):
         return []
-    with closing(SqliteStore(path, read_only=True)) as store:
+    with closing(open_store(place, settings)) as store:
         return recordings(store.scan(tenant=settings.tenant))
 
 
@@ -153,7 +155,7 @@ def _explain(models: "ToolModels", lines: "list[RuleLine]", tool: str) -> None:
         say(_one_line(text))
 
 
-def _show(lines: "list[RuleLine]", path: Path, episodes: int) -> None:
+def _show(lines: "list[RuleLine]", path: "Place", episodes: int) -> None:
     mined = sum(line.source == "mined" for line in lines)
     others = f", {len(lines) - mined} stated" if mined < len(lines) else ""
     say(f" {path}: {mined} rules mined from {episodes} episodes{others}")

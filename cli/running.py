@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -44,7 +44,7 @@ def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
 
 
 @contextmanager
-def learning(*, plain: bool) -> Iterator[tuple["EventSink", "StopSwitch"]]:
+def learning(*, plain: bool, where: str = "dream") -> Iterator[tuple["EventSink", "StopSwitch"]]:
     """While a policy learns: progress, and signals that stop it; what the agent prints goes to stderr."""
     from dreamgym_kit.cli.training_progress import training_progress
     from dreamgym_kit.rollout.signals import stop_on_signals
@@ -53,7 +53,7 @@ def learning(*, plain: bool) -> Iterator[tuple["EventSink", "StopSwitch"]]:
     stop = StopSwitch()
     with (
         stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
-        training_progress(plain=plain) as events,
+        training_progress(plain=plain, where=where) as events,
         prints_on_stderr(),
     ):
         yield events, stop
@@ -130,13 +130,23 @@ def unfinished(result: "RunResult") -> list[tuple[str, str, str]]:
     """The step that goes on with a run that was stopped early; nothing for a whole one."""
     if not result.totals.stopped:
         return []
-    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--resume")]
-    if "--resume" in sys.argv:
-        arguments.remove(sys.argv[sys.argv.index("--resume") + 1])
-    command = shlex.join(["dreamgym-kit", *arguments, "--resume", str(result.directory)])
     left = result.totals.total - result.totals.finished
     say(f" Stopped ({result.totals.stopped}): {left} episodes are left.")
-    return [("Go on", command, "the rest of this run")]
+    return [("Go on", going_on(str(result.directory)), "the rest of this run")]
+
+
+def going_on(directory: str, *, options: Sequence[str] = (), flags: Sequence[str] = ()) -> str:
+    """The command that was given, with `--resume`: a run goes on only as it was begun.
+
+    Not repeated are `options`, with their values, and `flags`.
+    """
+    dropped, kept, left = ("--resume", *options), [], iter(sys.argv[1:])
+    for one in left:
+        if one in dropped:
+            next(left, None)
+        elif one not in flags and not one.startswith(tuple(f"{name}=" for name in dropped)):
+            kept.append(one)
+    return shlex.join(["dreamgym-kit", *kept, "--resume", directory])
 
 
 def look_at(summary: "Summary", directory: Path) -> tuple[str, str, str]:
@@ -159,21 +169,24 @@ def pasted(text: str) -> str:
 
 def open_recordings(settings: "Settings") -> "TransitionStore | None":
     """Open a buffer to dream from; None, said on stderr, where there is none yet."""
-    from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+    from dreamgym_kit.adapters.stores.opening import open_store
+    from dreamgym_kit.cli.flushing import tell_waiting
     from dreamgym_kit.dream.state.stated import stated_models
+    from dreamgym_kit.settings.places import buffer_of, is_missing
 
-    path = settings.resolve(settings.buffer)
-    if not path.exists():
+    place = buffer_of(settings)
+    if is_missing(place):
         stated = stated_models(settings)
         known = "goes by what was declared or drafted" if stated else "can answer nothing"
         if settings.endpoint.urls:
             known = "asks its model alone" if not stated else f"{known}, then asks its model"
         tell(
-            f"warning: {path} holds no recordings yet, so the dream {known}; "
+            f"warning: {place} holds no recordings yet, so the dream {known}; "
             "make some with: dreamgym-kit record"
         )
         return None
-    return SqliteStore(path, read_only=True)
+    tell_waiting(place, settings)
+    return open_store(place, settings)
 
 
 def near(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -134,11 +133,12 @@ def command(
     from dreamgym_kit.adapters.stores.opening import opened_to_add
     from dreamgym_kit.adapters.trainers.extra import require_extra
     from dreamgym_kit.cli.running import end
+    from dreamgym_kit.settings.places import buffer_of
 
     require_extra("train")
     bounds_of(settings)
     file = options.tasks_of(settings, "s2r")
-    with opened_to_add(settings.resolve(settings.buffer), settings, tell=tell) as store:
+    with opened_to_add(buffer_of(settings), settings, tell=tell) as store:
         request = S2rRequest(
             graph=options.graph_of(settings, "s2r"),
             tasks=file,
@@ -205,7 +205,7 @@ def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
     from dreamgym_kit.cli.approving import TerminalApprover
     from dreamgym_kit.cli.running import learning
 
-    with learning(plain=plain) as (events, stop):
+    with learning(plain=plain, where=request.settings.s2r.stage) as (events, stop):
         if isinstance(request.approver, TerminalApprover):
             request.approver.until(lambda: stop.requested)
         return s2r(request, events=events, stop=stop)
@@ -241,7 +241,7 @@ def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
 
 def _onward(result: "S2rResult") -> list[tuple[str, str, str]]:
     """What can be done next: a shut gate is opened by no budget."""
-    from dreamgym_kit.cli.running import near
+    from dreamgym_kit.cli.running import going_on, near
 
     if result.stopped is None and not result.gate.passed:
         tried = [shlex.quote(near(place)) for place in sorted(result.directory.glob("gate/step-*"))]
@@ -250,20 +250,8 @@ def _onward(result: "S2rResult") -> list[tuple[str, str, str]]:
         return []
     spent = result.stopped is not None and result.stopped.why in ("budget", "limit")
     how = "with a larger budget" if spent else "from where it is"
-    return [
-        ("Go on", f"{_again(sys.argv[1:])} --resume {shlex.quote(near(result.directory))} --calls N", how)
-    ]
-
-
-def _again(arguments: Sequence[str]) -> str:
-    """The command that was given: a run goes on only as it was begun, with its own stage and policy."""
-    kept, left = [], iter(arguments)
-    for one in left:
-        if one in ("--resume", "--calls"):
-            next(left, None)
-        elif one != "--gate-only" and not one.startswith(("--resume=", "--calls=")):
-            kept.append(one)
-    return shlex.join(["dreamgym-kit", *kept])
+    again = going_on(near(result.directory), options=["--calls"], flags=["--gate-only"])
+    return [("Go on", f"{again} --calls N", how)]
 
 
 def shown(directory: "RunDirectory", *, as_json: bool) -> bool:

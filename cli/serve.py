@@ -1,60 +1,163 @@
-"""`dreamgym-kit serve`: a server of what is deployed, or of any model directory; vLLM, closed by default."""
+"""`dreamgym-kit serve`: vLLM, closed by default: for the dream, for training, or with what is deployed."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dreamgym_kit.cli.output import tell
 
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.vllm.launch import Launch
+
 EXAMPLES = (
+    "dreamgym-kit serve experience --model models/experience --vllm vllm-env/bin/vllm",
+    "dreamgym-kit serve policy --model Qwen/Qwen3-8B --lora-rank 16 --dev -- --tensor-parallel-size 2",
     "dreamgym-kit serve",
     "dreamgym-kit serve --from deployed --port 8001",
-    "dreamgym-kit serve models/experience --name experience --vllm vllm-env/bin/vllm",
 )
-CODES = "Exit codes: 2 cannot run; else those of vLLM, which takes this command's place."
+CODES = (
+    "Exit codes: 2 cannot run, or it ended by itself; 130 or 143 stopped, once what was under way had ended. "
+    "Without a role: those of vLLM, which takes this command's place."
+)
+ROLES = ("experience", "policy")
 
+What = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[experience|policy|DIR]",
+        help="Which role of the kit, or a model directory; else what is deployed.",
+        show_default=False,
+    ),
+]
+More = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- FLAG...]", help="Flags for vLLM.", show_default=False)
+]
 Model = Annotated[
-    Path | None,
-    typer.Argument(metavar="MODEL", help="A model directory; else what is deployed.", show_default=False),
+    str | None,
+    typer.Option("--model", metavar="DIR|NAME", help="What a role is served by.", show_default=False),
 ]
 Shelf = Annotated[Path, typer.Option("--from", metavar="DIR", help="The folder of versions.")]
 Name = Annotated[str | None, typer.Option("--name", help="How it is called in requests.", show_default=False)]
-Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="On this machine alone.")]
+Host = Annotated[str, typer.Option("--host", help="Beyond 127.0.0.1 only with a key.")]
+Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Where it listens.")]
 Program = Annotated[str, typer.Option("--vllm", metavar="PATH", help="The program that serves it.")]
+Log = Annotated[
+    Path | None, typer.Option("--log", metavar="FILE", help="Where vLLM's words go.", show_default=False)
+]
+Dev = Annotated[
+    bool,
+    typer.Option("--dev", help="Routes that change weights; this machine alone.", show_default=False),
+]
+LoraRank = Annotated[
+    int, typer.Option("--lora-rank", min=0, help="Largest rank of adapters loaded later; 0: none.")
+]
+ScaleOut = Annotated[
+    bool, typer.Option("--scale-out", help="The route from tokens to tokens.", show_default=False)
+]
+Parser = Annotated[str, typer.Option("--tool-parser", metavar="NAME", help="How the policy spells calls.")]
+Within = Annotated[float, typer.Option("--ready-within", metavar="SECONDS", min=1, help="Else it is ended.")]
 
 
 def command(
+    what: What = None,
+    more: More = None,
     model: Model = None,
     shelf: Shelf = Path("deployed"),
     name: Name = None,
+    host: Host = "127.0.0.1",
     port: Port = 8000,
     program: Program = "vllm",
+    log: Log = None,
+    dev: Dev = False,
+    lora_rank: LoraRank = 0,
+    scale_out: ScaleOut = False,
+    tool_parser: Parser = "hermes",
+    ready_within: Within = 1800.0,
 ) -> None:
-    """Serve what is deployed, after its files were held against their digest.
+    """Serve a model by vLLM: on this machine alone, asking every caller for a key, no development routes.
 
-    It listens on 127.0.0.1, asks every caller for the key in VLLM_API_KEY and has no development routes.
+    A role of the kit is watched, drained before it stops, and logged to a file. What is deployed is first
+    held against its digest.
     """
-    import os
-    import shutil
-
-    from dreamgym_kit.deployment.serving import serving_command, serving_environment
+    from dreamgym_kit.adapters.models.vllm.launch import Launch, found_program, read_serving_key
+    from dreamgym_kit.adapters.models.vllm.roles import Role, Wanted
     from dreamgym_kit.errors import UserError
 
-    folder, called = _what(model, shelf)
-    environment = serving_environment(os.environ)
-    found = shutil.which(program)
-    if found is None:
+    flags = tuple(more or ())
+    if flags and not flags[0].startswith("-"):
+        raise UserError(f"serve: '{flags[0]}' is no flag of vLLM; those stand behind --.")
+    role = Role(what) if what in ROLES else Role.DEPLOYED
+    if role is Role.DEPLOYED:
+        _no_roles_options(model, log, dev=dev, scale_out=scale_out, lora_rank=lora_rank)
+        served, called = _what(None if what is None else Path(what), shelf)
+    else:
+        served, called = _named(model, str(what))
+    wanted, words = (
+        Wanted(scale_out=scale_out, lora_rank=lora_rank, tool_parser=tool_parser),
+        _words(role, port, log),
+    )
+    if role is not Role.DEPLOYED and (words.is_dir() or words.suffix == ".key"):
         raise UserError(
-            f"serve: there is no program '{program}'; vLLM has an environment of its own: "
-            "python -m venv vllm-env, vllm-env/bin/pip install vllm, then --vllm vllm-env/bin/vllm."
+            f"serve: --log {words}: name a file for vLLM's words; its key is kept beside it, in NAME.key."
         )
-    line = serving_command(found, folder, name=name or called, port=port)
-    tell(f"serving {folder} as '{name or called}' on 127.0.0.1:{port}")
-    os.execve(found, line, environment)  # noqa: S606  the program that a person named
+    path = found_program(program)  # before a key is drawn for it
+    key = read_serving_key(None if role is Role.DEPLOYED else words.with_suffix(".key"), host=host)
+    launch = Launch(path, served, name or called, role, host, port, dev, wanted, flags, key.text)
+    if role is Role.DEPLOYED:
+        _become(launch)
+        return
+    from dreamgym_kit.cli.serving import watch
+
+    raise typer.Exit(watch(launch, words, key.kept, within_s=ready_within))
 
 
-def _what(model: Path | None, shelf: Path) -> tuple[Path, str]:
+def _become(launch: "Launch") -> None:
+    """Let vLLM take this process's place."""
+    import os
+
+    tell(f"serving {launch.model} as '{launch.name}' on {launch.host}:{launch.port}")
+    os.execve(launch.program, launch.line(), launch.environment(os.environ))  # noqa: S606  a person named it
+
+
+def _words(role: str, port: int, log: Path | None) -> Path:
+    """Where vLLM's words go; a key that is drawn lies beside them."""
+    import os
+
+    if log is not None:
+        return log
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "dreamgym-kit" / f"serve-{role}-{port}.log"
+
+
+def _named(model: str | None, role: str) -> tuple[str, str]:
+    """The model of a role, and how it is called."""
+    from dreamgym_kit.deployment.digests import model_files
+    from dreamgym_kit.errors import UserError
+
+    if model is None:
+        raise UserError(
+            f"serve: which model is the {role}? --model DIR, or the name of one that vLLM fetches."
+        )
+    folder = Path(model)
+    if folder.is_dir():
+        model_files(folder)
+        return str(folder.absolute()), folder.absolute().name
+    if folder.is_absolute() or model.startswith(".") or model.count("/") != 1:
+        raise UserError(f"{model}: no model directory, and no name of one (Qwen/Qwen3-8B).")
+    return model, model
+
+
+def _no_roles_options(model: str | None, log: Path | None, **given: object) -> None:
+    from dreamgym_kit.errors import UserError
+
+    wrong = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    wrong += ["--model"] * (model is not None) + ["--log"] * (log is not None)
+    if wrong:
+        raise UserError(f"serve: {wrong[0]} is of a role: dreamgym-kit serve experience, or serve policy.")
+
+
+def _what(model: Path | None, shelf: Path) -> tuple[str, str]:
     """The model directory, and how it is called."""
     from dreamgym_kit.deployment.digests import model_files
     from dreamgym_kit.deployment.shelf import Shelf as Versions
@@ -63,9 +166,9 @@ def _what(model: Path | None, shelf: Path) -> tuple[Path, str]:
 
     if model is not None:
         model_files(model)
-        return model.absolute(), model.absolute().name
+        return str(model.absolute()), model.absolute().name
     with Versions(shelf) as versions:
         current = versions.current
         if current is None:
             raise UserError(f"{shelf}: nothing is deployed there.")
-        return versions.whole(current), read_use(versions.folder).name or "agent"
+        return str(versions.whole(current)), read_use(versions.folder).name or "agent"

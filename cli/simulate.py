@@ -42,6 +42,10 @@ def command(
     tasks: options.Tasks = None,
     n: options.Episodes = None,
     concurrency: options.Concurrency = None,
+    workers: options.Workers = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
+    shard: options.Share = None,
     seed: options.Seed = None,
     abstain: OnUnknown = None,
     steps: options.Steps = None,
@@ -81,6 +85,9 @@ def command(
         "tenant": tenant,
         "simulate.n": n,
         "simulate.concurrency": concurrency,
+        "engine.workers": workers,
+        "engine.name": engine.value if engine is not None else None,
+        "engine.address": address,
         "simulate.seed": seed,
         "simulate.abstain": abstain.value if abstain is not None else None,
         "limits.steps": steps,
@@ -115,6 +122,7 @@ def command(
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
             policy=answers,
+            shard=options.shard_of(shard),
         )
         result = carry_out(request, plain=plain)
     gate_options.write_reports(

@@ -111,6 +111,9 @@ def command(
     steps: Steps = None,
     per_step: PerStep = None,
     n: Siblings = None,
+    workers: options.Workers = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     seed: options.Seed = None,
     lr: Rate = None,
     algorithm: Algorithm = None,
@@ -158,6 +161,9 @@ def command(
         "train.tasks": per_step,
         "train.n": n,
         "train.seed": seed,
+        "engine.workers": workers,
+        "engine.name": engine.value if engine is not None else None,
+        "engine.address": address,
         "train.lr": lr,
         "train.algorithm": algorithm,
         "train.loss": loss,
@@ -280,18 +286,17 @@ def _show(result: "TrainResult", *, as_json: bool) -> None:
         say(f"  {'weights':<12}{near(result.weights)}\n")
         weights = shlex.quote(near(result.weights))
         steps.append(("Use", f"dreamgym-kit simulate --policy {weights}", "the agent with what was learned"))
-    say(next_steps([*_going_on(result, run), *steps]))
+    say(next_steps([*_going_on(result), *steps]))
 
 
-def _going_on(result: "TrainResult", run: str) -> list[tuple[str, str, str]]:
+def _going_on(result: "TrainResult") -> list[tuple[str, str, str]]:
     """How a training that did not come to its end goes on."""
-    alarm = result.trained.alarm
-    if alarm is not None:
+    from dreamgym_kit.cli.running import going_on, near
+
+    what = "the rest of the steps" if result.trained.stopped else ""
+    if result.trained.alarm is not None:
         what = "after what caused it is mended; with other [train] settings begin a new one from the weights"
-        return [("Go on", f"dreamgym-kit train --resume {run}", what)]
-    if result.trained.stopped:
-        return [("Go on", f"dreamgym-kit train --resume {run}", "the rest of the steps")]
-    return []
+    return [("Go on", going_on(near(result.directory)), what)] if what else []
 
 
 def _draw(result: "TrainResult") -> Path | None:

@@ -1,6 +1,6 @@
 """What a person sees while a policy learns: one line a step, or a block that redraws itself on a terminal.
 
-Both are an `EventSink` over one `Learning`. The dream's success is told as the dream's.
+Both are an `EventSink` over one `Learning`. Success is told with the place it was had in.
 """
 
 import os
@@ -32,6 +32,7 @@ _THEN = {  # what begins with an event
 class Learning:
     """Where a training stands, from its events."""
 
+    where: str = "dream"  # or the stage of a way to the real tools
     step: int = 0  # finished
     steps: int = 0  # planned
     doing: str = "opening"
@@ -56,7 +57,7 @@ class Learning:
             self.stopping = str(facts["reason"])
         if kind in _THEN:
             self.doing, self.done, self.total = _THEN[kind], 0, 0
-        line = line_of(kind, facts, self.steps)
+        line = line_of(kind, facts, self.steps, self.where)
         if kind in ("step_finished", "evaluated"):
             self.lines.append(line)
         elif kind in ("violation", "alarm", "real_calls_stopped"):
@@ -72,7 +73,7 @@ class Learning:
         return (time.monotonic() - self.began) / made * (self.steps - self.step)
 
 
-def line_of(kind: str, facts: Mapping[str, Any], steps: int) -> str:
+def line_of(kind: str, facts: Mapping[str, Any], steps: int, where: str) -> str:
     """What one event is worth in a log; "" where it is worth nothing."""
     match kind:
         case "training_started":
@@ -83,7 +84,7 @@ def line_of(kind: str, facts: Mapping[str, Any], steps: int) -> str:
             why = f"{facts['dead']} dead groups, {facts['small']} too small"
             return f"step {facts['step']}: draw {facts['draw']} taught nothing ({why})"
         case "step_finished":
-            return step_line(facts, steps)
+            return step_line(facts, steps, where)
         case "evaluated":
             return evaluated_line(facts)
         case "gate" | "canaries":
@@ -97,13 +98,13 @@ def line_of(kind: str, facts: Mapping[str, Any], steps: int) -> str:
     return ""
 
 
-def step_line(facts: Mapping[str, Any], steps: int) -> str:
+def step_line(facts: Mapping[str, Any], steps: int, where: str) -> str:
     """One finished step."""
     seconds: Mapping[str, float] = facts["seconds"]
     spent = [seconds.get(part, 0.0) for part in ("waited", "update")]
     whole = sum(value for part, value in seconds.items() if part != "rollouts")
     return (
-        f"step {facts['step']}/{steps}  dream {_share(facts['success'])}  "
+        f"step {facts['step']}/{steps}  {where} {_share(facts['success'])}  "
         f"entropy {_number(facts['entropy'])}  kl {_number(facts['kl'])}  "
         f"dead {facts['dead']}/{facts['groups']}  undetermined {facts['undetermined']}  "
         f"{whole:.1f} s (rollouts {spent[0]:.1f}, update {spent[1]:.1f})"
@@ -129,8 +130,8 @@ def _number(value: float | None) -> str:
 class PlainLearning:
     """One line per event worth one, the time first, no redraw: logs, pipes, CI."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._course, self._lock = stream, Learning(), threading.Lock()
+    def __init__(self, stream: TextIO, where: str = "dream") -> None:
+        self._stream, self._course, self._lock = stream, Learning(where), threading.Lock()
 
     def emit(self, kind: str, /, **facts: Any) -> None:
         """See `EventSink.emit`."""
@@ -147,8 +148,8 @@ class PlainLearning:
 class LiveLearning:
     """One block on a terminal, redrawn in place and gone at the end."""
 
-    def __init__(self, width: int) -> None:
-        self._width, self._course, self._lock = width, Learning(), threading.Lock()
+    def __init__(self, width: int, where: str = "dream") -> None:
+        self._width, self._course, self._lock = width, Learning(where), threading.Lock()
 
     def emit(self, kind: str, /, **facts: Any) -> None:
         """See `EventSink.emit`."""
@@ -194,15 +195,15 @@ class LiveLearning:
 
 
 @contextmanager
-def training_progress(*, plain: bool) -> "Iterator[EventSink]":
-    """Show a training's progress on stderr for the block."""
+def training_progress(*, plain: bool, where: str) -> "Iterator[EventSink]":
+    """Show a training's progress on stderr for the block; success is told with `where` it was had."""
     if plain or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield PlainLearning(sys.stderr)
+        yield PlainLearning(sys.stderr, where)
         return
     from rich.console import Console
     from rich.live import Live
 
     console = Console(file=sys.stderr)
-    view = LiveLearning(console.width)
+    view = LiveLearning(console.width, where)
     with Live(view, console=console, refresh_per_second=4, transient=True, redirect_stdout=False):
         yield view

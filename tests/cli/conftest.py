@@ -12,7 +12,10 @@ import pytest
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 AGENT = '''\
-"""Refunds an order twice. Its model is a scripted double; `REAL` is the file that a real refund leaves."""
+"""Refunds an order twice. Its model is a scripted double; `REAL` is the file that a real refund leaves.
+
+Where HELD is set, the model answers two episodes of a process to their end, and no other until `GO` is there.
+"""
 
 import os
 import time
@@ -40,6 +43,13 @@ def refund_payment(order_id: str) -> str:
     return "refunded"
 
 
+ENDED = []
+
+
+def held():
+    return "HELD" in os.environ and len(ENDED) >= 2 and not (Path(__file__).parent / "GO").exists()
+
+
 class ScriptedDouble(BaseChatModel):
     @property
     def _llm_type(self):
@@ -50,12 +60,15 @@ class ScriptedDouble(BaseChatModel):
 
     def _generate(self, messages, stop=None, run_manager=None, **kwargs):
         time.sleep(float(os.environ.get("THINK_S", "0")))
+        while held():
+            time.sleep(0.05)
         done = sum(isinstance(message, ToolMessage) for message in messages)
         order = messages[0].content.split()[-1]
         names = ["get_order", "refund_payment", "refund_payment"]
         if done < len(names):
             call = {"id": f"call-{done}", "name": names[done], "args": {"order_id": order}}
             return _result(AIMessage("On it.", tool_calls=[call]))
+        ENDED.append(order)
         return _result(AIMessage("Refunded."))
 
 
@@ -98,7 +111,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, 
     """What `record` makes of both tasks, once for all tests."""
     folder = _write_project(tmp_path_factory.mktemp("recorded") / "project")
     arguments = [command, "record", "agent:graph", "--tasks", "tasks.jsonl", "--yes"]
-    subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, timeout=100, check=True)
+    subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, timeout=300, check=True)
     return folder / "dreamgym.db"
 
 
@@ -140,7 +153,7 @@ def run(project: Path, environment: dict[str, str], command: str) -> Run:
             env=environment | variables,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             stdin=subprocess.DEVNULL,
             check=False,
         )

@@ -3,36 +3,50 @@
 import asyncio
 import os
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from dreamgym_kit.cli import approving
 from dreamgym_kit.cli.approving import TerminalApprover
 from dreamgym_kit.vocabulary import Answer, Approval, Call, Effect, HeldCall, World
 
 
 class TerminalDouble:
-    """A terminal of the process's own; types a line each time that a question is shown."""
+    """A terminal of the process's own; types a line each time that a question is shown.
+
+    A line is typed once what was typed before the question is forgotten: no clock decides which it is.
+    """
 
     def __init__(self) -> None:
         self.ours, theirs = os.openpty()
         self.stdin = os.fdopen(theirs, "r")
         self.shown: list[str] = []
         self.lines: list[str] = []
+        self.on_question: Callable[[], object] = bool
 
     def tell(self, text: str) -> None:
         self.shown.append(text)
-        if text.startswith("\nHELD") and self.lines:
-            line = self.lines.pop(0)
-            threading.Timer(0.1, lambda: os.write(self.ours, line.encode())).start()
+        if text.startswith("\nHELD"):
+            self.on_question()
+
+    def type(self) -> None:
+        if self.lines:
+            os.write(self.ours, self.lines.pop(0).encode())
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[TerminalDouble]:
     made = TerminalDouble()
     monkeypatch.setattr("sys.stdin", made.stdin)
-    monkeypatch.setattr("dreamgym_kit.cli.approving.tell", made.tell)
+    monkeypatch.setattr(approving, "tell", made.tell)
+    forget = approving._forget_what_was_typed
+
+    def forget_and_type() -> None:
+        forget()
+        made.type()
+
+    monkeypatch.setattr(approving, "_forget_what_was_typed", forget_and_type)
     yield made
     made.stdin.close()
     os.close(made.ours)
@@ -69,30 +83,29 @@ def test_after_a_no_nobody_is_asked_about_the_calls_that_wait(terminal: Terminal
 
 
 def test_a_question_that_nobody_answers_keeps_no_thread_and_is_the_last(terminal: TerminalDouble) -> None:
-    approver, begun = TerminalApprover(), time.monotonic()
+    approver, shown = TerminalApprover(), threading.Event()
+    terminal.on_question = shown.set
 
     async def asked() -> Approval | None:
-        return await asyncio.wait_for(approver.approve(held()), 0.3)
+        waits = asyncio.create_task(approver.approve(held()))
+        await asyncio.to_thread(shown.wait)
+        return await asyncio.wait_for(waits, 0)
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError):  # at all: nobody will ever type
         asyncio.run(asked())
-    assert time.monotonic() - begun < 10
-    for _ in range(50):
-        if not any(one.name == "dreamgym-terminal" for one in threading.enumerate()):
-            break
-        time.sleep(0.1)
-    else:
-        raise AssertionError("a thread still waits for the terminal")
+    waiting = [one for one in threading.enumerate() if one.name == "dreamgym-terminal"]
+    for thread in waiting:
+        thread.join(100)
+    assert not any(thread.is_alive() for thread in waiting), "a thread still waits for the terminal"
     terminal.lines = ["yes\n"]
     assert asyncio.run(approver.approve(held())) is None
     assert terminal.shown[-1] == "No answer is waited for any more: it does not run."
 
 
 def test_nobody_is_asked_any_more_once_a_person_has_asked_to_stop(terminal: TerminalDouble) -> None:
-    approver, pressed, begun = TerminalApprover(), threading.Event(), time.monotonic()
+    approver, pressed = TerminalApprover(), threading.Event()
     approver.until(pressed.is_set)
-    threading.Timer(0.2, pressed.set).start()  # Ctrl-C while a question is shown
+    terminal.on_question = pressed.set  # Ctrl-C while a question is shown, that nobody will ever answer
     assert asyncio.run(approver.approve(held(1))) is None
     assert asyncio.run(approver.approve(held(2))) is None
-    assert time.monotonic() - begun < 10
     assert [text[:5] for text in terminal.shown] == ["\nHELD", "No an"]

@@ -211,6 +211,7 @@ def test_report_shows_the_run_its_episodes_and_one_of_them(run, recorded: Path) 
     assert "episode 'refund-1.3' is not in the run; did you mean 'refund-1.2'?" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_what_a_command_says_to_do_next_can_be_pasted(run, recorded: Path) -> None:
     said = run("simulate", *FLAGS).stdout
     commands = [
@@ -221,6 +222,7 @@ def test_what_a_command_says_to_do_next_can_be_pasted(run, recorded: Path) -> No
         assert run(*shlex.split(command)[1:]).returncode == 0, command
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(
     run, recorded: Path, environment: dict[str, str], command: str
 ) -> None:

@@ -49,7 +49,7 @@ def test_promoted_told_and_rolled_back(told) -> None:
     code, out, _ = told("new", *COMPARED, "--record", "calls.db")
     assert code == 0
     assert out.startswith(" IN USE  Promoted: v002 is in use, in place of v001. It solves 100 points")
-    assert "--served-model-name desk --host 127.0.0.1" in out
+    assert "  dreamgym-kit serve --from deployed\n" in out
     assert 'api_key=os.environ["VLLM_API_KEY"])' in out
     assert "  with dreamgym_kit.deployed('deployed'):\n" in out
     state = json.loads(told("--json")[1])
@@ -57,6 +57,15 @@ def test_promoted_told_and_rolled_back(told) -> None:
     assert told("--back")[1].startswith(" IN USE  Rolled back: v001 is in use again")
     assert " IN USE  v001\n" in told()[1]
     assert told("--back")[0] == 2
+
+
+def test_calls_are_kept_at_an_address_too_and_never_at_one_with_a_key(told) -> None:
+    address = "weaviate://h?tenant=a"
+    assert told("old", "--force", "the first", "--record", address)[0] == 0
+    kept = "".join(path.read_text("utf-8") for path in Path("deployed").rglob("*.json*"))
+    assert f'"{address}"' in kept
+    code, _, err = told("new", "--force", "x", "--record", "weaviate://me:hunter2@h")
+    assert (code, "hunter2" in err) == (2, False)
 
 
 def test_what_does_not_beat_it_is_code_1_and_without_a_comparison_code_2(told) -> None:

@@ -68,6 +68,7 @@ def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path) -> Non
     assert not (project / "dreamgym.db").exists()
 
 
+@pytest.mark.slow
 def test_a_world_that_nobody_puts_back_is_refused_with_what_to_do(run, project: Path) -> None:
     done = run("evaluate", *FLAGS, "--real", "--yes")
     assert done.returncode == 2

@@ -43,6 +43,7 @@ def test_a_broken_rule_is_named_and_the_code_is_1(
     assert why in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_settings_and_flags_add_up_and_a_report_says_the_same_again(recorded: Path, run) -> None:
     (recorded / "dreamgym.toml").write_text('[gate]\nforbid = ["refund_*"]\nmax = {get_order = 1}\n')
     done = run(*BASE, "--forbid", "delete_*", "--json", "--junit", "out/j.xml", "--markdown", "out/s.md")
@@ -153,6 +154,7 @@ def test_the_actions_example_is_what_the_command_line_takes() -> None:
     assert any(step.get("if") == "always()" for step in steps)
 
 
+@pytest.mark.slow
 def test_a_slip_in_a_name_of_the_gate_is_told_and_stays_with_the_run(recorded: Path, run) -> None:
     """Without a word a gate that forbids `refund_paymnt` would pass for ever."""
     done = run(*BASE, "--forbid", "refund_paymnt", "--gate-finding", "repeated_wrte")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from dreamgym_kit.cli import (
     ablate,
@@ -23,6 +24,7 @@ from dreamgym_kit.cli import (
     simulate,
     train,
 )
+from dreamgym_kit.cli.lean import lean
 from dreamgym_kit.cli.main import app
 
 COMMANDS = {
@@ -111,3 +113,20 @@ def test_the_module_is_a_command_too(project) -> None:
         check=True,
     )
     assert done.stdout.startswith("dreamgym-kit ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--help",), *((name, "--help") for name in (*COMMANDS, "buffer", "runs")), ("simulat",)],
+)
+def test_what_is_built_for_what_was_typed_says_what_all_of_it_would(arguments: tuple[str, ...]) -> None:
+    whole, needed = (CliRunner().invoke(one, arguments, prog_name="x") for one in (app, lean(app, arguments)))
+    assert whole.output == needed.output != ""
+    assert whole.exit_code == needed.exit_code
+
+
+def test_no_more_is_built_than_was_asked_for() -> None:
+    assert list(get_command(lean(app, ["train", "--steps", "2"])).commands) == ["train"]
+    listed = get_command(lean(app, ["--help"])).commands
+    assert listed.keys() == get_command(app).commands.keys()
+    assert listed["simulate"].params == []

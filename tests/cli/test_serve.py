@@ -38,3 +38,12 @@ def test_what_is_deployed_is_served_closed(run, project: Path) -> None:
     assert "s3cret-of-mine" not in done.stderr + done.stdout
     (merged / "model.safetensors").write_text("evil")
     assert "not what was deployed as v001" in run(*asked, VLLM_API_KEY="x").stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("log", [".", "words.key"])
+def test_a_log_that_is_no_file_or_the_keys_own_is_refused(run, project: Path, log: str) -> None:
+    refused = run("serve", "policy", "--model", "Qwen/Q", "--log", log)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"--log {log}: name a file for vLLM's words; its key is kept beside it" in refused.stderr
+    assert not (project / "words.key").exists()

@@ -18,7 +18,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
     running = subprocess.Popen(
         [command, "simulate", *FLAGS],
         cwd=recorded,
-        env=environment | {"THINK_S": "0.1"},
+        env=environment | {"HELD": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -28,7 +28,9 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
         if "/20  " in line:
             break
     running.send_signal(number)
-    said, _ = running.communicate(timeout=60)
+    assert any(f"stopping ({number.name})" in line for line in running.stderr)
+    (recorded / "GO").touch()  # only now: what runs can still be finished, and there is more to do
+    said, _ = running.communicate(timeout=300)
     assert running.returncode == code
     assert f" Stopped ({number.name}): " in said
     go_on = next(line for line in said.splitlines() if line.startswith(" Go on"))
@@ -42,7 +44,7 @@ def test_a_second_ctrl_c_stops_now(recorded: Path, environment: dict[str, str], 
     running = subprocess.Popen(
         [command, "simulate", *FLAGS],
         cwd=recorded,
-        env=environment | {"THINK_S": "20"},
+        env=environment | {"THINK_S": "600"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -52,7 +54,7 @@ def test_a_second_ctrl_c_stops_now(recorded: Path, environment: dict[str, str], 
     running.send_signal(signal.SIGINT)
     assert "stopping (SIGINT)" in running.stderr.readline()
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=10)
+    running.communicate(timeout=100)  # far less than one answer takes
     assert running.returncode == 130
 
 
@@ -63,7 +65,7 @@ def test_nothing_that_the_agent_left_runs_on_after_a_dream(run, recorded: Path) 
 import atexit, threading
 
 def touch_later():
-    time.sleep(1)
+    time.sleep(3600)  # a command that waited for it would not end
     (Path(__file__).parent / "REAL").write_text("x")
 
 def begin(state):

@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import MissingExtra
+from dreamgym_kit.rollout.journal import JournalReader
 
 TASK = '{"id": "%s", "input": "?", "split": "%s"}\n'
 
@@ -46,7 +47,7 @@ def test_without_the_extra_it_says_which_one_to_install(
         (
             '[policy]\nmodel = "m"\nurls = ["http://localhost:1/v1"]\n',
             TASK % ("a", "train"),
-            "dreamgym.toml:5: a policy behind a server cannot be trained yet",
+            "dreamgym.toml:5: a policy behind a server is trained from the directory",
         ),
         (
             '[policy]\nmodel = "."\n[train]\neval_tasks = "tasks.jsonl"\n',
@@ -68,7 +69,7 @@ def test_what_cannot_be_trained_is_said_in_one_line_and_leaves_no_run(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
@@ -110,7 +111,7 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
@@ -120,11 +121,11 @@ def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) ->
     text = " ".join(done.stdout.split())
     assert "STOPPED BY AN ALARM Step 1 was stopped by the alarm 'no_signal': 3 draws of tasks" in text
     assert "no step is kept" in text
-    assert "Go on dreamgym-kit train --resume" in text
+    assert "Go on dreamgym-kit train --plain --resume" in text
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
@@ -136,18 +137,34 @@ def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
         stderr=subprocess.PIPE,
         text=True,
     )
-    until = time.monotonic() + 200
+    until = time.monotonic() + 600
     while process.poll() is None and time.monotonic() < until:
         lines = [path.read_text() for path in folder.glob("runs/*/steps.jsonl")]
         if lines and lines[0].count("\n") >= 2:
             break
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 130, err
     assert "NOT FINISHED" in out
     (directory,) = (folder / "runs").iterdir()
-    assert f"dreamgym-kit train --resume runs/{directory.name}" in out
+    assert f"dreamgym-kit train --plain --steps 50 --eval-every 0 --resume runs/{directory.name}" in out
     checkpoints = sorted(path.name for path in (directory / "checkpoints").glob("step-*"))
     steps = (directory / "steps.jsonl").read_text().count("\n")
     assert checkpoints[-1] == f"step-{steps:06d}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # as every training here; this one begins two, and imports torch four times
+def test_in_workers_it_learns_from_the_same_episodes(tmp_path: Path) -> None:
+    """Each worker serves the weights of the step before, found by their digest; the tokens say so."""
+    pytest.importorskip("trl", reason="the extra train is not installed")
+    kept = []
+    for name, more in (("alone", ()), ("spread", ("--workers", "2"))):
+        (tmp_path / name).mkdir()
+        done = run(project(tmp_path / name), "train", "--plain", "--steps", "2", "--eval-every", "0", *more)
+        assert done.returncode == 0, done.stderr
+        steps = sorted((tmp_path / name / "runs").glob("*/rollouts/step-*/episodes.jsonl"))
+        kept.append({(path.parent.name, one.id): one.digest for path in steps for one in JournalReader(path)})
+    assert len(kept[0]) >= 24
+    assert kept[0] == kept[1]

@@ -64,3 +64,12 @@ def test_the_live_block_of_a_training_is_ascii_and_fits() -> None:
     assert max(map(len, told.splitlines())) <= 80
     assert "step 3 of 30" in told
     assert "Ctrl-C again" in told
+
+
+def test_success_on_real_tools_is_not_called_the_dreams() -> None:
+    stream = io.StringIO()
+    sink = PlainLearning(stream, "live")
+    for kind, facts in EVENTS:
+        sink.emit(kind, **facts)
+    assert "step 3/30  live 41%  entropy" in stream.getvalue()
+    assert "dream 41%" not in stream.getvalue()

@@ -1,0 +1,57 @@
+"""What `doctor` says of a server: which of its routes answer who has no key."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.vllm.routes import OpenRoute
+
+_CAN = {
+    "tells": "tells what it does",
+    "works": "works for anybody",
+    "changes": "lets anybody change weights or caches",
+}
+_REMEDY = "serve it by dreamgym-kit serve, or put a proxy with an allow-list before it"
+
+
+class Told(NamedTuple):
+    """One line of the check."""
+
+    level: str
+    text: str
+    remedy: str = ""
+
+
+def look_at_server(url: str, *, timeout_s: float = 5.0) -> list[Told]:
+    """Walk one server's routes; `timeout_s` for each of them.
+
+    Raises:
+        UserError: it is no URL that is asked.
+    """
+    from dreamgym_kit.adapters.models.addresses import Resolver, read_address
+    from dreamgym_kit.adapters.models.vllm.launch import is_loopback
+    from dreamgym_kit.adapters.models.vllm.routes import open_routes
+    from dreamgym_kit.errors import EndpointError
+
+    address = read_address(url, source="--server")
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    base = f"{address.scheme}://{host}:{address.port}"
+    try:
+        Resolver().resolve(address.host, address.port)  # a metadata service is not asked
+        found = list(open_routes(base, timeout_s=timeout_s))
+    except (EndpointError, ConnectionError) as error:
+        return [Told("fix", str(error))]
+    return _told(base, found, here=is_loopback(address.host))
+
+
+def _told(base: str, found: "Sequence[OpenRoute]", *, here: bool) -> list[Told]:
+    more = [one for one in found if one.kind != "lives"]
+    if not more:
+        return [Told("ok", f"{base}: without a key only {', '.join(one.path for one in found) or 'nothing'}")]
+    told = []
+    for kind, can in _CAN.items():
+        paths = [one.path for one in more if one.kind == kind]
+        if paths:
+            level = "stop" if kind == "changes" and not here else "fix"
+            told.append(Told(level, f"{base} {can} without a key: {', '.join(paths)}", _REMEDY))
+    return told

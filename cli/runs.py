@@ -1,0 +1,50 @@
+"""`dreamgym-kit runs merge`: the shards of a run become one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, say_json
+
+EXAMPLES = (
+    "dreamgym-kit runs merge shards/1 shards/2 shards/3 --into runs/nightly",
+    "dreamgym-kit runs merge shards/* --into runs/nightly --json",
+)
+CODES = (
+    "Exit codes: 0 merged, also where it was before; 1 the gate failed, over all shards; 2 shards are "
+    "missing, twice there, not finished or of different runs."
+)
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Run directories: put shards together.")
+
+Directories = Annotated[
+    list[Path], typer.Argument(metavar="DIR...", help="The run directories of all shards.")
+]
+Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="The run directory to make.")]
+
+
+@app.callback()
+def runs() -> None:
+    """Run directories: put shards together."""
+
+
+def merge(directories: Directories, into: Into, as_json: options.AsJson = False) -> None:
+    """Put the shards of a run together: one run directory, one journal, one report.
+
+    All of them must be there, finished, and of the same run. Merging them again changes nothing.
+    """
+    from dreamgym_kit.cli.running import DONE, GATE_FAILED, look_at, near, stdout_paint
+    from dreamgym_kit.report.merging import merge_runs
+    from dreamgym_kit.report.terminal import next_steps, render_run
+
+    merged = merge_runs(directories, into)
+    if as_json:
+        say_json(merged.summary.to_json())
+    else:
+        done = "were merged before" if merged.again else "merged"
+        say(f" {len(directories)} shards {done}: {merged.episodes} episodes in {near(merged.directory)}\n")
+        say(render_run(merged.summary, paint=stdout_paint()))
+        say(next_steps([look_at(merged.summary, merged.directory)]))
+    raise typer.Exit(DONE if merged.summary.gate() else GATE_FAILED)

@@ -1,0 +1,279 @@
+"""`--workers N` and `--shard I/N` as a person meets them: the same run, in other processes or in parts."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+
+from dreamgym_kit.rollout.journal import JournalReader
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+pytestmark = pytest.mark.slow
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {episode.id: episode.digest for episode in JournalReader(directory / "episodes.jsonl")}
+
+
+def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def without_its_name(report: dict[str, Any]) -> dict[str, Any]:
+    """A report but for what no two runs share: its run's name, and times."""
+    report = {**report, "manifest": {**report["manifest"], "run": "", "directory": ""}}
+    return {**report, "cost": {**report["cost"], "seconds": 0}}
+
+
+SIMULATE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--n", "2", "--json")
+
+
+def test_workers_give_the_episodes_and_the_report_of_one_process(recorded: Path, run: Run) -> None:
+    alone = told(run(*SIMULATE))
+    spread = told(run(*SIMULATE, "--workers", "2"))
+    assert without_its_name(spread) == without_its_name(alone)
+    places = [Path(report["manifest"]["directory"]) for report in (alone, spread)]
+    assert digests(places[0]) == digests(places[1])
+    events = [json.loads(line)["event"] for line in (places[1] / "events.jsonl").read_text().splitlines()]
+    assert events.count("call") == 12
+    assert not (recorded / "REAL").exists()
+
+
+def test_shards_are_merged_into_the_run_that_they_are(recorded: Path, run: Run) -> None:
+    alone = told(run(*SIMULATE))
+    parts = [told(run(*SIMULATE, "--shard", f"{number}/2")) for number in (1, 2)]
+    places = [part["manifest"]["directory"] for part in parts]
+    merge = ("runs", "merge", *places, "--into", "merged", "--json")
+    merged = told(run(*merge))
+    assert without_its_name(merged) == without_its_name(alone)
+    assert digests(recorded / "merged") == digests(Path(alone["manifest"]["directory"]))
+    before = {path.name: path.read_bytes() for path in (recorded / "merged").iterdir()}
+    assert told(run(*merge)) == merged
+    assert {path.name: path.read_bytes() for path in (recorded / "merged").iterdir()} == before
+    missing = run("runs", "merge", places[0], "--into", "other")
+    assert (missing.returncode, "shard 2 of 2: not among" in missing.stderr) == (2, True)
+    twice = run("runs", "merge", places[0], *places, "--into", "other")
+    assert (twice.returncode, "are both shard 1/2" in twice.stderr) == (2, True)
+    in_the_way = run("runs", "merge", *reversed(places), "--into", places[0])
+    assert (in_the_way.returncode, "is there already" in in_the_way.stderr) == (2, True)
+    no_shard = run("runs", "merge", alone["manifest"]["directory"], "--into", "other")
+    assert (no_shard.returncode, "is no shard" in no_shard.stderr) == (2, True)
+    odd = run(*SIMULATE[:-3], "--n", "1", "--shard", "2/2", "--json")
+    others = run("runs", "merge", places[0], told(odd)["manifest"]["directory"], "--into", "other")
+    assert (others.returncode, "is of another run" in others.stderr, "n: 2 in" in others.stderr) == (
+        2,
+        True,
+        True,
+    )
+    assert not (recorded / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "why"), [("3/2", "write I/N"), ("0/2", "write I/N"), ("3/3", "there are 2 tasks")]
+)
+def test_a_shard_that_there_cannot_be_is_refused(recorded: Path, run: Run, said: str, why: str) -> None:
+    done = run(*SIMULATE, "--shard", said)
+    assert (done.returncode, why in done.stderr) == (2, True)
+
+
+def test_recording_in_workers_keeps_what_one_process_keeps(project: Path, run: Run) -> None:
+    arguments = ("record", "agent:graph", "--tasks", "tasks.jsonl", "--yes", "--workers", "2")
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "6 calls were added" in done.stdout
+    assert (project / "REAL").read_text() == "xxxx"
+
+
+def workers_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 2)])
+def test_signals_stop_it_as_locally_and_no_worker_is_left(
+    recorded: Path, run: Run, command: str, environment: dict[str, str], number: signal.Signals, times: int
+) -> None:
+    tasks = "".join(
+        json.dumps({"id": f"refund-{place}", "input": f"Please refund A-{1 + place % 2}"}) + "\n"
+        for place in range(40)
+    )
+    (recorded / "many.jsonl").write_text(tasks)
+    arguments = [command, "simulate", "agent:graph", "--tasks", "many.jsonl", "--workers", "2", "--plain"]
+    process = subprocess.Popen(
+        [*arguments, "--concurrency", "2"],
+        cwd=recorded,
+        env={**environment, "THINK_S": "0.5"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    events: list[Path] = []
+    while not any("episode_finished" in path.read_text() for path in events) and process.poll() is None:
+        time.sleep(0.05)
+        events = list((recorded / "runs").glob("*/events.jsonl"))
+    workers = workers_of(process.pid)
+    assert len(workers) == 2
+    os.killpg(process.pid, number)  # as a terminal does: to the whole group
+    if times == 2:
+        time.sleep(0.2)
+        os.killpg(process.pid, number)
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in said
+    until = time.monotonic() + 100
+    while any(map(alive, workers)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [pid for pid in workers if alive(pid)] == []
+    (directory,) = (recorded / "runs").iterdir()
+    begun = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
+    started = {event["episode"] for event in begun if event["event"] == "episode_started"}
+    if times == 1:
+        assert set(digests(directory)) == started, "what ran was finished"
+    assert len(digests(directory)) < 40
+
+
+LOOKS = """
+def _processes():
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            found.append((place / "cmdline").read_bytes())
+        except OSError:
+            pass
+    return found
+
+
+def _result(message):
+    Path(os.environ["SEEN"]).joinpath(str(os.getpid())).write_bytes(b"\\n".join(_processes()))
+"""
+
+
+def test_a_secret_of_the_environment_is_in_no_artefact_and_no_process_list(
+    recorded: Path, run: Run, tmp_path: Path
+) -> None:
+    """A worker finds it in its own environment; nothing that is sent or kept holds it.
+
+    Every worker looks at all command lines of the machine while episodes run.
+    """
+    agent, seen = recorded / "agent.py", tmp_path / "seen"
+    seen.mkdir()
+    said = agent.read_text().replace('AIMessage("Refunded.")', 'AIMessage(os.environ["SHOP_API_KEY"])')
+    agent.write_text(said.replace("\ndef _result(message):\n", LOOKS))
+    (recorded / "dreamgym.toml").write_text(f'[guard]\nallow_paths = ["{seen}"]\n')
+    secret = "sk-canary-3f9a77c0d1e24b5f"
+    done = run(*SIMULATE, "--workers", "2", SHOP_API_KEY=secret, SEEN=str(seen))
+    assert told(done)["episodes"]["undetermined"] == 0
+    assert secret not in done.stdout + done.stderr
+    lists = [path.read_bytes() for path in seen.iterdir()]
+    assert len(lists) == 2
+    assert all(b"process_main" in found and secret.encode() not in found for found in lists)
+    for path in recorded.rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes()
+
+
+def reasons(body: dict[str, Any]) -> str:
+    """What the server double says: as the world's model, as the user, as the judge."""
+    first = body["messages"][0]["content"]
+    if "You play the user" in first:
+        return json.dumps({"reasoning": "", "action": "done", "text": ""})
+    if "judge whether" in first:
+        return json.dumps({"reasoning": "it was refunded", "verdict": "success"})
+    said = {"reasoning": "", "outcome": "ok", "like": None, "leaves": [], "error": "", "set": []}
+    return json.dumps({**said, "answer": '"captured"', "confidence": 1.0})
+
+
+def test_a_dream_that_a_model_reasons_is_the_same_in_workers_and_each_finds_the_key(
+    project: Path, run: Run
+) -> None:
+    """No recordings: a server answers the tools, plays the user and judges; its key is in the environment."""
+    users = ({"goal": "a refund"}, {"script": ["yes, please"]})
+    (project / "tasks.jsonl").write_text(
+        "".join(
+            json.dumps({"id": f"t{place}", "input": f"Please refund A-{place}", "meta": {"user": user}})
+            + "\n"
+            for place, user in enumerate(users)
+        )
+    )
+    secret = "sk-canary-51c0ffee9d2b47aa"
+    with serving(FaultyEndpointDouble(content=reasons)) as server:
+        (project / "dreamgym.toml").write_text(
+            f'[endpoint]\nurls = ["{server.url}"]\nmodel = "m"\nkey_env = "DREAM_KEY"\n'
+            '[tools.get_order]\neffect = "read"\n[tools.refund_payment]\neffect = "write"\n'
+        )
+        alone, spread = (told(run(*SIMULATE, *more, DREAM_KEY=secret)) for more in ((), ("--workers", "2")))
+        asked = len(server.heads)
+        assert all(f"bearer {secret}".encode() in head.lower() for head in server.heads)
+    places = [Path(report["manifest"]["directory"]) for report in (alone, spread)]
+    assert digests(places[0]) == digests(places[1])
+    assert [one["trust"]["provenance"] for one in (alone, spread)] == [{"reasoned": 12}] * 2
+    spent = [
+        {part: one["calls"] for part, one in report["cost"]["dream"].items()} for report in (alone, spread)
+    ]
+    assert spent[0].keys() == spent[1].keys() == {"experience", "judge", "user"}
+    assert sum(sum(one.values()) for one in spent) <= asked
+    for path in project.rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes()
+
+
+def test_a_refused_call_of_no_episode_is_told_also_from_a_worker(recorded: Path, run: Run) -> None:
+    """A thread that the agent's module starts calls a real tool by itself, in each worker."""
+    agent = recorded / "agent.py"
+    agent.write_text(agent.read_text() + STRAYS)
+    done = run(*SIMULATE, "--workers", "2")
+    assert not (recorded / "REAL").exists()
+    told = json.loads(done.stdout)
+    assert done.returncode == 1, done.stderr
+    assert any("refund_payment" in stray for stray in told["manifest"]["strays"])
+
+
+STRAYS = """
+
+import threading
+
+THINKING, TRIED = threading.Event(), threading.Event()
+
+
+def held():  # episodes wait for the thread and it for them: it tries while the run runs
+    THINKING.set()
+    TRIED.wait(600)
+
+
+def _by_itself():
+    THINKING.wait(600)
+    for _ in range(20):
+        try:
+            refund_payment.invoke({"order_id": "A-1"})
+        except BaseException:
+            pass
+        TRIED.set()
+
+
+if "process_main" in " ".join(__import__("sys").orig_argv):
+    threading.Thread(target=_by_itself, daemon=True).start()
+"""
+
+
+def test_what_is_printed_in_workers_is_not_in_the_result(recorded: Path, run: Run) -> None:
+    agent = recorded / "agent.py"
+    thinks = agent.read_text().replace("        time.sleep(", '        print("thinks")\n        time.sleep(')
+    agent.write_text('print("imported")\n' + thinks)
+    done = run(*SIMULATE, "--workers", "2")
+    assert told(done)["schema"]
+    assert "thinks" in done.stderr
