@@ -29,7 +29,7 @@ from dreamgym_kit.adapters.pytest_plugin.plugin import RECORDED
 from dreamgym_kit.adapters.pytest_plugin.steps import arguments_of
 from dreamgym_kit.adapters.pytest_plugin.tape import PlayingTape, RecordingTape
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.adapters.stores.opening import open_store
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.registry import PROCESS, arm, wake
 from dreamgym_kit.plain import to_plain
@@ -39,6 +39,7 @@ from dreamgym_kit.report.clean import clean
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.places import buffer_of, is_missing
 from dreamgym_kit.vocabulary import Task, World
 
 _ENDED = ("finished", "interrupted")
@@ -304,10 +305,10 @@ class Dream:
         if not named:
             yield None
             return
-        path = named if isinstance(named, Path) else self._settings.resolve(self._settings.buffer)
-        if not path.exists():
-            raise UserError(f"buffer: there is no {path}; record one (dreamgym-kit record), or leave it out")
-        with closing(SqliteStore(path, read_only=True)) as store:
+        place = buffer_of(self._settings) if isinstance(named, bool) else named
+        if is_missing(place):
+            raise UserError(f"buffer: there is no {place}; record one (dreamgym-kit record), or leave it out")
+        with closing(open_store(place, self._settings)) as store:
             yield chained_experience(store, self._settings)
 
 

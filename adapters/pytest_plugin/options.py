@@ -15,6 +15,7 @@ import pytest
 from dreamgym_kit.adapters.pytest_plugin.plugin import mode_of
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.settings.places import Place, place_of
 from dreamgym_kit.vocabulary import World
 
 MARK_KEYS = ("cassette", "models", "buffer", "settings", "world")
@@ -48,7 +49,7 @@ class DreamOptions:
     cassette: Path
     mode: RecordMode
     models: str
-    buffer: Path | bool | None
+    buffer: Place | bool | None
     settings: Path | None
     world: World
 
@@ -68,7 +69,6 @@ def options_of(item: pytest.Item) -> DreamOptions:
     named = said.get("cassette")
     own = _file_name(item.nodeid.split("::", 1)[-1])
     path = cassettes / item.path.stem / f"{own}.jsonl" if named is None else _named(cassettes, named)
-    buffer = said.get("buffer")
     settings = said.get("settings")
     world = said.get("world", World())
     return DreamOptions(
@@ -77,7 +77,7 @@ def options_of(item: pytest.Item) -> DreamOptions:
         cassette=path,
         mode=RecordMode(mode_of(item.config)),
         models=models,
-        buffer=buffer if buffer is None or isinstance(buffer, bool) else folder / buffer,
+        buffer=_buffer(item, said.get("buffer")),
         settings=folder / settings if settings is not None else None,
         world=world if isinstance(world, World) else World(str(world)),
     )
@@ -95,6 +95,12 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
                 )
             said.setdefault(name, value)
     return said
+
+
+def _buffer(item: pytest.Item, said: Any) -> Place | bool | None:
+    if said is None or isinstance(said, bool):
+        return said
+    return place_of(str(said), item.path.parent, source=f"{item.nodeid}: buffer")
 
 
 def _named(cassettes: Path, name: object) -> Path:

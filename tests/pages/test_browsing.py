@@ -118,8 +118,7 @@ def test_every_link_of_the_page_leads_somewhere(open_page: Opener) -> None:
     links = shown.ask("[...new Set([...document.querySelectorAll('a')].map(a => a.getAttribute('href')))]")
     assert len(links) > 60
     for link in links:
-        shown.ask(f"location.hash = {link!r}")
-        shown.page.wait_for_timeout(15)
+        shown.go(link)
     shown.go("#e=task-0002.4&s=3")
     assert shown.text(".step.cur .tn") == "refund_payment"
     for link in links:
@@ -179,7 +178,7 @@ def test_the_rest_of_a_tools_calls_is_drawn_when_asked_for(open_page: Opener) ->
     shown.page.evaluate("document.querySelectorAll('details.tool').forEach(d => { d.open = true; })")
     before = shown.page.locator(".fx").count()
     shown.page.click("details.tool button >> nth=0")
-    shown.page.wait_for_timeout(500)
+    shown.settle()
     assert shown.page.locator(".fx").count() > before + 50
     shown.quiet()
 

@@ -1,4 +1,7 @@
-"""Draws all of a page in a browser and names every element and attribute that is in it."""
+"""Draws all of a page in a browser and names every element and attribute that is in it.
+
+The page was opened with `pages.settling.COUNT`.
+"""
 
 from typing import Any
 
@@ -14,24 +17,21 @@ WALK = """async () => {
       }
     }
   };
-  const wait = (ms) => new Promise(done => setTimeout(done, ms));
   dispatchEvent(new Event('beforeprint'));  // draws more rows, so that all episodes are listed
   document.querySelectorAll('details').forEach(one => { one.open = true; });
   document.querySelectorAll('details.tool button').forEach(one => one.click());
-  await wait(300);
+  await settled();
   look();
   const names = [...document.querySelectorAll('.ep a')].map(one => one.getAttribute('href'));
   for (const name of names) {
-    location.hash = name;
-    await wait(25);
+    await visit(name);
     document.querySelectorAll('details').forEach(one => { one.open = true; });
     look();
   }
-  location.hash = '#q=' + encodeURIComponent('<img src=x onerror=window.hurt=1>');
-  await wait(300);
+  await visit('#q=' + encodeURIComponent('<img src=x onerror=window.hurt=1>'));
   look();
-  location.hash = '#e=' + encodeURIComponent('<img src=x onerror=window.hurt=1>');
-  await wait(100);
+  await visit('#e=' + encodeURIComponent('<img src=x onerror=window.hurt=1>'));
+  await new Promise((done) => setTimeout(done, 200));  // a picture that cannot be had says so late
   look();
   return {found: [...found].sort(), opened: names.length, hurt: window.hurt === undefined ? 0 : 1};
 }"""

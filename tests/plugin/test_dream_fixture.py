@@ -80,6 +80,7 @@ def test_new_records_only_what_the_cassette_does_not_answer(project, run, touche
     run().assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_all_records_anew_and_gives_the_same_bytes(project, run, touched) -> None:
     project.makepyfile(test_orders=CANCELS)
     run("--dream-record=all").assert_outcomes(passed=1)
@@ -361,6 +362,7 @@ def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> No
     assert touched() == ["get o7"]
 
 
+@pytest.mark.slow
 def test_replays_are_the_same_bytes(project, run, touched) -> None:
     keeps = """
         import json
@@ -390,6 +392,7 @@ def test_the_header_says_that_real_tools_run(project, run, touched) -> None:
     run("-v").stdout.no_fnmatch_line("dream:*")
 
 
+@pytest.mark.slow
 def test_a_buffer_answers_what_the_cassette_does_not(project, run, touched) -> None:
     task = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
     record("agent:graph", [task], store=project.path / "shop.db", directory=project.path / "run")

@@ -1,5 +1,7 @@
 """The fixture used in ways that its page does not show: nothing real runs unseen, no test harms another."""
 
+import pytest
+
 
 def test_addopts_record_nothing_in_ci(project, run, touched, monkeypatch) -> None:
     project.makepyfile(
@@ -197,6 +199,7 @@ def test_what_tools_take_is_known_from_the_graph(project, run, touched) -> None:
     run().assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_parameters_that_are_spelt_alike_have_cassettes_of_their_own(project, run, touched) -> None:
     project.makepyfile(
         test_orders="""

@@ -91,6 +91,7 @@ def test_a_recorded_model_is_not_asked_again(project, run) -> None:
     run().assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_a_recorded_model_is_not_asked_again_in_async_tests(project, run) -> None:
     write(project, run="await dream.arun", begin="async ", mark="@pytest.mark.asyncio")
     run("-p", "pytest_asyncio.plugin", "--dream-record=once").assert_outcomes(passed=1)
@@ -107,6 +108,7 @@ def test_a_stream_is_kept_whole_and_played(project, run) -> None:
     run().assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_a_fake_of_the_projects_own_answers_for_itself(project, run) -> None:
     write(project, models="auto")
     run("--dream-record=once").assert_outcomes(passed=1)
@@ -115,6 +117,7 @@ def test_a_fake_of_the_projects_own_answers_for_itself(project, run) -> None:
     run().assert_outcomes(failed=1)
 
 
+@pytest.mark.slow
 def test_a_prompt_that_changed_says_which_message_and_how(project, run) -> None:
     write(project)
     run("--dream-record=once").assert_outcomes(passed=1)
@@ -139,6 +142,7 @@ def test_a_prompt_that_changed_says_which_message_and_how(project, run) -> None:
     assert agent.exists()
 
 
+@pytest.mark.slow
 def test_a_test_recorded_with_its_model_live_says_so_when_it_is_to_be_played(project, run) -> None:
     write(project, models="live")
     run("--dream-record=once").assert_outcomes(passed=1)

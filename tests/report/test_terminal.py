@@ -109,8 +109,20 @@ def test_what_the_dream_cost_and_what_the_judges_said_stand_in_the_first_screen(
         "prompt_tokens": 200,
         "completion_tokens": 40,
         "cached_tokens": 0,
+        "cached_share": None,
         "usd": 1.0,
     }
+
+
+def test_how_much_of_the_prompts_came_from_the_cache_is_told_once_a_server_says_so() -> None:
+    """Some servers leave the figure out where it is 0: those prompts count all the same."""
+    spends = [{"experience": Spend(1, 100, 20)}, {"experience": Spend(1, 100, 20, 83, cache_told=1)}]
+    run = [replace(fine(name), dream_spend=spend) for name, spend in zip("ab", spends, strict=True)]
+    summary = summarise(run, {"mode": "dream"})
+    assert "experience 2 answers, 240 tokens, 42 % of its prompts from the" in render_run(summary)
+    assert summary.to_json()["cost"]["dream"]["experience"]["cached_share"] == 0.415
+    nothing = replace(fine("a"), dream_spend={"experience": Spend(1, 100, 20, cache_told=1)})
+    assert "0 % of its prompts" in render_run(summarise([nothing], {"mode": "dream"}))
 
 
 def test_an_episode_step_by_step() -> None:

@@ -3,7 +3,9 @@
 Fields (schema 1; a later version adds fields and keeps these):
 
     schema       1
-    manifest     the run's manifest as it was written
+    manifest     the run's manifest as it was written; "servers" in it, where vLLM served: [{"server",
+                 "prompt_tokens", "generated_tokens", "cached_share": 0..1 or null, "most_running",
+                 "most_waiting": requests}], as their /metrics counted meanwhile, whoever asked
     headline     one sentence
     gate         {"passed": bool, "fail_on_findings": bool,
                   "rules": [{"rule", "passed", "measured", "limit", "why", "at": [{"episode", "step"}]}]}
@@ -24,7 +26,8 @@ Fields (schema 1; a later version adds fields and keeps these):
     judges       {"agree", "disagree": int}: a model beside the checker
     cost         {"model_calls", "tokens": int (of the agent), "usd" (of all), "seconds": float,
                   "dream": {part: {"calls", "prompt_tokens", "completion_tokens", "cached_tokens": int,
-                  "usd": float}}}, part = experience, judge or user
+                  "cached_share": 0..1 or null where no server said it, "usd": float}}},
+                  part = experience, judge or user
     list         [{"id", "task", "sibling", "verdict", "reason", "stop", "calls", "anomaly", "step",
                    "faults": int}]
 """
@@ -132,6 +135,7 @@ def _spend(spend: Spend) -> dict[str, JsonValue]:
         "prompt_tokens": spend.prompt_tokens,
         "completion_tokens": spend.completion_tokens,
         "cached_tokens": spend.cached_tokens,
+        "cached_share": _rounded(spend.cached_share),
         "usd": spend.cost_usd,
     }
 

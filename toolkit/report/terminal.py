@@ -5,16 +5,17 @@ ids are never cut, since they are what one copies.
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary, ToolUse
 from dreamgym_kit.report.headline import headline, stamp
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.whole import whole_percent
 from dreamgym_kit.report.wording import past_times
-from dreamgym_kit.vocabulary import Effect, Provenance, Verdict
+from dreamgym_kit.vocabulary import Effect, Provenance, Spend, Verdict
 
 WIDTH = 80
 _LABEL = 14  # columns before a value
@@ -81,6 +82,7 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     lines += _row("cost", _cost(summary))
     if summary.dream_spend:
         lines += _row("dream cost", _dream_cost(summary))
+    lines += [line for told in servers_told(summary) for line in _row("server", told)]
     return "\n".join(lines)
 
 
@@ -211,9 +213,32 @@ def _dream_cost(summary: Summary) -> str:
     parts = []
     for part, spend in summary.dream_spend.items():
         told = [_count(spend.calls, "answer"), _count(spend.tokens, "token")]
+        told += [cached_told(spend)] if spend.cached_share is not None else []
         told += [f"USD {spend.cost_usd:.2f}"] if spend.cost_usd else []
         parts.append(f"{one_line(part)} {', '.join(told)}")
     return "; ".join(parts)
+
+
+def servers_told(summary: Summary) -> list[str]:
+    """What each server counted while the run went on, a sentence each."""
+    rows = summary.fact("servers")
+    return [_server_told(row) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def _server_told(row: Mapping[str, JsonValue]) -> str:
+    said = {name: value if isinstance(value, int | float) else 0 for name, value in row.items()}
+    known = row.get("cached_share") is not None
+    share = f" ({whole_percent(said['cached_share'])} % cached)" if known else ""
+    return (
+        f"{one_line(str(row.get('server', '')))} read {said.get('prompt_tokens', 0):,} tokens{share}, wrote "
+        f"{said.get('generated_tokens', 0):,}; at most {said.get('most_running', 0):,} requests ran and "
+        f"{said.get('most_waiting', 0):,} waited"
+    )
+
+
+def cached_told(spend: Spend) -> str:
+    """Which share of the prompts came from the server's prefix cache."""
+    return f"{whole_percent(spend.cached_share or 0.0)} % of its prompts from the prefix cache"
 
 
 def tool_table(summary: Summary, paint: Paint = PLAIN) -> str:

@@ -7,6 +7,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import Summary
 from dreamgym_kit.report.page.gathering import Gathered
 from dreamgym_kit.report.terminal import duration
+from dreamgym_kit.report.whole import whole_percent
 
 _BINS = 24
 
@@ -25,6 +26,11 @@ def costs(gathered: Gathered, summary: Summary) -> dict[str, JsonValue]:
         stats.append(
             {"value": f"{spend.tokens:,}", "label": f"tokens of the dream: {part}, {spend.calls:,} answers"}
         )
+        if spend.cached_share is not None:
+            share = f"{whole_percent(spend.cached_share)} %"
+            stats.append(
+                {"value": share, "label": f"of the prompts of the {part} came from the prefix cache"}
+            )
     lines = [gathered.lines[line.id] for line in summary.episodes]
     found = [
         spread("Time per episode", [line.seconds for line in lines], "s"),

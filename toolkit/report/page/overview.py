@@ -46,6 +46,7 @@ from dreamgym_kit.report.terminal import (
     held_out_told,
     judges_told,
     reasoned_told,
+    servers_told,
     trust_told,
 )
 from dreamgym_kit.vocabulary import Provenance, Verdict
@@ -115,6 +116,7 @@ def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[st
     facts += [["faults", faults_told(summary)]] if faults_told(summary) else []
     facts += [["also", also_told(summary)]] if also_told(summary) else []
     facts += [["judges", judges_told(summary)]] if judges_told(summary) else []
+    facts += [["server", told] for told in servers_told(summary)]
     return {
         "gate": state,
         "stamp": words,

@@ -1,0 +1,54 @@
+"""Shards that do not make one run are refused by name, and nothing of them is left where the run would be."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.merging import merge_runs
+from dreamgym_kit.rollout.manifest import Manifest
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Episode, Verdict, World
+
+
+def shard(root: Path, number: int, tasks: Sequence[str], *, lacks: int = 0) -> Path:
+    """A run directory of one of two shards, each task once."""
+    matters = {"mode": "dream", "n": 1, "shard": {"number": number, "of": 2}}
+    manifest = Manifest(f"run{number}", 1_795_271_485.0, matters, {"tasks": len(tasks) + lacks})
+    with RunDirectory.create(root, f"shard-{number}", manifest) as directory:
+        with directory.journal() as journal:
+            for task in tasks:
+                journal.append(Episode(f"{task}.1", task, 1, World("desk", 1), Verdict.SUCCESS, "done"))
+        return directory.path
+
+
+def merged_error(tmp_path: Path, *shards: Path) -> str:
+    with pytest.raises(UserError) as refused:
+        merge_runs(shards, tmp_path / "whole")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {path.name for path in shards}, "something was left behind"
+    return str(refused.value)
+
+
+def test_whole_shards_become_one_run(tmp_path: Path) -> None:
+    done = merge_runs([shard(tmp_path, 2, ["b"]), shard(tmp_path, 1, ["a", "c"])], tmp_path / "whole")
+    assert (done.episodes, done.again) == (3, False)
+    assert [one.id for one in RunDirectory.open(tmp_path / "whole").episodes()] == ["a.1", "c.1", "b.1"]
+
+
+def test_a_name_that_no_run_directory_can_have_is_told(tmp_path: Path) -> None:
+    shards = [shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, ["b"])]
+    with pytest.raises(UserError, match=r"v1\.2: no name of a run directory; take letters"):
+        merge_runs(shards, tmp_path / "v1.2")
+    assert {path.name for path in tmp_path.iterdir()} == {"shard-1", "shard-2"}
+
+
+def test_a_shard_that_is_not_finished_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    told = merged_error(tmp_path, shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, ["b"], lacks=2))
+    assert "shard 2/2 has 2 of its 3 episodes left; finish it with --resume first" in told
+
+
+def test_an_episode_that_two_shards_have_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    told = merged_error(tmp_path, shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, ["a"]))
+    assert "has episode 'a.1', which another shard has too" in told

@@ -1,0 +1,236 @@
+"""The shards of a run put together: one run directory, one journal, and the report that one run would have.
+
+Nothing is guessed: all shards must be there, each whole, each once, and of the same run in everything that
+matters. The directory appears in one step; merging the same shards into it again changes nothing.
+"""
+
+import heapq
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.replay.fields import Fields, whole
+from dreamgym_kit.report.figures import Summary
+from dreamgym_kit.report.kept import curve_of, facts_of
+from dreamgym_kit.report.summary import Tally
+from dreamgym_kit.rollout.files import read_whole, write_atomically
+from dreamgym_kit.rollout.manifest import Manifest, differences
+from dreamgym_kit.rollout.rundir import EPISODES, EVENTS, MANIFEST, REPORT, RunDirectory, directory_name
+from dreamgym_kit.rollout.shards import Shard
+from dreamgym_kit.vocabulary import Spend
+
+_MERGING = "-merging"
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A run that was put together."""
+
+    directory: Path
+    summary: Summary
+    episodes: int
+    again: bool  # it was there already
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A shard's run directory, read."""
+
+    path: Path
+    shard: Shard
+    directory: RunDirectory
+    matters: Mapping[str, JsonValue]  # of the whole run
+    facts: Mapping[str, JsonValue]
+
+    @property
+    def expected(self) -> int:
+        about, n = self.directory.manifest.about, self.matters.get("n")
+        tasks = about.get("tasks")
+        return tasks * n if isinstance(tasks, int) and isinstance(n, int) else 0
+
+
+def merge_runs(paths: Sequence[Path], into: Path) -> Merged:
+    """Put the shards at `paths` together in a new run directory.
+
+    Raises:
+        UserError: one is no shard, is not whole, is there twice or missing, or is of another run; or `into`
+            is something else already. Nothing was written.
+    """
+    parts = _whole(sorted((_part(path) for path in paths), key=lambda part: part.shard.number))
+    manifest = _manifest(parts)
+    place = into.parent / directory_name(into.name)
+    if place.name != into.name:
+        raise UserError(
+            f"{into}: no name of a run directory; take letters, digits, - and _. Nothing was merged."
+        )
+    if place.exists() or place.is_symlink():
+        return _there(place, manifest)
+    half = place.parent / directory_name(f"{place.name}{_MERGING}")
+    _clear(half)
+    with RunDirectory.create(half.parent, half.name, manifest) as made:
+        try:
+            episodes, tally = _journal(made, parts)
+        except UserError:
+            shutil.rmtree(made.path)
+            raise
+        _events(made.path / EVENTS, parts)
+        _trials(made, parts, tally)
+        summary = tally.summary(_facts(parts, manifest, place), curve_of(parts[0].directory))
+        made.write_report(summary.to_json())
+        made.path.rename(place)
+    return Merged(place, summary, episodes, again=False)
+
+
+def _part(path: Path) -> _Part:
+    directory = RunDirectory.open(path)
+    matters = dict(directory.manifest.matters)
+    said = matters.pop("shard", None)
+    try:
+        fields = Fields(said, "shard", ("number", "of"))
+        shard = Shard(fields.take("number", whole), fields.take("of", whole))
+    except NotJson:
+        raise UserError(
+            f"{path}: is no shard; only runs that were made with --shard I/N are merged."
+        ) from None
+    return _Part(path, shard, directory, matters, facts_of(directory))
+
+
+def _whole(parts: list[_Part]) -> list[_Part]:
+    """The parts, if they are all that there are of one run."""
+    first = parts[0]
+    for part in parts[1:]:
+        other = differences(first.matters, part.matters, sides=(f"in {first.path}", f"in {part.path}"))
+        if first.shard.of != part.shard.of:
+            other.insert(0, f"one of {first.shard.of} shards there, one of {part.shard.of} here")
+        if other:
+            raise UserError(f"{part.path}: is of another run than {first.path}: {'; '.join(other)}.")
+    by_number: dict[int, _Part] = {}
+    for part in parts:
+        twin = by_number.setdefault(part.shard.number, part)
+        if twin is not part:
+            raise UserError(f"{part.path} and {twin.path}: are both shard {part.shard}; name one of them.")
+    missing = [str(number) for number in range(1, first.shard.of + 1) if number not in by_number]
+    if missing:
+        raise UserError(
+            f"shard{'s'[: len(missing) > 1]} {', '.join(missing)} of {first.shard.of}: not among the "
+            f"{len(parts)} run directories that were named. Nothing was merged."
+        )
+    gates = {digest(part.facts.get("gate")) for part in parts}
+    if len(gates) > 1:
+        raise UserError("the shards were held to different gates; run them with the same [gate].")
+    return parts
+
+
+def _manifest(parts: Sequence[_Part]) -> Manifest:
+    first = parts[0].directory.manifest
+    runs = [part.directory.manifest.run for part in parts]
+    tasks = [part.directory.manifest.about.get("tasks") for part in parts]
+    return Manifest(
+        run=digest(runs)[:8],
+        created_at=min(part.directory.manifest.created_at for part in parts),
+        matters=parts[0].matters,
+        about={**first.about, "tasks": sum(n for n in tasks if isinstance(n, int)), "shards": list(runs)},
+    )
+
+
+def _there(place: Path, manifest: Manifest) -> Merged:
+    """What an earlier merge of the same shards made; anything else is in the way."""
+    there = RunDirectory.open(place) if (place / MANIFEST).is_file() and not place.is_symlink() else None
+    if there is None or there.manifest != manifest or there.read_report() is None:
+        raise UserError(f"{place}: is there already, and is not what these shards come to; name another.")
+    tally = Tally()
+    count = 0
+    for count, episode in enumerate(there.episodes(), 1):  # noqa: B007  the last count is all
+        tally.add(episode)
+    kept = there.read_trials()
+    if kept is not None:
+        tally.charge("calibration", kept[1])
+    return Merged(place, tally.summary(_ended(there), curve_of(there)), count, again=True)
+
+
+def _ended(there: RunDirectory) -> Mapping[str, JsonValue]:
+    manifest = (there.read_report() or {}).get("manifest")
+    return manifest if isinstance(manifest, Mapping) else {}
+
+
+def _clear(half: Path) -> None:
+    """What a merge left that was killed."""
+    if half.is_symlink() or (half.exists() and not half.is_dir()):
+        raise UserError(f"{half}: is in the way; move it, or remove it.")
+    if half.is_dir():
+        left = {one.name for one in half.iterdir()}
+        if not left <= {MANIFEST, f".{MANIFEST}.new", "lock", EPISODES, EVENTS, "trials.json", REPORT}:
+            raise UserError(f"{half}: is in the way; move it, or remove it.")
+        shutil.rmtree(half)
+
+
+def _journal(made: RunDirectory, parts: Sequence[_Part]) -> tuple[int, Tally]:
+    """One journal of all; a shard that is not finished is named before anything is kept."""
+    tally, seen = Tally(), 0
+    with closing(made.journal()) as journal:
+        for part in parts:
+            before = seen
+            for episode in part.directory.episodes():
+                if not journal.append(episode):
+                    raise UserError(f"{part.path}: has episode {episode.id!a}, which another shard has too.")
+                tally.add(episode)
+                seen += 1
+            left = part.expected - (seen - before)
+            if left:
+                raise UserError(
+                    f"{part.path}: shard {part.shard} has {left} of its {part.expected} episodes left; "
+                    "finish it with --resume first. Nothing was merged."
+                )
+    return seen, tally
+
+
+def _events(path: Path, parts: Sequence[_Part]) -> None:
+    """What happened in all shards, by the clock."""
+    told = heapq.merge(*(_lines(part.path / EVENTS) for part in parts), key=lambda one: one[0])
+    write_atomically(path, b"".join(line for _, line in told))
+
+
+def _lines(path: Path) -> Iterator[tuple[float, bytes]]:
+    with suppress(FileNotFoundError):
+        for line in read_whole(path).splitlines(keepends=True):
+            with suppress(ValueError, KeyError, TypeError):
+                yield float(json.loads(line)["at"]), line if line.endswith(b"\n") else line + b"\n"
+
+
+def _trials(made: RunDirectory, parts: Sequence[_Part], tally: Tally) -> None:
+    """What the dream's model was tried on, and what all shards spent on it."""
+    kept = [trials for part in parts if (trials := part.directory.read_trials()) is not None]
+    if kept:
+        spend = sum((one for _, one in kept), Spend())
+        made.write_trials(kept[0][0], spend)
+        tally.charge("calibration", spend)
+
+
+def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path) -> dict[str, JsonValue]:
+    """What the end of one run would have written; see `runs._finish`."""
+    first = _ended(parts[0].directory)
+    strays = [stray for part in parts for stray in _list(part.facts.get("strays"))]
+    unmatched = [_list(part.facts.get("unmatched")) for part in parts]
+    facts: dict[str, JsonValue] = {
+        **first,
+        "run": manifest.run,
+        "directory": str(place.absolute()),
+        "not_run": 0,
+        "stopped": "",
+        "strays": strays,
+    }
+    facts.pop("unmatched", None)
+    everywhere = [name for name in unmatched[0] if all(name in one for one in unmatched)]
+    if everywhere:
+        facts["unmatched"] = everywhere
+    return facts
+
+
+def _list(value: object) -> list[JsonValue]:
+    return list(value) if isinstance(value, list) else []
