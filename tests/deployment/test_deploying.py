@@ -66,7 +66,7 @@ def test_what_is_better_on_the_real_tools_is_promoted_with_a_card(place: Place) 
     assert "- Tools that no episode of the evaluation called: 'look\\_up', 'refund\\_payment'." in card
     assert "- Tools that fail, are slow or answer nonsense: none was made to." in card
     assert "What it learned from is not known to dreamgym-kit" in card
-    assert f"    vllm serve {place.shelf}/current/merged --served-model-name agent " in card
+    assert f"    dreamgym-kit serve --from {place.shelf}\n" in card
     assert '    init_chat_model("openai:agent", base_url=' in card
 
 

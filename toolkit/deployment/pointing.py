@@ -15,15 +15,12 @@ class Pointing:
     merged: Path
     name: str  # as the server names the model
     record: str = ""  # the buffer that calls are kept in while it is in use; "": none
-    shelf: str = ""
+    shelf: str = "deployed"
 
     @property
     def serve(self) -> str:
-        """The command that serves it: on this machine alone, without any development route."""
-        return (
-            f"vllm serve {shlex.quote(str(self.merged))} --served-model-name {shlex.quote(self.name)} "
-            f"--host {HOST} --port {PORT} --enable-auto-tool-choice --tool-call-parser hermes"
-        )
+        """The command that serves it: on this machine alone, behind a key, nothing for development."""
+        return f"dreamgym-kit serve --from {shlex.quote(self.shelf)}"
 
     @property
     def model(self) -> str:
