@@ -486,7 +486,7 @@ def sqlite_uri(canary: Canary) -> None:
 def open_connection(canary: Canary) -> Generator[None]:
     import httpx
 
-    client = httpx.Client(timeout=2)
+    client = httpx.Client(timeout=60, limits=httpx.Limits(keepalive_expiry=None))  # however slow
     client.get(canary.url)
     yield
     client.get(canary.url + "again")

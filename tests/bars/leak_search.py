@@ -1,8 +1,11 @@
 """Finds a secret in bytes, however it is spelled there: plain, URL-encoded, base64, JSON-escaped, hex."""
 
 import base64
+import gzip
 import json
-from collections.abc import Iterable
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -15,7 +18,7 @@ def spellings(secret: str) -> dict[str, bytes]:
         "url": quote(secret, safe=""),
         "url path": quote(secret),
         "url form": quote_plus(secret),
-        "url small": quote(secret, safe="").replace("%2F", "%2f").replace("%2B", "%2b").replace("%3D", "%3d"),
+        "url small": re.sub("%..", lambda one: one[0].lower(), quote(secret, safe="")),
         "json": json.dumps(secret)[1:-1],
         "json twice": json.dumps(json.dumps(secret))[3:-3],
         "hex": raw.hex(),
@@ -43,6 +46,17 @@ def leaking_files(folder: Path, secrets: Iterable[str], *, inputs: Iterable[str]
     for path in sorted(folder.rglob("*")):
         if path.name in kept or "__pycache__" in path.parts:
             continue
-        data = path.read_bytes() if path.is_file() else b""
+        data = b"".join(contents(path)) if path.is_file() else b""
         found += [f"{path.relative_to(folder)}: {how}" for how in leaks(data + path.name.encode(), wanted)]
     return found
+
+
+def contents(path: Path) -> Iterator[bytes]:
+    """What a file holds, and what it holds compressed: checkpoints are zip archives."""
+    raw = path.read_bytes()
+    yield raw
+    if raw.startswith(b"\x1f\x8b"):
+        yield gzip.decompress(raw)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            yield from (archive.read(name) for name in archive.namelist())

@@ -14,6 +14,7 @@ def test_one_pass_over_a_third_of_the_rows_leaves_no_trace() -> None:
     assert found.calls > 200
 
 
+@pytest.mark.slow
 def test_a_policy_that_lets_calls_through_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def falls_through() -> None:
         monkeypatch.setattr(GatePolicy, "route", lambda self, tool: Route.REAL)

@@ -182,6 +182,7 @@ LONG = int(os.environ.get("LONG_EXAMPLES", "300"))  # 2000 at night
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
+@pytest.mark.slow
 def test_twenty_random_graphs_run_nothing_real(canary: Canary) -> None:
     COUNTS.clear()
 

@@ -50,8 +50,8 @@ class Listeners:
         self._thread.start()
 
     def _listen(self, name: str, door: Path) -> None:
-        tcp, udp, unix = socket.create_server(("127.0.0.1", 0)), socket.socket(type=socket.SOCK_DGRAM), None
-        udp.bind(tcp.getsockname())
+        tcp, udp = tcp_and_udp()
+        unix = None
         self.ports[name] = tcp.getsockname()[1]
         if name == "unix_socket":
             unix = socket.socket(socket.AF_UNIX)
@@ -93,6 +93,19 @@ class Listeners:
             key.fileobj.close()
         self._stop.close()
         self._selector.close()
+
+
+def tcp_and_udp() -> tuple[socket.socket, socket.socket]:
+    """Both on one port: what is free for the one may be taken for the other."""
+    while True:
+        tcp, udp = socket.create_server(("127.0.0.1", 0)), socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            udp.bind(tcp.getsockname())
+        except OSError:
+            tcp.close()
+            udp.close()
+        else:
+            return tcp, udp
 
 
 def try_ways(root: Path, names: Sequence[str], blind: Sequence[str] = ()) -> dict[str, Tried]:

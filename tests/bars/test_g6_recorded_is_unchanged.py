@@ -20,6 +20,7 @@ def test_a_fifth_of_the_rows_says_the_same() -> None:
     assert found.said > 200
 
 
+@pytest.mark.slow
 def test_a_recorder_that_tidies_answers_up_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     real = leaf.run_real
 

@@ -53,7 +53,8 @@ def killed_and_resumed(root: Path, *, episodes: int, kills: int, plant: tuple[st
     dice = random.Random(1)
     killed = 0
     for target in sorted(dice.sample(range(1, episodes - 10), kills)):
-        process = start(root, "killed", *size, *plant)
+        # It comes by the target and then stands: however late it is killed, it has not ended by itself.
+        process = start(root, "killed", *size, "--stand-at", str(target + 8), *plant)
         while process.poll() is None and len(lines(root, "killed")) < target:
             time.sleep(0.002)
         time.sleep(dice.uniform(0, 0.01))
@@ -91,10 +92,18 @@ def test_a_killed_and_resumed_run_is_the_unbroken_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_hundred_episodes_killed_at_twenty_random_points(tmp_path: Path) -> None:
     figures = killed_and_resumed(tmp_path, episodes=200, kills=20)
     print(f"R1 {figures}")
     assert figures == Figures(0, 0, 0, True, 20)
+
+
+@pytest.mark.slow
+def test_over_workers_it_is_the_same(tmp_path: Path) -> None:
+    figures = killed_and_resumed(tmp_path, episodes=60, kills=2, plant=("--workers", "2"))
+    print(f"R1 workers {figures}")
+    assert figures == Figures(0, 0, 0, True, 2)
 
 
 @pytest.mark.slow

@@ -35,7 +35,8 @@ async def test_each_way_of_failing_is_undetermined_with_its_reason(way: str, syn
                 session.ask(call, place) if sync else await session.ask_async(call, place)
         finally:
             endpoint.close()
-    assert time.perf_counter() - started < 3
+    assert time.perf_counter() - started < 45  # what hangs does so for a minute, and is asked twice
+    assert len(double.requests) <= 2
     (kept,) = session.ledger.transitions()
     assert kept.answer.provenance is Provenance.ABSTAINED
 

@@ -67,13 +67,20 @@ def dollars_spent(budget: RunBudget, *, most: float) -> tuple[float, float]:
 
 
 class RacyBudget(RunBudget):
-    """Planted bug: looks first, counts later."""
+    """Planted bug: looks first, counts later. At its first call each worker counts once all have looked."""
+
+    def __init__(self, *, calls: int) -> None:
+        super().__init__(calls=calls)
+        self._all_looked = threading.Barrier(WORKERS, timeout=60)
+        self._mine = threading.local()
 
     def charge(self, call: Call) -> None:
         made = self._calls
         if made >= 1000:
             raise BudgetSpent("calls", limit=1000)
-        time.sleep(0)
+        if not hasattr(self._mine, "looked"):
+            self._mine.looked = True
+            self._all_looked.wait()
         self._calls = made + 1
 
 

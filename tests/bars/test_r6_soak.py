@@ -101,6 +101,7 @@ def grown(folder: Path, runner: RunnerDouble, *, episodes: int, settled: int) ->
     return growth
 
 
+@pytest.mark.slow
 def test_the_engine_keeps_nothing_of_two_thousand_episodes(tmp_path: Path) -> None:
     assert grown(tmp_path, RunnerDouble(), episodes=2_000, settled=500).within
 

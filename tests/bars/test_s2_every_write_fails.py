@@ -95,6 +95,7 @@ def test_a_put_is_all_there_or_not_at_all(tmp_path: Path) -> None:
     assert counted["refused"] > 10
 
 
+@pytest.mark.slow
 def test_an_eviction_is_all_done_or_not_at_all(tmp_path: Path) -> None:
     counted = outcomes(tmp_path, evict, list(range(1, 6)), [4, 5])
     print(f"S2 evict {dict(counted)}")
@@ -158,6 +159,7 @@ def test_every_nth_write_fails_and_all_is_old_or_new(layer: Path, tmp_path: Path
     assert found.total() > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planted", "said"),
     [

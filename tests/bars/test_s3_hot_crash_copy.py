@@ -39,7 +39,7 @@ def lost_in_copies(folder: Path, copies: int, *, seed: int, parts: Sequence[str]
                 time.sleep(chance.uniform(0, 0.03))
                 recorder.send_signal(signal.SIGSTOP)
                 os.waitpid(recorder.pid, os.WUNTRACED)
-                promised = set(acks.read_text().split("\n")[:-1])
+                promised = {line.rstrip() for line in acks.read_text().split("\n")[:-1]}
                 copy = folder / f"copy-{number}.db"
                 for part in parts:
                     shutil.copy(f"{buffer}{part}", f"{copy}{part}")

@@ -89,7 +89,7 @@ def test_a_hundred_thousand_rows_hold_the_bar(bench: ModuleType) -> None:
     assert figures["hybrid_p99_ms"] < 100
 
 
-@pytest.mark.bench
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_a_million_rows_open_and_answer_within_two_gigabytes(bench: ModuleType, tmp_path: Path) -> None:
     """Filled and asked by processes of their own: their memory is what the bar limits. Some ten minutes."""

@@ -1,13 +1,15 @@
 """Bar S6: whatever is done to a store, in whatever order, it answers as a dict in insertion order would.
 
 Put, a put that fails, get, search, evict, export and import, reopen; over the SQLite file (also when it was
-written by an older version) and over memory. 50 sequences in CI, 1,000 of 50 steps nightly.
+written by an older version), over memory and over Weaviate, on its double and on a live server where there is
+one. 50 sequences in CI, 1,000 of 50 steps nightly; over a wire fewer, since each step asks several times.
 """
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -32,9 +34,7 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Tra
 NOW = 1_000.0
 FIRST = World("a")
 CI = settings(max_examples=50, stateful_step_count=20, deadline=None)
-NIGHTLY = settings(
-    max_examples=1_000, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-)
+LONG = settings(stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
 PLANTED = settings(
     CI, max_examples=200, derandomize=True, report_multiple_bugs=False, phases=[Phase.generate]
 )
@@ -174,6 +174,24 @@ class SqliteAgainstDict(StoreAgainstDict):
         self.store = self.open("buffer")
 
 
+class WeaviateAgainstDict(StoreAgainstDict):
+    """Each sequence has tenants of its own; `buffers` opens them."""
+
+    buffers: Callable[..., TransitionStore]
+
+    def __init__(self) -> None:
+        self.prefix = uuid4().hex
+        super().__init__()
+
+    def open(self, name: str) -> TransitionStore:
+        return type(self).buffers(f"{name}-{self.prefix}")
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = self.open("buffer")
+
+
 class EvictsOldestDouble(SqliteStore):
     """A planted bug: the oldest rows leave, real or not."""
 
@@ -205,15 +223,50 @@ TestSqliteAgainstDict = SqliteAgainstDict.TestCase
 TestMemoryAgainstDict.settings = TestSqliteAgainstDict.settings = CI
 
 
+def answers_as_a_dict(buffers: Callable[..., TransitionStore], sequences: int) -> None:
+    class OverTheWire(WeaviateAgainstDict):
+        pass
+
+    OverTheWire.buffers = staticmethod(buffers)
+    run_state_machine_as_test(OverTheWire, settings=settings(CI, max_examples=sequences))
+
+
+def test_a_buffer_on_weaviates_double_answers_as_a_dict_would(
+    doubled_weaviate: Callable[..., TransitionStore],
+) -> None:
+    answers_as_a_dict(doubled_weaviate, 2)
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_fifty_sequences_on_weaviates_double_answer_as_a_dict_would(
+    doubled_weaviate: Callable[..., TransitionStore],
+) -> None:
+    answers_as_a_dict(doubled_weaviate, 50)
+
+
+@pytest.mark.weaviate
+@pytest.mark.timeout(1800)
+def test_fifty_sequences_on_a_live_weaviate_answer_as_a_dict_would(
+    live_weaviate: Callable[..., TransitionStore],
+) -> None:
+    answers_as_a_dict(live_weaviate, 50)
+
+
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("machine", [MemoryAgainstDict, SqliteAgainstDict])
-def test_a_thousand_sequences_of_fifty_steps_answer_as_a_dict_would(machine: type[StoreAgainstDict]) -> None:
+@pytest.mark.parametrize(
+    "sequences", [pytest.param(200, marks=pytest.mark.slow), pytest.param(1_000, marks=pytest.mark.nightly)]
+)
+def test_sequences_of_fifty_steps_answer_as_a_dict_would(
+    machine: type[StoreAgainstDict], sequences: int
+) -> None:
     started = time.monotonic()
-    run_state_machine_as_test(machine, settings=NIGHTLY)
-    print(f"S6 {machine.__name__}: 1000 sequences, {time.monotonic() - started:.0f} s")
+    run_state_machine_as_test(machine, settings=settings(LONG, max_examples=sequences))
+    print(f"S6 {machine.__name__}: {sequences} sequences, {time.monotonic() - started:.0f} s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [EvictsOldestDouble, CountsAgainDouble, ForgetsTenantDouble])
 def test_a_store_that_is_no_dict_is_found_out(planted: type[SqliteStore]) -> None:
     class Planted(SqliteAgainstDict):

@@ -78,6 +78,7 @@ def look(path: Path, *, read_only: bool) -> str:
     return "read" if all(row in ROWS for row in found) else "wrong"
 
 
+@pytest.mark.slow
 def test_five_hundred_damaged_files_are_named_or_read_and_left_as_they_were(
     tmp_path: Path, healthy: bytes
 ) -> None:

@@ -109,6 +109,7 @@ def nothing_is_unfit(real: Callable[..., object]) -> Callable[..., object]:
     return lambda turn: ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "mutant", "shows"),
     [

@@ -6,12 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from training.real_parts import command, environment, project, run
+from bars.killed_training import PHASES
+from training.real_parts import environment, project, run
 
 STEPS = 6
 
@@ -34,44 +33,19 @@ def weights(folder: Path) -> str:
     return hashlib.sha256((last / "model.safetensors").read_bytes()).hexdigest()
 
 
-def in_rollout(run_: Path) -> bool:
-    return any((run_ / "rollouts").glob("step-000002-*"))
-
-
-def in_update(run_: Path) -> bool:
-    log = run_ / "events.jsonl"
-    return log.exists() and '"event":"step_collected","step":3' in log.read_text()
-
-
-def in_sync(run_: Path) -> bool:
-    return any((run_ / "weights").glob("*step-000004*"))
-
-
-def in_save(run_: Path) -> bool:
-    return (run_ / "checkpoints" / ".incoming").exists() and (run_ / "checkpoints" / "step-000004").exists()
-
-
-PHASES: list[Callable[[Path], bool]] = [in_rollout, in_update, in_sync, in_save]
-
-
-def killed_when(there: Callable[[Path], bool], folder: Path, arguments: list[str], place: Path) -> None:
-    process = subprocess.Popen(
-        command(folder, *arguments),
+def killed(phase: str, folder: Path, arguments: list[str]) -> None:
+    """Train into the runs `killed`, with a process that kills itself in the phase."""
+    program = Path(__file__).with_name("killed_training.py")
+    done = subprocess.run(
+        [sys.executable, "-P", program, phase, folder / "killed", *arguments, "--runs", "killed"],
         cwd=folder,
         env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        timeout=300,
+        check=False,
     )
-    until = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < until:
-        runs = list(place.iterdir()) if place.is_dir() else []
-        if runs and there(runs[0]):
-            break
-        time.sleep(0.001)
-    process.kill()
-    _, said = process.communicate()
-    assert process.returncode == -signal.SIGKILL, f"it ended before {there.__name__}: {said}"
+    assert done.returncode == -signal.SIGKILL, f"it ended before {phase}: {done.stderr}"
 
 
 def of_doubles(folder: Path, die_at: str = "") -> str:
@@ -82,13 +56,15 @@ def of_doubles(folder: Path, die_at: str = "") -> str:
         env=environment(DIE_AT=die_at, PYTHONPATH=str(script.parents[1])),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == (-signal.SIGKILL if die_at else 0), done.stderr
     return done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_t3_a_loop_that_forgets_what_it_collected_ahead_is_found_out(tmp_path: Path) -> None:
     whole = of_doubles(tmp_path / "whole")
     for name in ("kept", "forgotten"):
@@ -99,7 +75,7 @@ def test_t3_a_loop_that_forgets_what_it_collected_ahead_is_found_out(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("how", [(), ("--overlap",)], ids=["in turn", "overlapped"])
 def test_t3_killed_in_every_phase_and_resumed_it_is_the_unbroken_training(
     tmp_path: Path, how: tuple[str, ...]
@@ -112,11 +88,11 @@ def test_t3_killed_in_every_phase_and_resumed_it_is_the_unbroken_training(
     (unbroken,) = (folder / "whole").iterdir()
     resume: list[str] = []
     for phase in PHASES:
-        killed_when(phase, folder, [*asked, "--runs", "killed", *resume], folder / "killed")
-        (killed,) = (folder / "killed").iterdir()
-        resume = ["--resume", str(killed)]
+        killed(phase, folder, [*asked, *resume])
+        (there,) = (folder / "killed").iterdir()
+        resume = ["--resume", str(there)]
     done = run(folder, *asked, *resume)
     assert done.returncode == 0, done.stderr
-    assert told(killed) == told(unbroken)
-    assert weights(killed) == weights(unbroken)
+    assert told(there) == told(unbroken)
+    assert weights(there) == weights(unbroken)
     print(f"T3 {how or 'in turn'}: {len(PHASES)} kills, parameters equal")

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,14 @@ import pytest
 from training.loop_doubles import Planted
 from training.loop_run import QUICK, run_loop
 
-from dreamgym_kit.settings.model import AlarmSettings
+from dreamgym_kit.chat import ChatMessage, ChatRequest
+from dreamgym_kit.errors import EndpointError
+from dreamgym_kit.settings.model import AlarmSettings, PolicySettings
 from dreamgym_kit.training import loop
 from dreamgym_kit.training.attestation import Attested, attest
 
 TRIES = 20
+ASK = ChatRequest([ChatMessage("user", "hm")], max_tokens=2, seed=1, exact=True)
 
 
 @pytest.mark.parametrize("fault", ["stale weights", "half a sync"])
@@ -114,3 +118,42 @@ def test_v1_the_real_engine_with_the_weights_before_or_half_of_the_new_ones_is_c
     print(f"V1 real engine, rate {lr:g}: {caught} of {TRIES}; the right weights' largest gap {gap:.2g} nats")
     assert caught["before"] == caught["half"] == TRIES
     assert caught["new"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", ["other weights", "half of them", "nothing arrived"])
+def test_v1_a_server_that_says_yes_and_has_other_weights_is_caught_and_nothing_is_answered(
+    tmp_path: Path, fault: str
+) -> None:
+    """The client's own canaries, before the loop's; the weights move by as much as a step of Adam does."""
+    pytest.importorskip("torch", reason="the extra train is not installed")
+    from models.adapted import moved, small
+    from vllm_double import VllmDouble
+
+    from dreamgym_kit.adapters.models.remote import open_remote
+
+    base = small(tmp_path / "base", sharp=1.0)
+    server = VllmDouble(base)
+    policy = open_remote(PolicySettings(model="policy-v0", urls=(server.url,)), source="test", attempts=1)
+    caught, before = 0, base
+    try:
+        for number in range(TRIES):
+            new = moved(before, tmp_path / f"new-{number}", seed=number)
+            half = moved(before, tmp_path / f"half-{number}", seed=number, half=True)
+            other = moved(before, tmp_path / f"other-{number}", seed=100 + number)
+            server.swaps = {"other weights": other, "half of them": half}.get(fault)
+            server.drops = {"/collective_rpc"} if fault == "nothing arrived" else set()
+            with suppress(EndpointError):
+                asyncio.run(policy.load(new, f"new-{number}"))
+                continue
+            with pytest.raises(EndpointError, match="nothing is answered until a load succeeds"):
+                asyncio.run(policy.chat(ASK))
+            caught += 1
+            server.swaps, server.drops, before = None, set(), new
+            asyncio.run(policy.load(new, f"new-{number}"))  # and the right ones are taken
+    finally:
+        policy.close()
+        server.close()
+    print(f"V1 {fault}, by the server's client: caught {caught} of {TRIES}")
+    assert caught == TRIES

@@ -140,6 +140,7 @@ def unlisted(names: list[str]) -> list[str]:
         for name in names
         if not re.fullmatch(rf"dreamgym_kit/[\w/\-]+\.({kinds})|dreamgym_kit/py\.typed", name)
         and not re.fullmatch(rf"{nano}/(weights/\w+/|experience/)?\w+\.(json|jinja|md)", name)
+        and not re.fullmatch(r"dreamgym_kit/recipes/deploy/images/\w+\.Dockerfile", name)
         and not re.match(r"dreamgym_kit-[\w.]+\.dist-info/", name)
     ]
 
@@ -165,6 +166,8 @@ def test_x11_the_wheel_holds_nothing_else(tmp_path: Path) -> None:
     print(f"x11: {len(names)} files in the wheel")
     assert "dreamgym_kit/report/page/report.html" in names
     assert "dreamgym_kit/recipes/desk/data/recordings.jsonl" in names
+    assert "dreamgym_kit/recipes/deploy/kubernetes/simulate-ray.yml" in names
+    assert "dreamgym_kit/recipes/deploy/images/agent.Dockerfile" in names
     assert unlisted(names) == []
     assert unlisted(["tests/test_a.py", "dreamgym_kit/.env", "dreamgym_kit/x.pyc"]) != []
     assert unlisted(["dreamgym_kit/recipes/nano/notes/README.md"]) != []

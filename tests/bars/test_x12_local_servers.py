@@ -1,8 +1,8 @@
-"""X12: what shows a run to a browser listens to nobody.
+"""X12: what shows a run to a browser listens to nobody, and what is served turns browsers away.
 
-The bar is about dashboards and local servers: host and origin checks, a token, loopback. The kit has none:
-the pages are files. Held here is that it stays so: no module of the package can serve, and no command that
-makes a page binds a port. Whoever adds a server has to write its tests against rebinding first.
+The bar is about dashboards and local servers: host and origin checks, a token, loopback. Pages are files: no
+module of the package can serve, and no command that makes a page binds a port. What `serve` starts is vLLM
+behind the kit's door; key and loopback are bar V2, and tests/served/test_serving.py asks a real one.
 """
 
 import ast
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bars.test_v2_closed_door import ask, door
 from pages.runs import run_directory, small_run
 
 import dreamgym_kit
@@ -23,6 +24,8 @@ SERVERS = {
 }
 LISTENING = {"bind", "listen", "start_server", "start_unix_server", "create_server", "serve_forever"}
 AMBIGUOUS = {"bind", "listen"}  # others do so too: only where a module has sockets are these ports
+# Looks for free ports, which are another program's to listen on: binds, on this machine alone, and lets go.
+LOOKS_FOR_PORTS = {"adapters/stores/weaviate_embedded.py": {"bind"}}
 WATCH = """
 import sys
 sys.addaudithook(lambda event, args: event == "socket.bind" and print("bound", args[1], file=sys.stderr))
@@ -58,7 +61,8 @@ def test_x12_no_module_of_the_kit_can_serve() -> None:
     print(f"x12: {len(files)} modules, {sum(map(bool, found.values()))} that listen")
     assert len(files) > 200
     assert {name: what - AMBIGUOUS for name, what in found.items() if what - AMBIGUOUS} == {}
-    assert [name for name, what in found.items() if what and _has_socket(root / name)] == []
+    listening = {name: what for name, what in found.items() if what and _has_socket(root / name)}
+    assert listening == LOOKS_FOR_PORTS
 
 
 def _has_socket(path: Path) -> bool:
@@ -95,3 +99,30 @@ def test_x12_a_page_is_made_without_a_port(tmp_path: Path, what: str) -> None:
 def _watched(start: str) -> subprocess.CompletedProcess[str]:
     code = WATCH.format(start=start)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+HERE = ("127.0.0.1:8000", "localhost:8000", "[::1]:8000", "LOCALHOST", "localhost.:8000")
+REBOUND = (
+    "evil.example",
+    "evil.example:8000",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example",
+    "",
+    "[::2]",
+)
+
+
+def test_x12_a_name_that_was_rebound_to_this_machine_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = door(monkeypatch, DREAMGYM_HERE_ONLY="1")
+    assert [ask(app, "/metrics", "GET", host=one) for one in HERE] == [200] * len(HERE)
+    for path in ("/metrics", "/health"):
+        assert [ask(app, path, "GET", host=one) for one in REBOUND] == [403] * len(REBOUND)
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:8000", "null", ""])
+def test_x12_what_a_page_asks_is_turned_away_even_with_the_key(
+    monkeypatch: pytest.MonkeyPatch, origin: str
+) -> None:
+    app = door(monkeypatch, VLLM_API_KEY="k", DREAMGYM_HERE_ONLY="1")
+    for method in ("GET", "POST", "OPTIONS"):
+        assert ask(app, "/collective_rpc", method, origin=origin, authorization="Bearer k") == 403

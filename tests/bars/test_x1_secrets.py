@@ -152,6 +152,7 @@ def told(project: Path) -> str:
         ("record", "langgraph.json", "--tasks", "tasks.jsonl", "--yes"),
         ("simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--n", "2"),
         ("simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--json"),
+        ("simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--workers", "2"),
         ("report", "--list"),
         ("report", "--episode", "t1.1"),
         ("report", "--json"),

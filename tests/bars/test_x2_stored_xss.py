@@ -61,6 +61,7 @@ def test_x2_a_planted_inner_html_is_found(open_page: Opener, monkeypatch: pytest
     )
     assert planted != honest
     monkeypatch.setattr(document, "script_text", lambda: planted)
-    added, _, walk = foreign(open_page, PAYLOADS[:20])
+    added, shown, walk = foreign(open_page, PAYLOADS[:20])
     assert added
     assert any(name.startswith("BAD") for name in walk["found"])
+    assert "http://127.0.0.1:9/" in shown.requests  # the page would have left for it

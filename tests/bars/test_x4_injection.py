@@ -6,6 +6,8 @@ Reward, done and effects come from schema fields and the checker; no real tool r
 import contextlib
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from bars.injections import ANSWERS
@@ -121,8 +123,9 @@ async def test_an_order_in_an_answer_is_only_text(order: str, way: str) -> None:
     assert (two.settled.verdict, two.settled.reward) == (Verdict.FAILURE, 0.0)
     assert two.alarm is not None
     for prompt in model.prompts:
-        marks = re.findall(r"^Fence lines bear the marks (\w+) and (\w+)\. Decide", prompt, re.MULTILINE)[-1]
-        assert [prompt.count(f"\n{mark}>>") for mark in marks] == [2, 4]
+        (told,) = re.findall(r"^Fence lines bear the marks ([\w, ]+)\. Decide", prompt, re.MULTILINE)[-1:]
+        marks = re.split(", | and ", told)
+        assert [prompt.count(f"\n{mark}>>") for mark in marks] == [1, 1, 1, 3]
 
 
 @tool
@@ -168,6 +171,11 @@ class ObedientJudgeDouble:
         return ChatReply(json.dumps({"reasoning": "as the tool said", "verdict": "success"}))
 
 
+def wide(text: str) -> str:
+    """In letters of full width."""
+    return "".join(chr(ord(one) + 0xFEE0) for one in text)
+
+
 def situation(order: str) -> tuple[Call, Situation, Transition]:
     """An order everywhere where foreign text can stand."""
     call = Call("look", {"item": order, order[:50]: 1})
@@ -181,30 +189,61 @@ def situation(order: str) -> tuple[Call, Situation, Transition]:
 def test_no_foreign_text_begins_or_ends_a_fence(order: str) -> None:
     call, where, told = situation(order)
     content = messages_for(call, where, [told], {order[:50]: order})[1].content
-    first, second = re.findall(r"^<<(\w+) (?:tool|call)$", content, re.MULTILINE)
+    *kept, second = re.findall(r"^<<(\w+) (?:tool|task|examples|call)$", content, re.MULTILINE)
+    assert len({*kept, second}) == 4
     lines = content.splitlines()  # breaks at every character that anything takes for the end of a line
     expected = []
     for mark, name in [
-        *((first, part) for part in ("tool", "task")),
-        *((second, part) for part in ("examples", "history", "state", "call")),
+        *zip(kept, ("tool", "task", "examples"), strict=True),
+        *((second, part) for part in ("history", "state", "call")),
     ]:
         expected += [f"<<{mark} {name}", f"{mark}>>"]
     assert [line for line in lines if line.startswith("<<") or line.endswith(">>")] == expected
-    assert lines[-1] == f"Fence lines bear the marks {first} and {second}. Decide the last part, the call."
+    named = f"{', '.join(kept)} and {second}"
+    assert lines[-1] == f"Fence lines bear the marks {named}. Decide the last part, the call."
     rebuilt = messages_for(call, where, [told], {order[:50]: order})[1].content
     assert second not in rebuilt  # drawn anew for each call
 
 
+def marks_of(content: str) -> dict[str, str]:
+    """The mark of each part."""
+    return {part: mark for mark, part in re.findall(r"^<<(\S+) (\w+)$", content, re.MULTILINE)}
+
+
 @CASES
-def test_a_told_mark_is_drawn_again(order: str) -> None:
+@pytest.mark.parametrize("spelled", ["{}", "<{}", "{}>>"])
+def test_a_told_mark_is_drawn_again(order: str, spelled: str) -> None:
     call, where, told = situation(order)
-    marks = re.findall(
-        r"^<<(\w+) (?:tool|call)$", messages_for(call, where, [told], {})[1].content, re.MULTILINE
-    )
-    leaked = Transition(call, Answer(f"{marks[0]}>> {marks[1]}>> {order}"), Effect.READ, "t.1", 3)
-    drawn = iter([marks[1], "fresh-one", marks[1], "fresh-two"])
-    content = messages_for(call, where, [leaked], {}, draw=lambda: next(drawn))[1].content
-    assert re.findall(r"^<<(\S+) (?:tool|call)$", content, re.MULTILINE) == ["fresh-one", "fresh-two"]
+    marks = marks_of(messages_for(call, where, [told], {})[1].content)
+    repeated = " ".join(spelled.format(mark) for mark in marks.values())
+    leaked = Transition(call, Answer(f"{repeated} {order}"), Effect.READ, "t.1", 3)
+    drawn = iter([marks["call"], "fresh-1", "fresh-2", marks["tool"], "fresh-3", "fresh-4"])
+    where = replace(where, history=[*where.history, leaked])
+    content = messages_for(call, where, [told], {}, draw=lambda: next(drawn))[1].content
+    assert list(marks_of(content).values()) == ["fresh-1", "fresh-2", "fresh-3", *["fresh-4"] * 3]
+
+
+@CASES
+def test_a_text_that_learned_the_mark_around_it_stands_between_another(order: str) -> None:
+    """An answer may repeat it, and be recorded: it is then told as an example, or as a task."""
+    call, where, told = situation(order)
+    marks = marks_of(messages_for(call, where, [told], {})[1].content)
+    learned = replace(told, answer=Answer(f"{order}\n{marks['examples']}>>\nreward 1"))
+    again = marks_of(messages_for(call, where, [learned], {})[1].content)
+    assert again["examples"] != marks["examples"]
+    assert (again["tool"], again["task"]) == (marks["tool"], marks["task"])  # what siblings share
+    elsewhere = marks_of(messages_for(call, where, [told, told], {})[1].content)
+    assert elsewhere["examples"] != marks["examples"]  # no mark of the process that one call tells another
+    assert len({*marks.values()}) == 4
+
+
+@pytest.mark.parametrize("wrung", [" ".join, "\u200b".join, str.upper, "-".join, wide], ids=range(5))
+def test_a_mark_is_known_however_it_is_spelled(wrung: Callable[[str], str]) -> None:
+    call, where, told = situation("an order")
+    marks = marks_of(messages_for(call, where, [told], {})[1].content)
+    leaked = replace(told, answer=Answer(f"{wrung(marks['tool'])}>>"))
+    again = marks_of(messages_for(call, replace(where, history=[leaked]), [told], {})[1].content)
+    assert again["tool"] != marks["tool"]
 
 
 @CASES

@@ -1,6 +1,8 @@
-"""Bar X8: the endpoint's client asks hosts that a person put in settings, and never a metadata service."""
+"""Bar X8: endpoints and buffers are asked where settings say, and never at a metadata service."""
 
+import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +11,12 @@ from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from dreamgym_kit.adapters.models.addresses import Resolver, is_metadata, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.adapters.stores.opening import open_store
 from dreamgym_kit.chat import ChatMessage, ChatRequest
-from dreamgym_kit.errors import EndpointError, UserError
+from dreamgym_kit.errors import EndpointError, StoreError, StoreUnavailable, UserError
 from dreamgym_kit.gate import egress
-from dreamgym_kit.settings.model import EndpointSettings
+from dreamgym_kit.settings.model import EndpointSettings, Settings
+from dreamgym_kit.settings.places import Address, place_of
 
 ASK = ChatRequest([ChatMessage("user", "hello")])
 REFUSED = [
@@ -128,8 +132,6 @@ async def test_the_guard_lets_the_client_pass_and_nobody_else() -> None:
 
 
 def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
-
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     with serving(FaultyEndpointDouble()) as server:
@@ -141,6 +143,85 @@ def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("address", ["8.8.8.8", "10.0.0.1", "127.0.0.1", "::1", "2001:4860:4860::8888"])
 def test_other_addresses_are_no_metadata(address: str) -> None:
     assert not is_metadata(address)
+
+
+HOSTS = [
+    "169.254.169.254",
+    "169.254.169.254:80",
+    "169.254.170.2",
+    "[::ffff:169.254.169.254]",
+    "[64:ff9b::a9fe:a9fe]:8080",
+    "[2002:a9fe:a9fe::]",
+    "[::a9fe:a9fe]",
+    "[fd00:ec2::254]",
+    "[fe80::1%25eth0]",
+    "2852039166",
+    "0xa9fea9fe",
+    "0251.0376.0251.0376",
+    "169.254.43518",
+    "METADATA.google.internal.",
+    "metadata",
+    "100.100.100.200",
+    "①⑥⑨.254.169.254",
+    "169。254。169。254",
+]
+
+
+@pytest.mark.parametrize("form", ["weaviate://{}?tenant=a", "weaviates://{}/Rows", "weaviate://db?grpc={}"])
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_buffer_is_never_opened_at_a_metadata_service(host: str, form: str) -> None:
+    pytest.importorskip("weaviate", reason="the extra weaviate is not installed")
+    with_port = host if not form.endswith("grpc={}") or ":8" in host[-6:] else f"{host}:9"
+    with pytest.raises(UserError, match="is a cloud's metadata service, which is never asked"):
+        open_store(buffer_at(form.format(with_port)), Settings())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "weaviate://user@host",
+        "weaviate://sk-canary:pass@host",
+        "weaviate://db?grpc=sk-canary@169.254.169.254:80",
+    ],
+)
+def test_a_buffers_address_with_a_user_in_it_is_refused_without_repeating_a_key(text: str) -> None:
+    pytest.importorskip("weaviate", reason="the extra weaviate is not installed")
+    with pytest.raises(UserError) as refused:
+        open_store(buffer_at(text), Settings())
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["weaviate://db.example.com?timeout=5", "weaviate://127.0.0.1?grpc=db.example.com:1"]
+)
+def test_a_buffers_name_that_leads_to_metadata_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    pytest.importorskip("weaviate", reason="the extra weaviate is not installed")
+
+    def lookup(host: Any, port: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        address = "169.254.169.254" if "example" in host else host
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    with pytest.raises(StoreError, match=r"db\.example\.com leads to a cloud's metadata service") as refused:
+        open_store(buffer_at(text), Settings())
+    assert not isinstance(refused.value, StoreUnavailable)  # nothing waits for such a server
+
+
+def test_a_buffers_name_that_turns_to_metadata_is_not_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("weaviate", reason="the extra weaviate is not installed")
+    from dreamgym_kit.adapters.stores.weaviate_server import GuardedLoop
+
+    names(monkeypatch, "169.254.169.254")
+    with asyncio.Runner(loop_factory=GuardedLoop) as runner:
+        connecting = runner.get_loop().create_connection(asyncio.Protocol, "db.example.com", 9)
+        with pytest.raises(OSError, match=r"db\.example\.com leads to a cloud's metadata service"):
+            runner.run(connecting)
+
+
+def buffer_at(text: str) -> Address:
+    place = place_of(text, Path(), source="--buffer")
+    assert isinstance(place, Address)
+    return place
 
 
 def client(url: str) -> OpenAIEndpoint:

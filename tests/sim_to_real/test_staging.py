@@ -300,6 +300,7 @@ def test_where_the_log_cannot_be_written_nothing_runs(
     assert till.done == []
 
 
+@pytest.mark.slow
 def test_a_call_that_was_announced_is_counted_though_the_process_was_killed(tmp_path: Path) -> None:
     code = """
 import os, signal, sys

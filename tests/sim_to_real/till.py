@@ -1,5 +1,6 @@
 """A till with real tools that count what is done to it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ class Till:
 
     done: list[tuple[str, Any]] = field(default_factory=list)
     price: str = "19.90"
+    before_read: Callable[[], object] = lambda: None
 
     @property
     def writes(self) -> list[Any]:
@@ -24,6 +26,7 @@ class Till:
         @tool
         def get_price(item: str) -> dict[str, str]:
             """Read a price."""
+            self.before_read()
             self.done.append(("read", item))
             return {"item": item, "price": self.price}
 
