@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-SEEDS = 3
+SEEDS = 2
 FOLDER = "DREAMGYM_ABLATIONS"
 WHOLE = "nothing"  # is left out
 PARTS = (WHOLE, "history", "state", "retrieval", "reasoning", "curriculum", "faults")

@@ -11,8 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -20,7 +21,10 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
 
 KILLS = 200
 KILLS_PER_BUFFER = 20
-LONGEST_LIFE_S = 0.25  # from the moment that the recorder is about to open the buffer
+BUFFERS_AT_ONCE = 2
+LONGEST_LIFE_S = 0.25  # from where it is about to open the buffer, or from the first of its acknowledgements
+FIRST_ACK_S = 60.0  # opening may take long on a busy machine
+LINE = 128  # bytes: a write that is killed ends between two pages of memory, so between two lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,11 @@ class LateCommitDouble(SqliteStore):
 
 
 def measure(seed: int) -> list[tuple[str, float, str]]:
-    """Figures for the bench runner: acknowledged transitions that were lost, and kills."""
+    """Figures for the bench runner: acknowledged transitions that were lost, kills, and how long it took."""
+    began = time.monotonic()
     trial = run_trial(seed, KILLS)
-    return [("lost", trial.lost, "transitions"), ("kills", trial.kills, "kills")]
+    took = time.monotonic() - began
+    return [("lost", trial.lost, "transitions"), ("kills", trial.kills, "kills"), ("seconds", took, "s")]
 
 
 def run_trial(seed: int, kills: int, *, store: str = "SqliteStore") -> Trial:
@@ -61,39 +67,54 @@ def run_trial(seed: int, kills: int, *, store: str = "SqliteStore") -> Trial:
         RuntimeError: a recorder ended by itself, or nothing was ever acknowledged.
         StoreError: a buffer is damaged.
     """
-    chance = random.Random(seed)
-    acknowledged = lost = done = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(-(-kills // KILLS_PER_BUFFER)):
-            buffer, acks = Path(folder) / f"{number}.db", Path(folder) / f"{number}.acks"
-            acks.touch()
-            for _ in range(min(KILLS_PER_BUFFER, kills - done)):
-                _kill_one(buffer, acks, chance, store)
-                done += 1
-            promised = _whole_lines(acks)
-            acknowledged += len(promised)
-            lost += len(promised - _ids(buffer))
-    if acknowledged < kills:
+    numbers = range(-(-kills // KILLS_PER_BUFFER))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(BUFFERS_AT_ONCE) as pool:
+
+        def tried(number: int) -> Trial:
+            some = min(KILLS_PER_BUFFER, kills - number * KILLS_PER_BUFFER)
+            return _on_one_buffer(Path(folder) / str(number), some, random.Random(f"{seed} {number}"), store)
+
+        trials = list(pool.map(tried, numbers))
+    trial = Trial(*map(sum, zip(*map(astuple, trials), strict=True)))
+    if trial.acknowledged < kills:
         raise RuntimeError(
-            f"only {acknowledged} transitions were acknowledged in {kills} kills: nothing was tested"
+            f"only {trial.acknowledged} transitions were acknowledged in {kills} kills: nothing was tested"
         )
-    return Trial(done, acknowledged, lost)
+    return trial
 
 
-def _kill_one(buffer: Path, acks: Path, chance: random.Random, store: str) -> None:
+def _on_one_buffer(path: Path, kills: int, chance: random.Random, store: str) -> Trial:
+    buffer, acks = path.with_suffix(".db"), path.with_suffix(".acks")
+    acks.touch()
+    for number in range(kills):
+        _kill_one(buffer, acks, chance, store, opening=number % 4 == 0)
+    promised = _whole_lines(acks)
+    return Trial(kills, len(promised), len(promised - _ids(buffer)))
+
+
+def _kill_one(buffer: Path, acks: Path, chance: random.Random, store: str, *, opening: bool) -> None:
     seed = str(chance.randrange(2**32))
     command = [sys.executable, __file__, str(buffer), str(acks), seed, store]
+    before = acks.stat().st_size
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as recorder:
         assert recorder.stdout is not None
         recorder.stdout.readline()
+        if not opening:  # else nothing might be acknowledged where a start is slow
+            _wait_for_more(acks, before, recorder)
         time.sleep(chance.uniform(0, LONGEST_LIFE_S))
         if recorder.poll() is not None:
             raise RuntimeError(f"the recorder ended by itself: {recorder.communicate()[1]}")
         recorder.kill()
 
 
+def _wait_for_more(acks: Path, before: int, recorder: subprocess.Popen[str]) -> None:
+    ends = time.monotonic() + FIRST_ACK_S
+    while acks.stat().st_size == before and recorder.poll() is None and time.monotonic() < ends:
+        time.sleep(0.001)
+
+
 def _whole_lines(acks: Path) -> set[str]:
-    return set(acks.read_text("ascii").split("\n")[:-1])
+    return {line.rstrip() for line in acks.read_text("ascii").split("\n")[:-1]}
 
 
 def _ids(buffer: Path) -> set[str]:
@@ -122,7 +143,7 @@ def _record(buffer: Path, acks: Path, seed: str, kind: str) -> None:
         while True:
             batch = [next(rows) for _ in range(chance.randint(1, 20))]
             store.put(batch)
-            file.write("".join(f"{row.id}\n" for row in batch).encode("ascii"))
+            file.write("".join(f"{row.id:<{LINE - 1}}\n" for row in batch).encode("ascii"))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # `pages` lies beside this fold
 from pages.conftest import FLAGS, NAMES
 from pages.payloads import PAYLOADS
 from pages.runs import hostile, many, run_directory
+from pages.settling import COUNT
 from pages.walking import walked
 
 from dreamgym_kit.report.page.writing import page_of, write_page
@@ -89,8 +90,10 @@ def _page(folder: Path, run: Any) -> Path:
     return folder / "page.html"
 
 
-def _opened(browser: Any, path: Path, asked: list[str]) -> Any:
+def _opened(browser: Any, path: Path, asked: list[str], script: str = "") -> Any:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
+    if script:
+        page.add_init_script(script)
     page.on("request", lambda request: None if request.url == path.as_uri() else asked.append(request.url))
     page.goto(path.as_uri(), wait_until="load")
     return page
@@ -109,7 +112,7 @@ def _timed(browser: Any, path: Path, asked: list[str]) -> tuple[float, float]:
 
 
 def _walked(browser: Any, path: Path, asked: list[str]) -> set[str]:
-    page = _opened(browser, path, asked)
+    page = _opened(browser, path, asked, COUNT)
     found = set(walked(page)["found"])
     page.close()
     return found

@@ -1,16 +1,18 @@
 """A run of `dreamgym-kit simulate` that is killed again and again, and resumed: is it the unbroken run?
 
 200 episodes of the support desk from its shipped recordings, by the real command. The kills fall at random
-numbers of finished episodes and a random moment later. Compared are the digests of all episodes and every
+numbers of finished episodes and a random moment later; the process ends itself there, for who watches it from
+outside may look too late. Compared are the digests of all episodes and every
 figure of report.json but times and names of the run.
 """
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,38 @@ EPISODES = 200
 SIBLINGS = 4
 KILLS = 20
 PATIENCE_S = 300.0
+COMMAND = "from dreamgym_kit.cli.main import main; main()"
+DIES = """
+import os, sys, threading, time
+from dreamgym_kit.gate.egress import exempt
+from dreamgym_kit.rollout.journal import Journal
+
+finished, later_s, episodes = int(sys.argv.pop(1)), float(sys.argv.pop(1)), int(sys.argv.pop(1))
+opened, append, dying = Journal.__init__, Journal.append, threading.Event()
+
+def die():
+    time.sleep(later_s)
+    with exempt():
+        os.kill(os.getpid(), 9)
+
+def look(journal):
+    if len(journal.done) >= finished and not dying.is_set():
+        dying.set()
+        threading.Thread(target=die, daemon=True).start()
+
+def watched(journal, *arguments, **named):
+    opened(journal, *arguments, **named)
+    look(journal)
+
+def counted(journal, episode):
+    if len(journal.done) == episodes - 1:
+        time.sleep(3600)  # the run does not end before it is killed
+    added = append(journal, episode)
+    look(journal)
+    return added
+
+Journal.__init__, Journal.append = watched, counted
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +106,7 @@ class _Desk:
         from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
         from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
 
-        self._folder = folder
+        self._folder, self._episodes = folder, episodes
         self._settings = SETTINGS_FILE
         self._tasks = folder / "tasks.jsonl"
         lines = TASKS_FILE.read_text("utf-8").splitlines(keepends=True)[: episodes // SIBLINGS]
@@ -85,16 +119,10 @@ class _Desk:
 
     def kill(self, runs: str, finished: int, later_s: float) -> None:
         """Go on with the run below the folder `runs`; SIGKILL it once so many episodes are in the journal."""
-        run, until = self._start(runs), time.monotonic() + PATIENCE_S
-        while run.poll() is None and self.lines(runs) < finished:
-            if time.monotonic() > until:
-                raise RuntimeError(f"{finished} episodes were not finished in {PATIENCE_S:g} s")
-            time.sleep(0.002)
-        time.sleep(later_s)
-        if run.poll() is not None:
-            raise RuntimeError(f"the run ended with code {run.returncode} before it was killed")
-        run.kill()
-        run.wait()
+        dies = (str(finished), str(later_s), str(self._episodes))
+        code = self._start(runs, dies).wait(PATIENCE_S)
+        if code != -signal.SIGKILL:
+            raise RuntimeError(f"the run ended with code {code} before it was killed")
 
     def finish(self, runs: str) -> dict[str, str]:
         """Go on with the run below the folder `runs` to its end; give the digests by episode."""
@@ -119,17 +147,16 @@ class _Desk:
         (found,) = (self._folder / runs).glob("*/manifest.json")
         return found.parent
 
-    def _start(self, runs: str) -> subprocess.Popen[bytes]:
+    def _start(self, runs: str, dies: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Begin a run below the folder `runs`, or go on with the one that is there."""
         begun = any((self._folder / runs).glob("*/manifest.json"))
         where = ["--settings", str(self._settings), "--buffer", str(self._folder / "desk.db")]
         what = ["--tasks", str(self._tasks), "-n", str(SIBLINGS), "--runs", str(self._folder / runs)]
         again = ["--resume", str(self._run(runs))] if begun else []
-        return self._command("simulate", *where, *what, *again, "--json")
+        return self._command("simulate", *where, *what, *again, "--json", dies=dies)
 
-    def _command(self, *arguments: str) -> subprocess.Popen[bytes]:
-        code = "from dreamgym_kit.cli.main import main; main()"
-        command = [sys.executable, "-c", code, *arguments]
+    def _command(self, *arguments: str, dies: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", DIES + COMMAND if dies else COMMAND, *dies, *arguments]
         return subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self._folder
         )

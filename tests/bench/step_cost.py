@@ -10,12 +10,12 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
 
 
 def quick(seed: int) -> list[tuple[str, float, str]]:
-    """The same with fewer episodes and steps."""
+    """The same with fewer episodes."""
     try:
-        whole = step_costs(seed, rounds=1, tasks=4)
+        whole = step_costs(seed, rounds=5, tasks=4)
     except NoWeights:
         whole = []
-    return [*whole, *_figures(*update_ratio(seed, episodes=48, rounds=5))]
+    return [*whole, *_figures(*update_ratio(seed, episodes=48, rounds=11))]
 
 
 def _figures(ratio: float, seconds: float) -> list[tuple[str, float, str]]:

@@ -40,11 +40,12 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
-        *("store", "findings"),
+        *("disconnects", "store", "findings"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
         *("learns", "learned_dream", "algorithms", "faults", "ablations", "curriculum"),
         *("s2r", "divergence", "approval", "promotion"),
-        *("update_exact", "step_cost", "page", "first_minutes"),
+        *("update_exact", "step_cost", "page", "prefix", "vllm_share"),
+        *("ray_scale", "ray_kill", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
@@ -230,6 +231,29 @@ def test_the_policy_in_process_is_no_slower_than_generate(bench: ModuleType) -> 
     figures = {name: value for name, value, _ in bench.quick(0)}
     print(figures)
     assert figures["at_8"] > figures["hf_at_8"]
+
+
+@pytest.mark.slow  # measures no time: may run beside others
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["disconnects"], indirect=True)
+def test_disconnects_in_small_lose_nothing_and_a_lost_spool_is_seen(bench: ModuleType) -> None:
+    pytest.importorskip("weaviate_double", reason="weaviate-client is not installed")
+    trial = bench.run_trial(0, 5)
+    print(trial)
+    assert (trial.disconnects, trial.kills, trial.lost, trial.doubled) == (5, 2, 0, 0)
+    assert min(trial.acknowledged, trial.waited) > 0
+    assert bench.run_trial(0, 1, store="ForgetsDouble").lost > 0
+
+
+@pytest.mark.slow  # measures no time: may run beside others
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bench", ["disconnects"], indirect=True)
+def test_killed_deliveries_in_small_lose_and_double_nothing(bench: ModuleType) -> None:
+    trial = bench.kill_flushes(0, 3)
+    print(trial)
+    assert (trial.kills, trial.acknowledged, trial.lost, trial.doubled) == (3, 900, 0, 0)
 
 
 @pytest.mark.bench
@@ -448,3 +472,15 @@ def test_no_way_gets_a_write_past_its_approval(bench: ModuleType) -> None:
     assert figures["unapproved"] == 0
     assert figures["attempts"] > 30
     assert figures["approved"] > 5
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("bench", ["ray_kill"], indirect=True)
+def test_killed_workers_lose_no_episode_and_double_none(bench: ModuleType) -> None:
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    trial = bench.run_trial(0, kills=1)
+    assert (trial.kills, trial.lost, trial.doubled) == (1, 0, 0)
+    assert trial.again > 0
+    planted = bench.run_trial(0, kills=1, repeatable=False)
+    assert planted.lost > 0
