@@ -8,7 +8,7 @@ import pytest
 
 RUN = Path(__file__).parent / "run.py"
 
-# Run beside each other they wait for each other: they share the environment that the first of them makes.
+# They share the environment that the first of them makes; the others wait for that.
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 
 
