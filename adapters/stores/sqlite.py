@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dreamgym_kit.adapters.stores.crowding import Crowding
 from dreamgym_kit.adapters.stores.sqlite_embedder import FileEmbedder
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
 from dreamgym_kit.adapters.stores.sqlite_file import (
@@ -63,7 +64,6 @@ from dreamgym_kit.vocabulary import Provenance, Transition, World
 
 LOCK_WAIT_S = 5.0
 _LARGEST = 2**63 - 1
-_CROWD = 1_000  # rows put between two looks at how many there are
 
 
 class SqliteStore:
@@ -108,9 +108,7 @@ class SqliteStore:
         self._embedder = FileEmbedder(self._path, embedder, self._kept_embedder)
         self._searching = threading.Lock()
         self._search: SqliteSearch | None = None
-        self._room = None if read_only else room
-        self._crowding = 0  # rows put since it was last made sure that all have room
-        self._evicted = 0
+        self._crowding = Crowding(self.evict, None if read_only else room)
         try:
             self._embedder.check()
         except BaseException:
@@ -127,10 +125,7 @@ class SqliteStore:
         vectors = self._vectors(searched)
         with self._writing_by() as deadline:
             new = self._insert(rows, searched, vectors, deadline)
-        self._crowding += new
-        if self._room is not None and self._crowding >= _CROWD:
-            with suppress(StoreError):  # these rows are stored, whatever becomes of others
-                self.make_room()
+        self._crowding.put(new)
         return new
 
     def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
@@ -174,10 +169,7 @@ class SqliteStore:
 
     def make_room(self) -> int:
         """Let go what has no room now; gives how many rows did so since this store was opened."""
-        if self._room is not None and self._crowding:
-            self._evicted += self.evict(self._room)
-            self._crowding = 0
-        return self._evicted
+        return self._crowding.relieve()
 
     @property
     def foreign_embedder(self) -> str | None:
@@ -191,8 +183,7 @@ class SqliteStore:
     def close(self) -> None:
         """See `TransitionStore.close`."""
         if not self._closed:
-            with suppress(StoreError):  # who wants to know calls `make_room` before
-                self.make_room()
+            self._crowding.relieve_if_it_can()
         with self._writing, self._reading:
             self._closed = True
             if self._writer is not None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from dreamgym_kit.adapters.stores.crowding import Crowding
 from dreamgym_kit.adapters.stores.sqlite_embedder import FileEmbedder
 from dreamgym_kit.adapters.stores.weaviate_reading import Tenant, count, kept_rows, newest, read_rows
 from dreamgym_kit.adapters.stores.weaviate_rows import Asked, Row, row_of
@@ -26,7 +27,6 @@ from dreamgym_kit.replay.eviction import to_evict
 from dreamgym_kit.settings.places import COLLECTION, TENANT
 from dreamgym_kit.vocabulary import Provenance, Transition, World
 
-_CROWD = 1_000  # rows put between two looks at how many there are
 _TURN_S = 60.0  # how long a thread waits for others of its store
 
 
@@ -73,8 +73,7 @@ class WeaviateStore:
         self._on_close = on_close or _nothing
         self._writing = threading.Lock()
         self._closed = False
-        self._crowding = 0  # rows put since it was last made sure that all have room
-        self._evicted = 0
+        self._crowding = Crowding(self.evict, self._room)
         try:
             self._schema = Schema(server, collection, tenant, replicas=replicas, read_only=read_only)
             self._writer = Writer(self._at, self._schema)
@@ -100,10 +99,7 @@ class WeaviateStore:
             if embedder is not None and new:
                 with suppress(UserError):  # these rows are stored, whatever others lack
                     self._writer.embed_missing(embedder)
-        self._crowding += new
-        if self._room is not None and self._crowding >= _CROWD:
-            with suppress(StoreError):  # these rows are stored, whatever becomes of others
-                self.make_room()
+        self._crowding.put(new)
         return new
 
     def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
@@ -151,10 +147,7 @@ class WeaviateStore:
 
     def make_room(self) -> int:
         """Let go what has no room now; gives how many rows did so since this store was opened."""
-        if self._room is not None and self._crowding:
-            self._evicted += self.evict(self._room)
-            self._crowding = 0
-        return self._evicted
+        return self._crowding.relieve()
 
     @property
     def foreign_embedder(self) -> str | None:
@@ -169,8 +162,7 @@ class WeaviateStore:
         """See `TransitionStore.close`."""
         if self._closed:
             return
-        with suppress(StoreError):  # who wants to know calls `make_room` before
-            self.make_room()
+        self._crowding.relieve_if_it_can()
         self._closed = True
         self._server.close()
         self._on_close()

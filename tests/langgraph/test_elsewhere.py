@@ -37,8 +37,10 @@ def asked(**given: Any) -> RunRequest:
 
 
 class PolicyDouble:
+    """Is a policy by its form; nothing asks it."""
+
     async def chat(self, request: object) -> object:
-        raise NotImplementedError
+        raise AssertionError(f"asked {request}")
 
 
 @pytest.mark.parametrize(
