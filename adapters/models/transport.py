@@ -174,28 +174,29 @@ class Transport:
         return bytes(read)
 
     def _begun(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        try:
-            loop = self._own_loop()
-        except BaseException:
-            work.close()
-            raise
-        self._under_way.add(work)
-        begun = asyncio.run_coroutine_threadsafe(work, loop)
+        with self._lock:  # until the loop has it: `close` ends what it finds there, and then the loop
+            try:
+                loop = self._own_loop()
+            except BaseException:
+                work.close()
+                raise
+            self._under_way.add(work)
+            begun = asyncio.run_coroutine_threadsafe(work, loop)
         begun.add_done_callback(lambda _: self._under_way.discard(work))
         return begun
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._closed:
-                raise EndpointError("connection", "the endpoint's client was closed")
-            if self._loop is None:
-                # not whatever loop a policy makes: the guard cannot see into uvloop
-                self._loop = asyncio.SelectorEventLoop()
-                self._thread = threading.Thread(
-                    target=_serve, args=(self._loop,), name="dreamgym-endpoint", daemon=True
-                )
-                self._thread.start()
-            return self._loop
+        """To be called with the lock held."""
+        if self._closed:
+            raise EndpointError("connection", "the endpoint's client was closed")
+        if self._loop is None:
+            # not whatever loop a policy makes: the guard cannot see into uvloop
+            self._loop = asyncio.SelectorEventLoop()
+            self._thread = threading.Thread(
+                target=_serve, args=(self._loop,), name="dreamgym-endpoint", daemon=True
+            )
+            self._thread.start()
+        return self._loop
 
     async def _end(self) -> None:
         """Cancel what was asked for. What a library started for that, it ends itself."""
