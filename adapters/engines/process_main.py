@@ -1,6 +1,7 @@
 """What a worker's process runs: python -P -m dreamgym_kit.adapters.engines.process_main DESCRIPTOR."""
 
 import ctypes
+import io
 import itertools
 import os
 import signal
@@ -73,6 +74,13 @@ class Line:
         return bytes(received)
 
 
+def _tell_line_by_line() -> None:
+    """What is printed here goes into a pipe, and the process ends without a last look at what it holds."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+
+
 def _leave() -> NoReturn:
     """End this process; the guard, which refuses that to the agent, lets the kit."""
     with egress.exempt():
@@ -96,6 +104,7 @@ def _die_with_driver() -> None:
 def main() -> None:
     """Serve the driver at the other end of the descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _tell_line_by_line()
     if sys.platform == "linux":
         _die_with_driver()
     line = Line(int(sys.argv[1]))

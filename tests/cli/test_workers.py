@@ -274,6 +274,6 @@ def test_what_is_printed_in_workers_is_not_in_the_result(recorded: Path, run: Ru
     agent = recorded / "agent.py"
     thinks = agent.read_text().replace("        time.sleep(", '        print("thinks")\n        time.sleep(')
     agent.write_text('print("imported")\n' + thinks)
-    done = run(*SIMULATE, "--workers", "2")
+    done = run(*SIMULATE, "--workers", "2", PYTHONUNBUFFERED="")  # as it is where nobody set it
     assert told(done)["schema"]
     assert "thinks" in done.stderr
