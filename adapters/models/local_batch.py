@@ -4,7 +4,8 @@ Equal rows in equal order give equal floats: nothing here looks at a clock or at
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Protocol
@@ -139,7 +140,8 @@ class Batch:
                 done = self._took(row, chosen[place], logprobs[place])
             except EndpointError as error:  # of this row alone
                 row.over = True
-                row.ask.future.set_exception(error)
+                with suppress(InvalidStateError):  # cancelled just now
+                    row.ask.future.set_exception(error)
                 continue
             if done is not None:
                 ended.append((row.ask, done, held.copy(place, row.length)))

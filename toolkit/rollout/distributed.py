@@ -38,6 +38,7 @@ ATTEMPTS = 3  # of one episode; who loses three workers is likely to be the caus
 FRUITLESS = 3  # times in a row that a worker may be lost without having finished an episode
 OPEN_S = 300.0  # that a worker may take to import the agent and to open what it runs on
 UNHEARD_S = 10.0  # beyond an episode's own end that a worker may stay silent before it is ended
+GOODBYE_S = 60.0  # that a worker may take to close what it holds; what it would have told last is lost then
 LOST = "lost"  # how an episode ended whose worker was lost for good
 
 
@@ -136,8 +137,8 @@ class DistributedRunner:
 
     async def __aexit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
         if error is None and not self._stop.cancelled:
-            with suppress(UserError, RuntimeError, TimeoutError):
-                await asyncio.wait_for(self._say_goodbye(), UNHEARD_S)
+            with suppress(UserError, RuntimeError):
+                await self._say_goodbye()
         await self._end()
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
@@ -324,10 +325,18 @@ class DistributedRunner:
         self._closed = True
 
         async def closed(worker: Worker) -> None:
-            with suppress(WorkerLost):
-                facts = answered(await worker.call(request("close")))
-                self._hear(facts.pop("strays", ()), facts.pop("notes", ()))
-                self.told.last.append(facts)
+            try:
+                facts = answered(await asyncio.wait_for(worker.call(request("close")), GOODBYE_S))
+            except WorkerLost:
+                return
+            except TimeoutError:
+                self.told.warnings[
+                    f"{worker.name} did not close within {GOODBYE_S:g} s and was ended: what it counted "
+                    "(rows added, calls refused late) is not in these figures."
+                ] = None
+                return
+            self._hear(facts.pop("strays", ()), facts.pop("notes", ()))
+            self.told.last.append(facts)
 
         await asyncio.gather(*(closed(seat.worker) for seat in self._seats if seat.worker is not None))
 
