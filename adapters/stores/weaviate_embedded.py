@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -29,6 +29,8 @@ _NAMES = ("weaviate", "weaviate-server")
 _START_S = 60.0
 _STOP_S = 15.0
 _PASSED_ON = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")  # no keys of the person's environment
+_TRIES = 3
+_LOG_BYTES = 2**20  # of what a start has said
 _MORE_PORTS = 3  # besides HTTP and gRPC; the server wants the data port right after the gossip port
 
 
@@ -58,21 +60,56 @@ def start_embedded(address: Address, *, binary: str | None) -> Running:
     with ExitStack() as undo:
         lock = _locked(address, folder)
         undo.callback(lock.unlink, missing_ok=True)
-        http, grpc, *more = _free_ports(2 + _MORE_PORTS)
         token = secrets.token_urlsafe(24)
-        log = undo.enter_context((folder / "server.log").open("ab"))
+        process, target = _ready(address, program, folder, token, lock)
+        undo.callback(_stop, process)
+        return Running(target, Key(token), undo.pop_all().close)
+
+
+class _PortTaken(StoreUnavailable):
+    """A port that was free went to another process before the server had it."""
+
+
+def _ready(
+    address: Address, program: str, folder: Path, token: str, lock: Path
+) -> "tuple[subprocess.Popen[bytes], Target]":
+    """A server that answers, and where; started anew where others were given its ports."""
+    for _ in range(_TRIES - 1):
+        with suppress(_PortTaken):
+            return _started(address, program, folder, token, lock)
+    return _started(address, program, folder, token, lock)
+
+
+def _started(
+    address: Address, program: str, folder: Path, token: str, lock: Path
+) -> "tuple[subprocess.Popen[bytes], Target]":
+    http, grpc, *more = _free_ports(2 + _MORE_PORTS)
+    log = folder / "server.log"
+    with log.open("ab") as says:
+        said_before = says.tell()
         process = subprocess.Popen(  # noqa: S603  # the program that the person named
             [program, "--host", _HOST, "--port", str(http), "--scheme", "http"],
             env=_environment(folder, token, grpc, more),
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=says,
+            stderr=says,
             start_new_session=True,  # Ctrl-C is for us: it is stopped when the buffer was closed
         )
+    try:
         lock.write_text(str(process.pid))  # it may outlive us, where we are killed
-        undo.callback(_stop, process)
-        _wait(address, process, http, grpc, folder / "server.log")
-        return Running(Target(_HOST, http, _HOST, grpc), Key(token), undo.pop_all().close)
+        _wait(address, process, http, grpc, log)
+    except BaseException as error:
+        _stop(process)
+        if isinstance(error, StoreUnavailable) and _met_another(log, said_before):
+            raise _PortTaken(str(error)) from None
+        raise
+    return process, Target(_HOST, http, _HOST, grpc)
+
+
+def _met_another(log: Path, said_before: int) -> bool:
+    with log.open("rb") as said:
+        said.seek(said_before)
+        return b"address already in use" in said.read(_LOG_BYTES).lower()
 
 
 def _program(address: Address, binary: str | None) -> str:

@@ -7,19 +7,9 @@ import pytest
 
 pytest.importorskip("weaviate_double", reason="weaviate-client is not installed")
 
-from ports import own_port
-from weaviate_double import WeaviateDouble
+from weaviate_double import DoubleOnItsOwnPorts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-class DoubleOnItsOwnPorts(WeaviateDouble):
-    """Nobody else is given them while it is away."""
-
-    def start(self) -> None:
-        if not any(self._ports):
-            self._ports = own_port(), own_port()
-        super().start()
 
 
 def test_what_is_recorded_while_the_server_is_away_is_dreamt_from_afterwards(run, project: Path) -> None:

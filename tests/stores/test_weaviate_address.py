@@ -185,3 +185,25 @@ def test_a_missing_or_failing_binary_is_told(tmp_path: Path, monkeypatch: pytest
         open_store(place, Settings())
     assert (tmp_path / "data" / "server.log").read_text() == "no disk\n"
     assert not (tmp_path / "data" / "server.pid").exists()
+
+
+@pytest.mark.parametrize(("meets", "opens"), [(2, True), (3, False)])
+def test_ports_that_went_to_others_meanwhile_are_drawn_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meets: int, opens: bool
+) -> None:
+    program, met = binary_double(tmp_path), tmp_path / "met"
+    late = tmp_path / "late"
+    late.write_text(
+        f'#!/bin/sh\necho x >> "{met}"\n[ $(wc -l < "{met}") -gt {meets} ] && exec "{program}" "$@"\n'
+        "echo 'listen tcp 127.0.0.1:1: bind: address already in use'; exit 1\n"
+    )
+    late.chmod(0o755)
+    monkeypatch.setenv("WEAVIATE_BINARY", str(late))
+    place = address(f"weaviate+embedded:{tmp_path / 'data'}?tenant=shop")
+    if opens:
+        open_store(place, Settings(), read_only=False).close()
+    else:
+        with pytest.raises(StoreUnavailable, match="ended at once"):
+            open_store(place, Settings())
+    assert met.read_text() == "x\n" * 3
+    assert not (tmp_path / "data" / "server.pid").exists()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import weaviate_buffers
-from weaviate_double import WeaviateDouble, grpc
+from weaviate_double import DoubleOnItsOwnPorts, WeaviateDouble, grpc
 
 from dreamgym_kit.errors import StoreError, StoreUnavailable
 from dreamgym_kit.gate import egress
@@ -23,7 +23,7 @@ DOWN = (grpc.StatusCode.UNAVAILABLE, "connection refused")
 
 @pytest.fixture(scope="module")
 def module_double() -> Iterator[WeaviateDouble]:
-    with WeaviateDouble(key="right-key-8142") as double:
+    with DoubleOnItsOwnPorts(key="right-key-8142") as double:
         yield double
 
 

@@ -17,11 +17,13 @@ with warnings.catch_warnings():
     import grpc
     from weaviate.proto.v1 import weaviate_pb2_grpc
 
+from ports import own_port
+
 from weaviate_double.calls import Service
 from weaviate_double.rest import Handler
 from weaviate_double.state import State
 
-__all__ = ["WeaviateDouble", "grpc"]
+__all__ = ["DoubleOnItsOwnPorts", "WeaviateDouble", "grpc"]
 
 
 class WeaviateDouble:
@@ -87,3 +89,13 @@ class WeaviateDouble:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class DoubleOnItsOwnPorts(WeaviateDouble):
+    """Nobody else is given them while it is away."""
+
+    def start(self) -> None:
+        """Listen; the first time on ports that stay its own."""
+        if not any(self._ports):
+            self._ports = own_port(), own_port()
+        super().start()
