@@ -53,12 +53,12 @@ class Decoder:
         speed = 1.0 / theta ** (torch.arange(0, self._size, 2, dtype=torch.float32) / self._size)
         turned = torch.arange(config.max_position_embeddings, dtype=torch.float32)[:, None] * speed
         angle = torch.cat([turned, turned], -1)
-        self._cos, self._sin = angle.cos(), angle.sin()
+        self._cos, self._sin = angle.cos().to(self._head), angle.sin().to(self._head)
 
     def new_cache(self, rows: int, length: int) -> Cache:
         """An empty cache for as many rows, each up to `length` tokens long."""
         shape = (rows, self._kv_heads, length, self._size)
-        return Cache([(torch.zeros(shape), torch.zeros(shape)) for _ in self._layers])
+        return Cache([(self._head.new_zeros(shape), self._head.new_zeros(shape)) for _ in self._layers])
 
     def read(self, ids: Tensor, places: Tensor, cache: Cache) -> Tensor:
         """Read tokens into the cache; gives the states behind them.

@@ -48,7 +48,13 @@ BATCHES = {"grpo": mixed_batch, "ppo": rewarded_batch, "dpo": paired_batch, "sft
 algorithm = rest[0] if rest and rest[0] in BATCHES else "grpo"
 beta = 0.1 if algorithm == "grpo" else 0.0
 options = GrpoOptions(
-    algorithm=algorithm, learning_rate=1e-3, warmup_steps=2, beta=beta, micro_batches=2, minibatches=1
+    algorithm=algorithm,
+    learning_rate=1e-3,
+    warmup_steps=2,
+    beta=beta,
+    micro_batches=2,
+    minibatches=1,
+    dtype="float64",  # what differs there is no rounding, on whatever processor
 )
 trainer = TrlTrainer(Path(base), Path(folder), options)
 trainer.fit(source, steps=2, after=heard.append)

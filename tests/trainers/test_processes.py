@@ -40,11 +40,12 @@ def test_two_processes_come_to_the_weights_of_one_and_only_the_first_collects(tm
     first, *lines = (tmp_path / "two" / "said-0.txt").read_text().splitlines()
     assert first == "rank 0 asked [1, 2, 3] heard [1, 2, 3]"
     assert (tmp_path / "two" / "said-1.txt").read_text() == "rank 1 asked [] heard []"
-    alone = TrlTrainer(base, tmp_path / "one", GrpoOptions(learning_rate=1e-3, warmup_steps=2, beta=0.1))
+    options = GrpoOptions(learning_rate=1e-3, warmup_steps=2, beta=0.1, dtype="float64")
+    alone = TrlTrainer(base, tmp_path / "one", options)
     facts = []
     alone.fit(mixed_batch, steps=3, after=facts.append)
     alone.write_weights(tmp_path / "one" / "weights")
-    one, two = (load_model(tmp_path / name / "weights") for name in ("one", "two"))
+    one, two = (load_model(tmp_path / name / "weights", dtype="float64") for name in ("one", "two"))
     assert furthest(load_model(base), two) > 1e-3
     assert furthest(one, two) <= 2e-7
     told = [line.split()[1:] for line in lines]
@@ -61,12 +62,11 @@ def test_two_processes_make_the_same_of_rewards_as_one(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for rank in (0, 1):  # one that is still in it when the interpreter goes may be aborted by gloo
         assert (tmp_path / "two" / f"ended-{rank}.txt").read_text() == "left the group"
-    alone = TrlTrainer(
-        base, tmp_path / "one", GrpoOptions(algorithm="ppo", learning_rate=1e-3, warmup_steps=2)
-    )
+    options = GrpoOptions(algorithm="ppo", learning_rate=1e-3, warmup_steps=2, dtype="float64")
+    alone = TrlTrainer(base, tmp_path / "one", options)
     alone.fit(rewarded_batch, steps=3, after=lambda _: None)
     alone.write_weights(tmp_path / "one" / "weights")
-    one, two = (load_model(tmp_path / name / "weights") for name in ("one", "two"))
+    one, two = (load_model(tmp_path / name / "weights", dtype="float64") for name in ("one", "two"))
     assert furthest(load_model(base), two) > 1e-3
     assert furthest(one, two) <= 1e-6
 

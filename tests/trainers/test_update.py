@@ -206,14 +206,15 @@ def test_a_model_with_dropout_is_trained_without_it(base: Path, tmp_path: Path) 
 
 
 def test_the_head_that_gpus_use_comes_to_the_same_weights(base: Path, tmp_path: Path) -> None:
-    plain, facts = fitted(base, tmp_path / "plain", options(beta=0.1))
-    trainer = TrlTrainer(base, tmp_path / "tiled", options(beta=0.1))
+    exact = options(beta=0.1, dtype="float64")
+    plain, facts = fitted(base, tmp_path / "plain", exact)
+    trainer = TrlTrainer(base, tmp_path / "tiled", exact)
     assert trainer._trl.plain_head
     trainer._trl.plain_head = False
     heard: list[UpdateFacts] = []
     trainer.fit(mixed_batch, steps=2, after=heard.append)
     trainer.write_weights(tmp_path / "weights")
-    assert furthest(plain, load_model(tmp_path / "weights")) <= 1e-6
+    assert furthest(plain, load_model(tmp_path / "weights", dtype="float64")) <= 1e-6
     for one, other in zip(facts, heard, strict=True):
         assert one.entropy == pytest.approx(other.entropy, abs=1e-5)
         assert one.logprob_gap == pytest.approx(other.logprob_gap, abs=1e-5)
@@ -311,7 +312,7 @@ def test_logs_for_tensorboard_hold_the_losses_and_the_facts_of_the_batch(base: P
     before = set(threading.enumerate())
     trainer = TrlTrainer(base, tmp_path / "run", options(report_to=("tensorboard",)), logs=tmp_path / "logs")
     # the writer's thread begins in `fit`, around which a training lets the trainer write beside its dreams
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
     trainer.fit(mixed_batch, steps=2, after=lambda _: None)
     read = EventAccumulator(str(tmp_path / "logs")).Reload()
     assert {"train/loss", "train/grad_norm", "train/entropy", "train/success"} <= set(read.Tags()["scalars"])

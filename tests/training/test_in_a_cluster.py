@@ -14,14 +14,15 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 RAY = ("--engine", "ray", "--workers", "2")
 
 
-def learned(folder: Path, runs: str, *engine: str) -> tuple[list[object], Path]:
-    """What each step collected, and the weights."""
+def learned(folder: Path, runs: str, *engine: str) -> tuple[list[object], list[float], Path]:
+    """What each step collected, its loss, and the weights."""
     done = run(folder, "train", "--steps", "2", "--runs", runs, "--json", *engine)
     assert done.returncode == 0, done.stderr
     (kept,) = (folder / runs).iterdir()
     steps = [json.loads(line) for line in (kept / "steps.jsonl").read_text().splitlines()]
     assert json.loads(done.stdout)["kept"] == len(steps) == 2
-    return [(one["facts"], round(one["loss"], 6)) for one in steps], kept / json.loads(done.stdout)["weights"]
+    weights = kept / json.loads(done.stdout)["weights"]
+    return [one["facts"] for one in steps], [one["loss"] for one in steps], weights
 
 
 def tried(folder: Path, runs: str, weights: Path, *engine: str) -> dict[str, object]:
@@ -34,9 +35,10 @@ def tried(folder: Path, runs: str, weights: Path, *engine: str) -> dict[str, obj
 
 def test_training_and_evaluating_in_a_cluster_are_those_of_one_process(tmp_path: Path) -> None:
     folder = project(tmp_path)
-    here, weights = learned(folder, "here")
-    there, _ = learned(folder, "there", *RAY)
+    here, losses, weights = learned(folder, "here")
+    there, other_losses, _ = learned(folder, "there", *RAY)
     assert here == there
+    assert losses == pytest.approx(other_losses, abs=1e-6)
     found = tried(folder, "tried-here", weights)
     assert found == tried(folder, "tried-there", weights, *RAY)
     assert found["episodes"]["total"] == 2 * 9
