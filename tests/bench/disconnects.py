@@ -39,6 +39,7 @@ _ACK = 128  # bytes of a line: a write that is killed ends between pages of memo
 _KINDS = ("cut", "half", "unheard", "killed", "killed away")
 _TIMEOUT_S = 2  # of a request, and so how long a client waits for a line that is cut
 _FEW, _MANY = (1, 8), (210, 240)  # rows of one put; more than 200 go to the server in two messages
+_PAUSE_S = 0.005  # between puts: the double looks at every row it holds, however fast they come
 _LONGEST_WAIT_S = 300.0  # for a client to get on
 
 
@@ -280,6 +281,7 @@ def _record(folder: Path, address: str, seed: str, kind: str) -> None:
             batch = [next(rows) for _ in range(chance.randint(*few_or_many))]
             store.put(batch)
             file.write("".join(f"{row.id:<{_ACK - 1}}\n" for row in batch).encode("ascii"))
+            time.sleep(_PAUSE_S)
 
 
 def _flush(folder: Path) -> None:
