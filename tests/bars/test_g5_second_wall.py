@@ -123,7 +123,7 @@ def try_ways(root: Path, names: Sequence[str], blind: Sequence[str] = ()) -> dic
             assert child.stdout.readline() == b"armed\n", child.communicate()[1].decode()
             folders = {name: fingerprint(root / name) for name in names}
             visits = dict(listeners.visits)
-            _, errors = child.communicate(b"go\n", timeout=90)
+            _, errors = child.communicate(b"go\n", timeout=600)
             assert child.returncode == 0, errors.decode()
     result = json.loads((root / "result.json").read_text())
     return {

@@ -346,7 +346,7 @@ def test_importing_and_running_an_agent_trips_nothing(tmp_path: Path) -> None:
         [sys.executable, "-I", script, tmp_path / "scratch"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

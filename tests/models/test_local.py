@@ -96,10 +96,22 @@ async def test_kept_keys_and_values_are_bounded_and_go_with_the_weights(folder: 
     policy.close()
 
 
-async def test_new_weights_wait_for_the_answer_under_way(policy, folder: Path) -> None:
+async def test_new_weights_wait_for_the_answer_under_way(
+    policy, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, step = threading.Event(), Batch.step
+
+    def once_it_is_seen(batch: Batch) -> object:
+        seen.wait(60)
+        return step(batch)
+
+    monkeypatch.setattr(Batch, "step", once_it_is_seen)
     under_way = asyncio.create_task(policy.chat(asks("long", seed=0, most=400)))
     await taken_in(policy)
-    await policy.load(folder, "v1")
+    loading = asyncio.create_task(policy.load(folder, "v1"))
+    await asyncio.sleep(0)
+    seen.set()
+    await loading
     assert (await policy.chat(asks("next"))).tokens.version == "v1"
     assert (await under_way).tokens.version == "v0"
 

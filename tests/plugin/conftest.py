@@ -7,6 +7,7 @@ import langchain.agents  # noqa: F401  imported here, once: pytester forgets wha
 import pytest
 
 import dreamgym_kit.adapters.pytest_plugin.dream  # noqa: F401
+from dreamgym_kit.adapters.pytest_plugin import held
 
 PLUGIN = ("-p", "dreamgym_kit.adapters.pytest_plugin.plugin")
 
@@ -90,6 +91,12 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 def run(project: pytest.Pytester) -> Run:
     """Run the project's tests in this process."""
     return lambda *args: project.runpytest_inprocess(*PLUGIN, "-p", "no:cacheprovider", "-q", *args)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose threads end late, on a machine that is busy elsewhere, is not told of."""
+    monkeypatch.setattr(held, "_SETTLE_S", 5.0)
 
 
 @pytest.fixture

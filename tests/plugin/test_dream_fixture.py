@@ -341,6 +341,7 @@ def test_writes_of_the_agent_itself_are_refused(project, run, touched) -> None:
     assert touched() == []
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> None:
     project.makepyfile(
         test_orders="""

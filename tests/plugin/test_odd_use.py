@@ -46,6 +46,7 @@ def test_a_refusal_in_a_fixtures_teardown_leaves_nothing_to_the_next_test(projec
     assert touched() == ["get o7"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_work_that_a_pool_still_does_after_the_test_is_told_of(project, run, touched) -> None:
     project.makepyfile(
         test_orders="""
@@ -75,6 +76,7 @@ def test_work_that_a_pool_still_does_after_the_test_is_told_of(project, run, tou
     said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks begun in this test still run*'of-a-pool*'"])
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_task_that_outlives_the_test_on_a_wider_loop_is_told_of(project, run, touched) -> None:
     project.makepyfile(
         test_orders="""

@@ -173,7 +173,8 @@ class Ran:
 
 
 def run(command: Sequence[str | Path]) -> None:
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    patient = os.environ | {"PIP_RETRIES": "10", "PIP_TIMEOUT": "60"}  # an index may stall
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, env=patient)
 
 
 def copy_package(folder: Path) -> None:
