@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from dreamgym_kit.adapters.langgraph.projects import PROJECT_FILE
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of, name_of_part
 from dreamgym_kit.dream.state.stated import stated_models
-from dreamgym_kit.errors import StoreUnavailable, UserError
+from dreamgym_kit.errors import RunDirectoryError, StoreUnavailable, UserError
 from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Tally
@@ -23,7 +24,9 @@ from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.tool_models import as_data
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.vocabulary import Spend, Task
+
+SPENT = "spent"  # in the report's manifest
 
 
 @contextmanager
@@ -173,10 +176,13 @@ def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
 
 
 def _recordings(request: RunRequest) -> int | None:
-    """How many the buffer held before; None while recording into one whose server is away."""
+    """How many the buffer held before; None while recording into one that cannot be asked.
+
+    Its server is away, or another process brings it just now what waited.
+    """
     try:
         return request.store.count() if request.store is not None else 0
-    except StoreUnavailable:
+    except (StoreUnavailable, RunDirectoryError):
         if request.mode is Mode.RECORD:
             return None
         raise
@@ -184,9 +190,26 @@ def _recordings(request: RunRequest) -> int | None:
 
 def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> None:
     """A resumed run goes on with the counts and the budget that its earlier legs left."""
-    calls, usd = 0, 0.0
+    calls: float = 0
+    usd = 0.0
     for episode in directory.episodes():
         tally.add(episode)
         calls += len(episode.transitions)
         usd += episode.cost_usd
-    budget.count_earlier(calls=calls, usd=usd)
+    kept = (directory.read_report() or {}).get("manifest")
+    told = kept.get(SPENT) if isinstance(kept, dict) else None
+    if isinstance(told, dict):  # more than the journal has where episodes were cut: they run again
+        calls, usd = max(calls, _number(told.get("calls"))), max(usd, _number(told.get("usd")))
+    budget.count_earlier(calls=int(calls), usd=usd)
+
+
+def spent(budget: RunBudget, *, calibration: Spend) -> dict[str, JsonValue]:
+    """What all legs have spent, also on episodes that were cut; `count_earlier` finds it in the report.
+
+    `calibration`: part of it, which a resumed run counts from elsewhere.
+    """
+    return {"calls": budget.calls, "usd": max(0.0, budget.usd - calibration.cost_usd)}
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0

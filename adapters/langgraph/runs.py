@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.asking_model import is_vllm
 from dreamgym_kit.adapters.langgraph.elsewhere import (
     check_sendable,
     curve_told,
@@ -31,9 +30,9 @@ from dreamgym_kit.adapters.langgraph.opening import (
     tasks_of,
 )
 from dreamgym_kit.adapters.langgraph.policy_opening import policy_of
-from dreamgym_kit.adapters.langgraph.run_directories import count_earlier, run_directory
+from dreamgym_kit.adapters.langgraph.run_directories import SPENT, count_earlier, run_directory, spent
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
-from dreamgym_kit.adapters.models.vllm.watching import watched
+from dreamgym_kit.adapters.langgraph.servers_watched import servers_watched
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import DISAGREE
 from dreamgym_kit.findings.detectors import FAILED, Detectors
@@ -123,7 +122,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             on_episode=tally.add,
         )
         told = Told()
-        watch = await stack.enter_async_context(watched(settings, _watched_sections(request, who)))
+        watch = await stack.enter_async_context(
+            servers_watched(settings, request.mode, chat=who.chat, policy=request.policy is not None)
+        )
         if settings.engine.elsewhere:
             given = given_of(
                 request,
@@ -151,7 +152,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             )
             totals = await work(runner, limit_s=settings.limits.seconds)
         servers = await watch.table()
-        summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers)
+        summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers, budget)
         heard.emit("run_finished", directory=str(directory.path))
         notes = (*told.notes, *(policy.notes if policy is not None else ()))
         said = (
@@ -171,13 +172,6 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             warnings=tuple(ready.masker.text(one) for one in said),
             stopped_by=switch.signal,
         )
-
-
-def _watched_sections(request: RunRequest, who: Answering) -> list[str]:
-    """The parts of the settings whose servers this run asks and that are vLLM's: nobody else is looked at."""
-    dreams = ["learned"] if request.mode is Mode.DREAM else []
-    dreams += ["endpoint"] if is_vllm(who.chat) else []
-    return [*dreams, *(["policy"] if request.policy is not None else [])]
 
 
 def _tell_start(
@@ -235,6 +229,7 @@ def _finish(
     ready: Prepared,
     told: Told,
     servers: Sequence[JsonValue],
+    budget: RunBudget,
 ) -> tuple[Summary, list[str]]:
     """The run's summary, kept in its directory; and a sentence for each slip in its gate."""
     manifest: dict[str, Any] = {
@@ -242,7 +237,8 @@ def _finish(
         "run": directory.manifest.run,
         "graph": name_of(request.graph),
         "directory": str(directory.path),
-        "not_run": totals.not_run,
+        "not_run": totals.total - totals.finished,
+        SPENT: spent(budget, calibration=who.spend),
         "stopped": totals.stopped,
         "strays": list(PROCESS.strays),
         "gate": gate_to_record(request.settings.gate),

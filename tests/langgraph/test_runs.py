@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
-from dreamgym_kit.adapters.langgraph.runs import RunResult
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS
+from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.model import Settings
@@ -152,6 +156,33 @@ def test_a_run_budget_of_calls_is_never_exceeded(project: Any) -> None:
     result = dreamgym_kit.record(graph, [task(project)], store=store, settings=settings)
     assert len(project.touched()) == 4
     assert result.totals.stopped
+
+
+def test_what_was_cut_was_not_run_and_what_it_called_stays_counted(project: Any) -> None:
+    """Episodes that were begun and cut are as little run as those that were not begun."""
+    graph, store = project.write(), MemoryStore()
+    settings = Settings().with_overrides(
+        {"budget.calls": 8, "simulate.n": 4, "simulate.concurrency": 4, "gate.success": 0.1}
+    )
+    tasks = [task(project), replace(task(project), id="other")]
+    first = dreamgym_kit.record(graph, tasks, store=store, settings=settings)
+    made, told = len(project.touched()), first.totals
+    assert made == 8
+    assert told.finished < told.total == 8
+    assert first.summary.not_run == told.total - told.finished
+    assert not first.summary.gate()
+    request = RunRequest(
+        graph=graph,
+        tasks=tasks,
+        settings=settings,
+        mode=Mode.RECORD,
+        store=store,
+        directory=first.directory,
+        resume=True,
+    )
+    second = asyncio.run(run(request, events=NoEvents()))
+    assert len(project.touched()) == made
+    assert second.totals.finished == told.finished
 
 
 def test_spend_is_counted_and_bounded(project: Any) -> None:

@@ -5,7 +5,8 @@ Fields (schema 1; a later version adds fields and keeps these):
     schema       1
     manifest     the run's manifest as it was written; "servers" in it, where vLLM served: [{"server",
                  "prompt_tokens", "generated_tokens", "cached_share": 0..1 or null, "most_running",
-                 "most_waiting": requests}], as their /metrics counted meanwhile, whoever asked
+                 "most_waiting": requests}], as their /metrics counted meanwhile, whoever asked; "spent":
+                 {"calls", "usd"} of all legs, episodes that were cut and run again included
     headline     one sentence
     gate         {"passed": bool, "fail_on_findings": bool,
                   "rules": [{"rule", "passed", "measured", "limit", "why", "at": [{"episode", "step"}]}]}

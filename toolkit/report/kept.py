@@ -6,7 +6,10 @@ from dreamgym_kit.report.jsonform import curve_from_json
 from dreamgym_kit.rollout.manifest import manifest_to_record
 from dreamgym_kit.rollout.rundir import RunDirectory
 
-_AT_THE_END = ("gate", "not_run", "stopped", "strays", "unmatched", "reasoned_support", "servers")
+_AT_THE_END = (
+    *("gate", "not_run", "spent", "stopped", "strays", "unmatched"),
+    *("reasoned_support", "servers"),
+)
 
 
 def facts_of(directory: RunDirectory) -> dict[str, JsonValue]:
