@@ -1,7 +1,9 @@
 """Shards that do not make one run are refused by name, and nothing of them is left where the run would be."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,14 +14,18 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.vocabulary import Episode, Verdict, World
 
 
-def shard(root: Path, number: int, tasks: Sequence[str], *, lacks: int = 0) -> Path:
-    """A run directory of one of two shards, each task once."""
+def shard(
+    root: Path, number: int, tasks: Sequence[str], *, lacks: int = 0, ended: Mapping[str, Any] | None = None
+) -> Path:
+    """A run directory of one of two shards, each task once; `ended`: what its end told."""
     matters = {"mode": "dream", "n": 1, "shard": {"number": number, "of": 2}}
     manifest = Manifest(f"run{number}", 1_795_271_485.0, matters, {"tasks": len(tasks) + lacks})
     with RunDirectory.create(root, f"shard-{number}", manifest) as directory:
         with directory.journal() as journal:
             for task in tasks:
                 journal.append(Episode(f"{task}.1", task, 1, World("desk", 1), Verdict.SUCCESS, "done"))
+        if ended is not None:
+            directory.write_report({"manifest": dict(ended)})
         return directory.path
 
 
@@ -35,6 +41,25 @@ def test_whole_shards_become_one_run(tmp_path: Path) -> None:
     done = merge_runs([shard(tmp_path, 2, ["b"]), shard(tmp_path, 1, ["a", "c"])], tmp_path / "whole")
     assert (done.episodes, done.again) == (3, False)
     assert [one.id for one in RunDirectory.open(tmp_path / "whole").episodes()] == ["a.1", "c.1", "b.1"]
+
+
+def test_spend_adds_up_and_what_a_shared_server_counted_does_not(tmp_path: Path) -> None:
+    ended = {"spent": {"calls": 3, "usd": 0.5}, "servers": [{"server": "http://h", "prompt_tokens": 9}]}
+    shards = [shard(tmp_path, number, [name], ended=ended) for number, name in ((1, "a"), (2, "b"))]
+    done = merge_runs(shards, tmp_path / "whole")
+    assert done.summary.manifest["spent"] == {"calls": 6, "usd": 1.0}
+    assert "servers" not in done.summary.manifest
+
+
+def test_logs_of_any_length_are_merged_by_the_clock(tmp_path: Path) -> None:
+    shards = [shard(tmp_path, number, [name]) for number, name in ((1, "a"), (2, "b"))]
+    for number, path in enumerate(shards):
+        with (path / "events.jsonl").open("w") as file:
+            for at in range(70):
+                file.write(json.dumps({"at": 2 * at + number, "event": "call", "text": "x" * 2**20}) + "\n")
+    merge_runs(shards, tmp_path / "whole")
+    with (tmp_path / "whole" / "events.jsonl").open() as told:
+        assert [json.loads(line)["at"] for line in told] == list(range(140))
 
 
 def test_a_name_that_no_run_directory_can_have_is_told(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ matters. The directory appears in one step; merging the same shards into it agai
 
 import heapq
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -19,7 +20,7 @@ from dreamgym_kit.replay.fields import Fields, whole
 from dreamgym_kit.report.figures import Summary
 from dreamgym_kit.report.kept import curve_of, facts_of
 from dreamgym_kit.report.summary import Tally
-from dreamgym_kit.rollout.files import read_whole, write_atomically
+from dreamgym_kit.rollout.files import open_plain, write_atomically
 from dreamgym_kit.rollout.manifest import Manifest, differences
 from dreamgym_kit.rollout.rundir import EPISODES, EVENTS, MANIFEST, REPORT, RunDirectory, directory_name
 from dreamgym_kit.rollout.shards import Shard
@@ -197,8 +198,13 @@ def _events(path: Path, parts: Sequence[_Part]) -> None:
 
 
 def _lines(path: Path) -> Iterator[tuple[float, bytes]]:
-    with suppress(FileNotFoundError):
-        for line in read_whole(path).splitlines(keepends=True):
+    """One after the other: the log of many calls is long."""
+    try:
+        descriptor = open_plain(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        for line in file:
             with suppress(ValueError, KeyError, TypeError):
                 yield float(json.loads(line)["at"]), line if line.endswith(b"\n") else line + b"\n"
 
@@ -225,11 +231,19 @@ def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path) -> dict[str,
         "stopped": "",
         "strays": strays,
     }
+    spent = [one for part in parts if isinstance(one := part.facts.get("spent"), Mapping)]
+    if spent:
+        facts["spent"] = {name: sum(_number(one.get(name)) for one in spent) for name in ("calls", "usd")}
+    facts.pop("servers", None)  # what each shard saw of servers that others used meanwhile adds up to nothing
     facts.pop("unmatched", None)
     everywhere = [name for name in unmatched[0] if all(name in one for one in unmatched)]
     if everywhere:
         facts["unmatched"] = everywhere
     return facts
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else 0
 
 
 def _list(value: object) -> list[JsonValue]:
