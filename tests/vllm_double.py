@@ -8,6 +8,7 @@ import struct
 import tempfile
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,6 +46,7 @@ class VllmDouble(ThreadingHTTPServer):
         self.name, self.folder = name, folder
         self.adapters: dict[str, LocalPolicy] = {}
         self.asked: list[dict[str, Any]] = []
+        self.tokens: Counter[str] = Counter()
         self.sessions: list[str | None] = []
         self.managed: list[tuple[str, dict[str, Any]]] = []
         self.spoil: Callable[[dict[str, Any]], object] = lambda body: None
@@ -77,6 +79,16 @@ class VllmDouble(ThreadingHTTPServer):
         self.server_close()
         for policy in (self.policy, *self.adapters.values()):
             policy.close()
+
+    def counted(self) -> str:
+        """Its `/metrics`."""
+        said = {
+            "prompt_tokens_total": self.tokens["prompt_tokens"],
+            "generation_tokens_total": self.tokens["completion_tokens"],
+            "num_requests_running": 0,
+            "num_requests_waiting": 0,
+        }
+        return "".join(f"vllm:{name} {value}\n" for name, value in said.items())
 
     @property
     def killed(self) -> bool:
@@ -126,7 +138,10 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _Refused(401, "Unauthorized", self.server.refusal)
             if self.server.dead:
                 raise _Refused(500, "InternalServerError", "EngineCore encountered an issue. See stack trace")
-            body = self._generated(asked) if "completions" in self.path else manage(self, asked)
+            if self.path == "/metrics":
+                body = self.server.counted()
+            else:
+                body = self._generated(asked) if "completions" in self.path else manage(self, asked)
         except EndpointError as error:
             refused = _Refused(400, "BadRequestError", str(error), "input_tokens")
             status, body = 400, refused.body
@@ -136,7 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, body = 404, {"detail": "Not Found"}
         if self.server.killed:
             return
-        sent = json.dumps(body).encode() if body is not None else b""
+        text = body if isinstance(body, str) else json.dumps(body)
+        sent = text.encode() if body is not None else b""
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(sent)))
@@ -150,6 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         server.sessions.append(self.headers["X-Session-ID"])
         way = _chat if self.path == "/v1/chat/completions" else _complete
         body = asyncio.run(way(server, asked))
+        server.tokens.update(body.get("usage", {}))
         server.spoil(body)
         return body
 

@@ -17,6 +17,7 @@ from dreamgym_kit.adapters.langgraph.evaluating import under_faults
 from dreamgym_kit.adapters.langgraph.goal_free import judged_without_goals
 from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.servers_watched import servers_watched
 from dreamgym_kit.adapters.langgraph.training_directory import goes_on, training_directory, write_report
 from dreamgym_kit.adapters.langgraph.training_options import options_of
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult, model_of, sides_of
@@ -124,11 +125,15 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
             events=heard,
             stop=stop,
         )
+        asks = bool(request.settings.policy.urls)
+        watching = servers_watched(request.settings, request.mode, chat=collector.chat, policy=asks)
+        watch = stack.enter_context(parts.aside.held(watching))
         write_learned_from(directory.path, (task.id for task in learn))
         goes_on(directory, planned=wanted.steps)
         with collector.aside():  # the trainer writes while episodes are guarded
             trained = loop.run()
-        write_report(directory, trained, planned=wanted.steps)
+        servers = parts.aside.run(watch.table())
+        write_report(directory, trained, planned=wanted.steps, servers=servers)
         return TrainResult(
             directory=directory.path,
             training=training_of(directory),

@@ -11,6 +11,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.run_directories import label_of, leg_directory
 from dreamgym_kit.adapters.langgraph.run_request import name_of, name_of_part
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import MODE
 from dreamgym_kit.rollout.rundir import RunDirectory
@@ -98,8 +99,10 @@ def goes_on(directory: RunDirectory, *, planned: int) -> None:
     directory.write_report({"kind": MODE, "planned": planned})
 
 
-def write_report(directory: RunDirectory, trained: Trained, *, planned: int) -> None:
-    """Write down how it ended, without secrets."""
+def write_report(
+    directory: RunDirectory, trained: Trained, *, planned: int, servers: Sequence[JsonValue]
+) -> None:
+    """Write down how it ended, without secrets; `servers`: what each counted in this leg."""
     alarm, weights = trained.alarm, trained.weights
     directory.write_report(
         {
@@ -115,5 +118,6 @@ def write_report(directory: RunDirectory, trained: Trained, *, planned: int) -> 
             },
             "stopped": trained.stopped,
             "planned": planned,
+            **({"servers": process_masker().plain(list(servers))} if servers else {}),
         }
     )

@@ -151,6 +151,13 @@ async def test_what_came_in_between_counts_also_over_a_restart(monkeypatch: pyte
     assert row["cached_share"] == round(150 / 700, 4)
 
 
+async def test_counters_that_are_no_numbers_lose_no_report(project) -> None:
+    said = page(1, 1, 1, 1)
+    with serving(CountingServerDouble(said.replace(" 1\n", " NaN\n"))) as server:
+        result = await dry_run(project.write(), server.url)
+    assert result.totals.finished == 1
+
+
 async def test_a_server_that_is_gone_holds_up_nothing() -> None:
     with closing(kept()) as nobody:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"

@@ -45,6 +45,11 @@ def test_a_training_brings_its_weights_to_the_server_after_each_step(
     (run_folder,) = (tmp_path / "runs").iterdir()
     steps = [json.loads(line) for line in (run_folder / "steps.jsonl").read_text().splitlines()]
     assert [one["canary_gap"] < 1e-4 for one in steps] == [True, True]
+    (row,) = json.loads(done.stdout)["servers"]
+    assert row["server"] == server.url
+    assert min(row["prompt_tokens"], row["generated_tokens"]) > 0
+    shown = run(tmp_path, "report", str(run_folder))
+    assert f"{server.url} read {row['prompt_tokens']:,} tokens" in " ".join(shown.stdout.split())
 
 
 @pytest.mark.parametrize("kind", ["whole", "adapter"])

@@ -82,7 +82,7 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = 
     lines += _row("cost", _cost(summary))
     if summary.dream_spend:
         lines += _row("dream cost", _dream_cost(summary))
-    lines += [line for told in servers_told(summary) for line in _row("server", told)]
+    lines += [line for told in servers_told(summary.fact("servers")) for line in _row("server", told)]
     return "\n".join(lines)
 
 
@@ -219,9 +219,8 @@ def _dream_cost(summary: Summary) -> str:
     return "; ".join(parts)
 
 
-def servers_told(summary: Summary) -> list[str]:
-    """What each server counted while the run went on, a sentence each."""
-    rows = summary.fact("servers")
+def servers_told(rows: JsonValue) -> list[str]:
+    """What each server counted while a run went on, a sentence each; `rows`: the report's "servers"."""
     return [_server_told(row) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 

@@ -25,7 +25,7 @@ from dreamgym_kit.trust.outcomes import Share, TaskOutcome, passed_once
 
 MODE = "train"  # of the run directory's manifest
 PHASES = ("rollouts", "waited", "update", "sync", "attest", "checkpoint", "evaluation")
-_ENDED = ("kept", "weights", "alarm", "stopped", "planned")  # what only the end of a leg knows
+_ENDED = ("kept", "weights", "alarm", "stopped", "planned", "servers")  # what only the end of a leg knows
 _FEW = 3  # steps at either end that a mean is taken over
 
 
@@ -36,7 +36,7 @@ class Training:
     manifest: Mapping[str, JsonValue]
     steps: Sequence[StepRecord]
     evaluations: Sequence[EvaluationRecord]
-    outcome: Mapping[str, JsonValue]  # what the end knew: kept, weights, alarm, stopped; {} while it runs
+    outcome: Mapping[str, JsonValue]  # what the end knew (`_ENDED`); {} while it runs
     curriculum: CurriculumFacts | None = None  # None: tasks went in turn
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.curriculum import facts_of_curriculum
 from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.terminal import duration, fold
+from dreamgym_kit.report.terminal import duration, fold, servers_told
 from dreamgym_kit.report.training import Training, mean_success, share_of
 from dreamgym_kit.report.whole import whole_percent
 from dreamgym_kit.training.records import EvaluationRecord
@@ -39,6 +39,8 @@ def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
     yield "learned", _learned(training)
     if steps:
         yield "policy", _policy(training)
+    for told in servers_told(training.outcome.get("servers")):
+        yield "server", told
     yield "time", _time(training)
 
 

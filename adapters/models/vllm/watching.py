@@ -78,7 +78,8 @@ class ServerWatch:
             await self.look()
 
     async def _read(self, replica: Replica) -> None:
-        with suppress(EndpointError):  # it is gone, late or restarting: the next look tells
+        # gone, late or restarting: the next look tells; or it tells what is no number
+        with suppress(EndpointError, ValueError, OverflowError):
             response = await replica.get("/metrics")
             found = read_metrics(response.body.decode("utf-8", "replace")) if response.status == 200 else None
             if found is not None:

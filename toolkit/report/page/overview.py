@@ -116,7 +116,7 @@ def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[st
     facts += [["faults", faults_told(summary)]] if faults_told(summary) else []
     facts += [["also", also_told(summary)]] if also_told(summary) else []
     facts += [["judges", judges_told(summary)]] if judges_told(summary) else []
-    facts += [["server", told] for told in servers_told(summary)]
+    facts += [["server", told] for told in servers_told(summary.fact("servers"))]
     return {
         "gate": state,
         "stamp": words,

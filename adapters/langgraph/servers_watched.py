@@ -1,0 +1,26 @@
+"""Which of the servers that settings name a run asks, and so looks at while it goes on."""
+
+from contextlib import AbstractAsyncContextManager
+
+from dreamgym_kit.adapters.langgraph.asking_model import is_vllm
+from dreamgym_kit.adapters.models.vllm.watching import ServerWatch, watched
+from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.ports import ChatEndpoint
+from dreamgym_kit.settings.model import Settings
+
+
+def servers_watched(
+    settings: Settings, mode: Mode, *, chat: ChatEndpoint | None, policy: bool
+) -> AbstractAsyncContextManager[ServerWatch]:
+    """`watched`, of the servers that are vLLM's and that a run asks; nobody else is looked at.
+
+    Args:
+        settings: name them.
+        mode: of the run; only a dream asks a learned experience model.
+        chat: the dream's own model, where it has one.
+        policy: whether a policy of the settings acts.
+    """
+    sections = ["learned"] if mode is Mode.DREAM else []
+    sections += ["endpoint"] if is_vllm(chat) else []
+    sections += ["policy"] if policy else []
+    return watched(settings, sections)
