@@ -1,5 +1,6 @@
 """`dreamgym-kit evaluate`: how good an agent is on its tasks, and whether it beats another one."""
 
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
@@ -11,9 +12,11 @@ from dreamgym_kit.cli.output import say, say_json
 from dreamgym_kit.cli.record import Yes
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.langgraph.runs import RunResult
-    from dreamgym_kit.ports import ChatEndpoint
+    from dreamgym_kit.ports import ChatEndpoint, TransitionStore
     from dreamgym_kit.report.evaluation import Evaluation
     from dreamgym_kit.rollout.shards import Shard
     from dreamgym_kit.settings.model import Settings
@@ -183,9 +186,9 @@ def _carry_out(
     before, codes = scores_against(against, asked.own), []
     for policy in policies:
         side = asked._replace(settings=with_policy(policy, asked.settings))
-        with opened_policy(policy, side.settings) as server:
+        with opened_policy(policy, side.settings) as server, _recordings(side) as store:
             weights = weights_of(policy, side.settings)
-            result = carry_out(_request(side, resume, server, weights), plain=asked.plain)
+            result = carry_out(_request(side, resume, store, server, weights), plain=asked.plain)
         found = evaluation_of(result, asked.own, against=before, run=near(result.directory))
         codes.append(_code(found, result, must_be))
         if result.stopped_by is not None:
@@ -209,16 +212,28 @@ def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None
     agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=episodes, yes=yes, command="evaluate")
 
 
-def _request(asked: _Asked, resume: Path | None, policy: "ChatEndpoint | None", weights: str) -> "RunRequest":
+def _recordings(asked: _Asked) -> "AbstractContextManager[TransitionStore | None]":
+    """What a dream answers from; real tools need none."""
+    from dreamgym_kit.cli.running import opened_recordings
+
+    return nullcontext() if asked.real else opened_recordings(asked.settings)
+
+
+def _request(
+    asked: _Asked,
+    resume: Path | None,
+    store: "TransitionStore | None",
+    policy: "ChatEndpoint | None",
+    weights: str,
+) -> "RunRequest":
     from dreamgym_kit.adapters.langgraph.evaluating import evaluation_request
-    from dreamgym_kit.cli.running import open_recordings
 
     return evaluation_request(
         asked.spec,
         asked.tasks,
         asked.settings,
         real=asked.real,
-        store=None if asked.real else open_recordings(asked.settings),
+        store=store,
         directory=resume.absolute() if resume is not None else None,
         resume=resume is not None,
         policy=policy,

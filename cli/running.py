@@ -167,6 +167,20 @@ def pasted(text: str) -> str:
     return f"$'{spelled}'"
 
 
+@contextmanager
+def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]":
+    """`open_recordings` for a while: a server of the buffer's own ends with it."""
+    from dreamgym_kit.errors import StoreError
+
+    store = open_recordings(settings)
+    try:
+        yield store
+    finally:
+        if store is not None:
+            with suppress(StoreError):  # what was dreamt is told all the same
+                store.close()
+
+
 def open_recordings(settings: "Settings") -> "TransitionStore | None":
     """Open a buffer to dream from; None, said on stderr, where there is none yet."""
     from dreamgym_kit.adapters.stores.opening import open_store

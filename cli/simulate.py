@@ -110,15 +110,16 @@ def command(
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
-    from dreamgym_kit.cli.running import carry_out, end, exit_code, open_recordings
+    from dreamgym_kit.cli.running import carry_out, end, exit_code, opened_recordings
 
     settings = with_policy(policy, settings)
-    with opened_policy(policy, settings) as answers:
+    spec, chosen = options.graph_of(settings, "simulate"), options.tasks_of(settings, "simulate")
+    with opened_policy(policy, settings) as answers, opened_recordings(settings) as store:
         request = RunRequest(
-            graph=options.graph_of(settings, "simulate"),
-            tasks=options.tasks_of(settings, "simulate"),
+            graph=spec,
+            tasks=chosen,
             settings=settings,
-            store=open_recordings(settings),
+            store=store,
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
             policy=answers,

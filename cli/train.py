@@ -189,24 +189,24 @@ def command(
 
     require_extra("train")
     from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
-    from dreamgym_kit.cli.running import open_recordings
+    from dreamgym_kit.cli.running import end, opened_recordings
 
-    request = TrainRequest(
-        graph=options.graph_of(settings, "train"),
-        tasks=options.tasks_of(settings, "train"),
-        settings=settings,
-        store=open_recordings(settings),
-        directory=resume.absolute() if resume is not None else None,
-        resume=resume is not None,
-    )
-    if settings.judge.recorded:
-        tell("a judge without goals is made of recorded work first; what it is worth stands in judge.txt")
-    if settings.train.eval_real:
-        _agree(request, yes=yes)
-    result = _carried_out(request, plain=plain)
+    spec, chosen = options.graph_of(settings, "train"), options.tasks_of(settings, "train")
+    with opened_recordings(settings) as store:
+        request = TrainRequest(
+            graph=spec,
+            tasks=chosen,
+            settings=settings,
+            store=store,
+            directory=resume.absolute() if resume is not None else None,
+            resume=resume is not None,
+        )
+        if settings.judge.recorded:
+            tell("a judge without goals is made of recorded work first; what it is worth stands in judge.txt")
+        if settings.train.eval_real:
+            _agree(request, yes=yes)
+        result = _carried_out(request, plain=plain)
     _show(result, as_json=as_json)
-    from dreamgym_kit.cli.running import end
-
     end(_code(result), dreamt=True)
 
 

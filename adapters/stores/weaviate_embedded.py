@@ -21,7 +21,8 @@ from urllib.request import ProxyHandler, build_opener
 
 from dreamgym_kit.adapters.models.keys import Key
 from dreamgym_kit.adapters.stores.weaviate_server import Target
-from dreamgym_kit.errors import StoreError, StoreUnavailable
+from dreamgym_kit.errors import RunDirectoryError, StoreError, StoreUnavailable
+from dreamgym_kit.rollout.lock import RunLock
 from dreamgym_kit.settings.places import Address
 
 _HOST = "127.0.0.1"
@@ -59,7 +60,7 @@ def start_embedded(address: Address, *, binary: str | None) -> Running:
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as undo:
         lock = _locked(address, folder)
-        undo.callback(lock.unlink, missing_ok=True)
+        undo.callback(lock.release)
         token = secrets.token_urlsafe(24)
         process, target = _ready(address, program, folder, token, lock)
         undo.callback(_stop, process)
@@ -71,7 +72,7 @@ class _PortTaken(StoreUnavailable):
 
 
 def _ready(
-    address: Address, program: str, folder: Path, token: str, lock: Path
+    address: Address, program: str, folder: Path, token: str, lock: RunLock
 ) -> "tuple[subprocess.Popen[bytes], Target]":
     """A server that answers, and where; started anew where others were given its ports."""
     for _ in range(_TRIES - 1):
@@ -81,7 +82,7 @@ def _ready(
 
 
 def _started(
-    address: Address, program: str, folder: Path, token: str, lock: Path
+    address: Address, program: str, folder: Path, token: str, lock: RunLock
 ) -> "tuple[subprocess.Popen[bytes], Target]":
     http, grpc, *more = _free_ports(2 + _MORE_PORTS)
     log = folder / "server.log"
@@ -93,10 +94,11 @@ def _started(
             stdin=subprocess.DEVNULL,
             stdout=says,
             stderr=says,
+            pass_fds=(lock.descriptor,),  # it may outlive us, where we are killed
             start_new_session=True,  # Ctrl-C is for us: it is stopped when the buffer was closed
         )
     try:
-        lock.write_text(str(process.pid))  # it may outlive us, where we are killed
+        lock.sign(process.pid)
         _wait(address, process, http, grpc, log)
     except BaseException as error:
         _stop(process)
@@ -127,42 +129,15 @@ def _program(address: Address, binary: str | None) -> str:
     return found
 
 
-def _locked(address: Address, folder: Path) -> Path:
-    """A file that says which process runs a server here; that of a dead process does not count."""
-    lock = folder / "server.pid"
-    for _ in range(2):
-        try:
-            with lock.open("x") as file:
-                file.write(str(os.getpid()))
-        except FileExistsError:
-            if _alive(lock):
-                raise StoreError(
-                    f"{address}: a server runs over {folder} already (process {_pid(lock)}); end it, or run "
-                    "one server for all and use weaviate://HOST"
-                ) from None
-            lock.unlink(missing_ok=True)
-        else:
-            return lock
-    raise StoreError(f"{address}: another process starts a server over {folder} just now; try again")
-
-
-def _alive(lock: Path) -> bool:
-    pid = _pid(lock)
+def _locked(address: Address, folder: Path) -> RunLock:
+    """Held by this process and by the server that it starts, until both are gone."""
     try:
-        if pid:
-            os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return pid > 0
-
-
-def _pid(lock: Path) -> int:
-    try:
-        return int(lock.read_text())
-    except (ValueError, FileNotFoundError):  # just being written, or just gone
-        return 0
+        return RunLock(folder / "server.lock")
+    except RunDirectoryError as error:
+        raise StoreError(
+            f"{address}: a server runs over {folder} already: {error} Or run one server for all and use "
+            "weaviate://HOST"
+        ) from None
 
 
 def _free_ports(count: int) -> list[int]:

@@ -2,16 +2,16 @@
 
 import json
 import os
-import stat
-import sys
 from pathlib import Path
 
 import pytest
 from weaviate_double import WeaviateDouble
+from weaviate_double.binary import binary_double
 
 from dreamgym_kit.adapters.stores.opening import open_store
 from dreamgym_kit.adapters.stores.weaviate_server import Target, target_of
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UnknownName, UserError
+from dreamgym_kit.rollout.lock import RunLock
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import ReplaySettings, Settings
 from dreamgym_kit.settings.places import Address, place_of
@@ -121,34 +121,6 @@ def test_no_server_is_told_within_the_deadline() -> None:
         open_store(address("weaviate://127.0.0.1:9?grpc=10&timeout=2"), Settings())
 
 
-BINARY = """#!{python}
-import json, os, signal, sys, threading
-sys.path.insert(0, {tests!r})
-from weaviate_double import WeaviateDouble
-seen = {{name: os.environ.get(name) for name in ("DISABLE_TELEMETRY", "OPENAI_API_KEY")}}
-with open(os.environ["PERSISTENCE_DATA_PATH"] + ".json", "w") as file:
-    json.dump([sys.argv[1:], seen], file)
-double = WeaviateDouble.__new__(WeaviateDouble)
-port = int(sys.argv[sys.argv.index("--port") + 1])
-WeaviateDouble.start, start = lambda self: None, WeaviateDouble.start
-double.__init__(key=os.environ["AUTHENTICATION_APIKEY_ALLOWED_KEYS"])
-double._ports = (port, int(os.environ["GRPC_PORT"]))
-start(double)
-done = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: done.set())
-done.wait()
-double.stop()
-"""
-
-
-def binary_double(folder: Path) -> Path:
-    """A program that starts as Weaviate's does, and serves the double."""
-    program = folder / "weaviate"
-    program.write_text(BINARY.format(python=sys.executable, tests=str(Path(__file__).parents[1])))
-    program.chmod(program.stat().st_mode | stat.S_IEXEC)
-    return program
-
-
 @pytest.mark.slow
 def test_a_server_of_ones_own_runs_as_long_as_its_buffer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -164,7 +136,7 @@ def test_a_server_of_ones_own_runs_as_long_as_its_buffer(
     argv, seen = json.loads((tmp_path / "data" / "data.json").read_text())
     assert argv[:2] == ["--host", "127.0.0.1"]
     assert seen == {"DISABLE_TELEMETRY": "true", "OPENAI_API_KEY": None}
-    assert not (tmp_path / "data" / "server.pid").exists()
+    RunLock(tmp_path / "data" / "server.lock").release()  # nobody holds it any more
 
 
 def test_a_missing_or_failing_binary_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +156,7 @@ def test_a_missing_or_failing_binary_is_told(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(StoreUnavailable, match=r"ended at once \(code 3\); its log says why: .*server.log"):
         open_store(place, Settings())
     assert (tmp_path / "data" / "server.log").read_text() == "no disk\n"
-    assert not (tmp_path / "data" / "server.pid").exists()
+    RunLock(tmp_path / "data" / "server.lock").release()  # nobody holds it any more
 
 
 @pytest.mark.parametrize(("meets", "opens"), [(2, True), (3, False)])
@@ -206,4 +178,4 @@ def test_ports_that_went_to_others_meanwhile_are_drawn_anew(
         with pytest.raises(StoreUnavailable, match="ended at once"):
             open_store(place, Settings())
     assert met.read_text() == "x\n" * 3
-    assert not (tmp_path / "data" / "server.pid").exists()
+    RunLock(tmp_path / "data" / "server.lock").release()  # nobody holds it any more

@@ -32,7 +32,7 @@ class RunLock:
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._sign()
+            self.sign(os.getpid())
         except OSError as error:
             owner = _owner(self._descriptor) if error.errno in _HELD else ""
             self.release()
@@ -41,6 +41,19 @@ class RunLock:
                     f"{path.parent}: in use by {owner}; wait until it is done, or stop it."
                 ) from None
             raise refused(path, "cannot be locked", error) from error
+
+    @property
+    def descriptor(self) -> int:
+        """Whoever inherits it holds the lock too, until it ends."""
+        return self._descriptor
+
+    def sign(self, pid: int) -> None:
+        """Name the process that holds the lock from now on."""
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        owner = {"pid": pid, "host": socket.gethostname(), "since": since}
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        write_whole(self._descriptor, json.dumps(owner).encode("ascii"))
 
     def release(self) -> None:
         """Give the lock back; calling it twice does no harm. The file stays: removing it would let two in."""
@@ -53,12 +66,6 @@ class RunLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-    def _sign(self) -> None:
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        os.ftruncate(self._descriptor, 0)
-        write_whole(self._descriptor, json.dumps(owner).encode("ascii"))
 
 
 def _owner(descriptor: int) -> str:
