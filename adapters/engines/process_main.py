@@ -14,10 +14,11 @@ from typing import Any, NoReturn
 
 from dreamgym_kit.adapters.engines.frames import ANSWER, ASK, HEAD, REQUEST, RESULT, framed
 from dreamgym_kit.gate import egress
-from dreamgym_kit.rollout.wire import read, spec_of
+from dreamgym_kit.rollout.wire import failure_to_bytes, read, spec_of
 from dreamgym_kit.rollout.working import Working
 
 _PR_SET_PDEATHSIG = 1
+_CANCELLED = failure_to_bytes(RuntimeError(), "its task in the worker was cancelled")
 
 
 class Line:
@@ -52,7 +53,9 @@ class Line:
 
     def _answer_to(self, number: int) -> Any:
         def answer(done: "Future[bytes]") -> None:
-            if not done.cancelled() and done.exception() is None:
+            if done.cancelled():  # by code of the agent's that cancels every task it finds
+                self._send(RESULT, number, _CANCELLED)
+            elif done.exception() is None:
                 self._send(RESULT, number, done.result())
 
         return answer
@@ -95,6 +98,13 @@ def _take_paths(message: bytes) -> None:
             sys.path[:] = paths
 
 
+def _left_to_the_driver(_number: int, _frame: object) -> None:
+    """A machine that shuts down tells all its processes: the driver lets running episodes end, and then us.
+
+    Not SIG_IGN, which programs that an agent starts would inherit.
+    """
+
+
 def _die_with_driver() -> None:
     """Where code of the agent's holds the interpreter the socket's end is not heard: the system ends us."""
     with suppress(OSError, AttributeError):
@@ -104,6 +114,7 @@ def _die_with_driver() -> None:
 def main() -> None:
     """Serve the driver at the other end of the descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _left_to_the_driver)
     _tell_line_by_line()
     if sys.platform == "linux":
         _die_with_driver()

@@ -140,7 +140,7 @@ def distributed(
         limits=budget.limits,
         kit=kit_version(),
     )
-    return DistributedRunner(
+    runner = DistributedRunner(
         host_of(settings.engine, workers),
         spec,
         workers=workers,
@@ -149,6 +149,12 @@ def distributed(
         stop=stop,
         repeatable=request.mode is Mode.DREAM,
     )
+    if settings.engine.workers > workers:
+        runner.told.warnings[
+            f"{workers} workers ran, not {settings.engine.workers}: no more than {at_once} episodes run at "
+            "once (simulate.concurrency, --concurrency)."
+        ] = None
+    return runner
 
 
 def curve_told(told: Told) -> list[TrustPoint]:

@@ -59,6 +59,7 @@ from dreamgym_kit.s2r.gate import (
 )
 from dreamgym_kit.s2r.overseer import RealOverseer
 from dreamgym_kit.s2r.stops import Stopped, Why
+from dreamgym_kit.settings.model import EngineSettings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.choosing import step_seed
 from dreamgym_kit.training.signals import LOGPROBS, STALE_WEIGHTS, TOKENIZER
@@ -82,6 +83,8 @@ def s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = Non
     require_extra("train")
     require_alone("s2r")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the packages are imported
+    # Real calls stay under one overseer: workers that settings give to other commands are none of its.
+    request = replace(request, settings=replace(request.settings, engine=EngineSettings()))
     switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
     bounds_of(request.settings)
     learn, held_out = sides_of(TrainRequest(**_shared(request)))

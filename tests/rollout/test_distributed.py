@@ -111,6 +111,27 @@ def test_a_worker_that_was_given_up_makes_no_real_call_any_more() -> None:
     assert budget.calls == 1
 
 
+def test_where_the_driver_is_silent_no_call_is_let_through() -> None:
+    def silent(_: bytes) -> bytes:
+        raise ConnectionError("the driver has not answered for 60 s")
+
+    with pytest.raises(CutOff):
+        DistantBudget(silent, calls=3, usd=None).charge(Call("pay", {}))
+
+
+@pytest.mark.slow
+async def test_a_worker_leaves_a_polite_kill_of_all_processes_to_the_driver() -> None:
+    host = Processes()
+    try:
+        worker = await host.start(1, lambda _: b"")
+        spec = spec_for(OPENER, {}, lanes=1, backstop_s=None, limits=(None, None), kit=kit_version())
+        assert "error" not in read(await worker.call(open_request(spec)))
+        os.kill(worker.pid, signal.SIGTERM)
+        assert "error" not in read(await worker.call(request("admit", {"tasks": []})))
+    finally:
+        await host.close()
+
+
 @pytest.mark.slow
 async def test_a_frozen_worker_that_wakes_after_it_was_given_up_calls_nothing_real(
     path: Path, folder: str, monkeypatch: pytest.MonkeyPatch

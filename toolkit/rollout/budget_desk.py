@@ -129,7 +129,10 @@ class DistantBudget:
         reservation.open = False
 
     def _said(self, question: dict[str, Any]) -> dict[str, Any]:
-        told = read(self._ask(spelled(question)))
+        try:
+            told = read(self._ask(spelled(question)))
+        except ConnectionError:  # no failure of the tool that is asked for: nobody can say whether it may run
+            raise CutOff from None
         if "closed" in told:
             raise CutOff
         if "spent" in told:

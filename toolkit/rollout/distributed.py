@@ -19,7 +19,7 @@ from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import EventSink, Worker, WorkerHost
 from dreamgym_kit.rollout.budget_desk import BudgetDesk
 from dreamgym_kit.rollout.budgets import Budget
-from dreamgym_kit.rollout.jobs import Job, undetermined
+from dreamgym_kit.rollout.jobs import Job, one_line, undetermined
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import task_to_record
 from dreamgym_kit.rollout.wire import (
@@ -110,7 +110,8 @@ class DistributedRunner:
         self._closed = False
 
     async def __aenter__(self) -> "DistributedRunner":
-        filling = asyncio.gather(*(self._fill(seat) for seat in self._seats))
+        fills = [asyncio.create_task(self._fill(seat)) for seat in self._seats]
+        filling = asyncio.gather(*fills)
         loop, mine = asyncio.get_running_loop(), asyncio.current_task()
 
         def heard() -> None:
@@ -121,8 +122,9 @@ class DistributedRunner:
         try:
             await filling
         except BaseException as error:
-            filling.cancel()
-            await asyncio.gather(filling, return_exceptions=True)
+            for one in fills:  # before the host is closed: a worker may be on its way
+                one.cancel()
+            await asyncio.gather(*fills, return_exceptions=True)
             await self._end()
             if self._stop.requested and mine is not None and not mine.cancelling():
                 for seat in self._seats:  # nothing ran that would have to end, and nothing begins
@@ -204,9 +206,13 @@ class DistributedRunner:
             return
         worker = seat.worker
         try:
-            answered(await worker.call(message))
+            answered(await asyncio.wait_for(worker.call(message), OPEN_S))
         except WorkerLost as lost:
             await self._drop(seat, worker, str(lost))
+        except TimeoutError:
+            await self._drop(
+                seat, worker, f"{worker.name} did not answer for {OPEN_S:g} s: something holds it up"
+            )
 
     async def _called(self, seat: _Seat, job: Job) -> bytes:
         worker = seat.worker
@@ -291,8 +297,8 @@ class DistributedRunner:
                 await self._fill(seat)
             except (WorkerLost, RuntimeError) as error:
                 seat.fruitless, why = seat.fruitless + 1, str(error)
-            except UserError as error:
-                seat.given_up = str(error)
+            except Exception as error:  # noqa: BLE001  whoever waits for the seat has to hear of it
+                seat.given_up = str(error) if isinstance(error, UserError) else one_line(error)
         async with self._free:
             self._free.notify_all()
 
@@ -308,7 +314,7 @@ class DistributedRunner:
                 new = [one for one in self._standing if one not in heard]
                 heard = list(self._standing)
                 for _, message in new:
-                    answered(await worker.call(message))
+                    answered(await asyncio.wait_for(worker.call(message), OPEN_S))
             seat.worker, seat.desk = worker, desk
         except TimeoutError:
             await worker.end()
