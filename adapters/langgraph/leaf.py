@@ -115,6 +115,7 @@ def run_real(
         return _failed(session, call, place, tool, fault, after, started)
     if fault is not None and fault.kind is FaultKind.SLOW:
         time.sleep(fault.wait_s)
+        session.check_open(call.tool)  # the episode may have ended meanwhile
     try:
         with letting_through(owner if owner is not None else tool):
             value = body()

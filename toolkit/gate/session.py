@@ -195,6 +195,7 @@ class Session:
                     raise BudgetSpent("tool calls of one episode", limit=self._step_limit)
             if self._charge is not None:
                 self._charge(call)
+                self.check_open(call.tool)  # whoever counts may be far away, and the episode over meanwhile
         except EpisodeStop as stop:
             self.stopped = self.stopped or stop
             raise
