@@ -17,7 +17,7 @@ from dreamgym_kit.adapters.trainers.options import GrpoOptions
 from dreamgym_kit.adapters.trainers.parting import part_at_exit
 from dreamgym_kit.adapters.trainers.ranks import FirstStopped
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import TrainingStopped, UserError
 from dreamgym_kit.training.staleness import version_of
 from dreamgym_kit.turns import Batch, UpdateFacts
 
@@ -183,7 +183,7 @@ class _Led(TrlTrainer):
 def _learn(trainer: TrlTrainer, steps: int) -> None:
     try:
         trainer.fit(cast("Callable[[int], Batch]", _never), steps=steps, after=_never)
-    except FirstStopped:
+    except (FirstStopped, TrainingStopped):  # the latter: each of them finds it by itself
         return  # whether that is a failure is for the first one to say
 
 

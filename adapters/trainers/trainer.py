@@ -23,7 +23,7 @@ from dreamgym_kit.adapters.trainers.folders import (
 )
 from dreamgym_kit.adapters.trainers.options import GrpoOptions
 from dreamgym_kit.adapters.trainers.parting import in_touch
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import TrainingStopped, UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.turns import Batch, UpdateFacts
 
@@ -113,7 +113,8 @@ class TrlTrainer:
             with in_touch(), threads(self._options.threads), no_bars():
                 trl.train(resume_from_checkpoint=str(self._last.folder) if self._last else None)
         except BaseException as error:
-            self.told = trl.ranks.told is error
+            # an update that is no number is found by all alike
+            self.told = trl.ranks.told is error or isinstance(error, TrainingStopped)
             with suppress(UserError):  # what ended the training says more
                 self._open()
             raise
