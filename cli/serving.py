@@ -146,7 +146,8 @@ def _signals() -> Iterator[_Ears]:
     """
     ears = _Ears()
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {one: signal.signal(one, ears.heard) for one in kinds}
+    heard = [one for one in kinds if signal.getsignal(one) is not signal.SIG_IGN]  # `nohup`: as was asked
+    before = {one: signal.signal(one, ears.heard) for one in heard}
     try:
         yield ears
     finally:

@@ -32,15 +32,18 @@ class Crowding:
     def relieve(self) -> int:
         """Let go what has no room now; gives how many rows did so since the store was opened.
 
+        Also where nothing was put here: others may have put more than there is room for.
+
         Raises:
             StoreError: they cannot leave; the next call tries again.
         """
-        if self._room is not None and self._new:
+        if self._room is not None:
             self._evicted += self._evict(self._room)
             self._new = 0
         return self._evicted
 
     def relieve_if_it_can(self) -> None:
-        """`relieve`, for who has something else to do: who wants to know calls that."""
-        with suppress(StoreError):
-            self.relieve()
+        """`relieve` where something was put, by the way: who wants to know of failures calls that."""
+        if self._new:
+            with suppress(StoreError):
+                self.relieve()

@@ -118,8 +118,10 @@ class Spool:
             with os.fdopen(descriptor, "rb") as file:
                 end = 0
                 for number, raw in enumerate(file, 1):
+                    if not raw.endswith(b"\n"):
+                        return  # its other half may be read as a line of its own else
                     end += len(raw)
-                    if raw.endswith(b"\n") and raw.strip():
+                    if raw.strip():
                         yield _Line(number, raw, end, _row(raw))
 
     def _append(self, data: bytes) -> None:

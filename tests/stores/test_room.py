@@ -61,6 +61,14 @@ def test_a_store_that_stays_open_makes_room_every_so_many_rows(
         assert store.make_room() == 95
 
 
+def test_rows_that_others_put_leave_too_where_it_is_asked_for(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "b.db", room=Room(rows=5))) as store:
+        with closing(SqliteStore(tmp_path / "b.db")) as worker:
+            worker.put([row(step) for step in range(1, 9)])
+        assert store.make_room() == 3
+    assert steps(tmp_path / "b.db") == [4, 5, 6, 7, 8]
+
+
 def test_old_dreams_leave_and_a_dream_is_never_more_than_its_share(tmp_path: Path) -> None:
     room = Room(dreamt_share=0.25, dreamt_lifetime_s=1000)
     now = time.time()
