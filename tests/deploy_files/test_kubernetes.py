@@ -10,7 +10,8 @@ from deploy_files.reading import DEPLOY, IMAGES, KUBERNETES, documented, documen
 
 FOLDER = DEPLOY / "kubernetes"
 VLLM, WEAVIATE = FOLDER / "vllm.yml", FOLDER / "weaviate.yml"
-SHARDS, MERGE, RAY = FOLDER / "simulate-shards.yml", FOLDER / "merge-shards.yml", FOLDER / "simulate-ray.yml"
+FILL, RAY = FOLDER / "fill-buffer.yml", FOLDER / "simulate-ray.yml"
+SHARDS, MERGE = FOLDER / "simulate-shards.yml", FOLDER / "merge-shards.yml"
 
 
 def everything(changed: Path | None = None, text: str = "") -> list[Any]:
@@ -21,7 +22,7 @@ def everything(changed: Path | None = None, text: str = "") -> list[Any]:
 
 
 def test_the_manifests_hold_together() -> None:
-    assert {VLLM, WEAVIATE, SHARDS, MERGE, RAY} == set(KUBERNETES)
+    assert {VLLM, WEAVIATE, FILL, SHARDS, MERGE, RAY} == set(KUBERNETES)
     assert len(everything()) >= 15
     assert kubernetes_faults(everything(), documented()) == []
 

@@ -129,15 +129,23 @@ def test_a_node_that_dispatches_by_itself_gets_no_call_to_run(told: str, canary:
     assert canary.written() == []
 
 
-@pytest.mark.parametrize("key", ["refund", "other_key"])
+def untold() -> Callable[..., Any]:
+    def pay_back_untold(order: str) -> str:  # no other living function has this name
+        touch("refund")
+        return "real"
+
+    return pay_back_untold
+
+
+@pytest.mark.parametrize("key", ["pay_back_untold", "key_of_an_untold_one"])
 def test_an_untold_name_of_a_living_function_is_refused_where_no_tool_node_answers(
     key: str, canary: Canary
 ) -> None:
     script = [[asks(key, {"order": "o1"})], "done"]
     model = ScriptedModelDouble(script=script).bind_tools([add_tool()])
     with entered(dream()), pytest.raises(GateRefused, match="was never told of") as refused:
-        dispatching_agent(model, {key: plain_refund()}).invoke(HELLO)
-    assert "shapes.nested:plain_refund.<locals>.refund" in str(refused.value)
+        dispatching_agent(model, {key: untold()}).invoke(HELLO)
+    assert f"{__name__}:untold.<locals>.pay_back_untold" in str(refused.value)
     assert canary.written() == []
 
 

@@ -38,6 +38,17 @@ class Shown:
         """Follow a link within the page, and wait until it is shown."""
         self.page.evaluate("(hash) => visit(hash)", hash_)
 
+    @property
+    def url(self) -> str:
+        """What the page itself says; the browser tells others of it later."""
+        return str(self.ask("location.href"))
+
+    def press(self, *keys: str) -> None:
+        """Press keys, each once what the one before began is done."""
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.settle()
+
     def settle(self) -> None:
         """Wait until what was begun is done."""
         self.page.wait_for_timeout(50)  # what a key began: it comes by another process of the browser

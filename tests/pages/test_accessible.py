@@ -31,7 +31,7 @@ def test_no_view_has_a_violation(open_page: Opener, width: int, dark: bool) -> N
         shown.ask("document.querySelectorAll('details').forEach(one => { one.open = true; })")
         assert violations(shown.page) == [], hash_
     shown.go("#episodes")
-    shown.page.keyboard.press("?")
+    shown.press("?")
     assert violations(shown.page) == []
 
 

@@ -65,7 +65,7 @@ def test_a_line_of_words_finds_episodes_and_survives_in_the_link(
     assert small.ids() == found
     if not found:
         assert small.text("#counted") == "No episode is like that."
-    address = small.page.url
+    address = small.url
     small.page.goto("about:blank")
     small.page.goto(address)
     small.settle()
@@ -79,7 +79,7 @@ def test_buttons_and_menus_filter(small: Shown) -> None:
     small.page.click("button[data-v='']")
     small.page.select_option("select[aria-label=Tool]", "get_payment")
     assert small.ids() == ["refund-1.1", "refund-1.2"]
-    assert small.page.url.endswith("#tool=get_payment")
+    assert small.url.endswith("#tool=get_payment")
 
 
 def test_an_episode_opens_with_its_calls_changes_and_siblings(small: Shown) -> None:
@@ -128,34 +128,26 @@ def test_every_link_of_the_page_leads_somewhere(open_page: Opener) -> None:
 
 
 def test_keys_walk_the_list_and_the_episode(small: Shown) -> None:
-    keys = small.page.keyboard
-    for key in "jj":
-        keys.press(key)
+    small.press("j", "j")
     assert small.ask("document.activeElement.textContent") == "where-2.1"
-    keys.press("Enter")
-    small.settle()
-    assert small.page.url.endswith("#e=where-2.1")
-    keys.press("j")
-    keys.press("j")
-    assert small.page.url.endswith("#e=where-2.1&s=1")
-    keys.press("]")
-    small.settle()
-    assert small.page.url.endswith("#e=where-2.2")
-    keys.press("[")
-    small.settle()
-    keys.press("Escape")
-    small.settle()
+    small.press("Enter")
+    assert small.url.endswith("#e=where-2.1")
+    small.press("j", "j")
+    assert small.url.endswith("#e=where-2.1&s=1")
+    small.press("]")
+    assert small.url.endswith("#e=where-2.2")
+    small.press("[")
+    small.press("Escape")
     assert small.page.is_visible("#overview")
-    keys.press("/")
-    small.settle()
-    keys.type("refund")
+    small.press("/")
+    small.page.keyboard.type("refund")
     small.settle()
     assert small.ids() == ["refund-1.1", "refund-1.2"]
-    keys.press("Escape")
-    keys.press("?")
+    small.press("Escape")
+    small.press("?")
     assert small.page.is_visible("dialog")
-    keys.press("Escape")
-    keys.press("Control+j")
+    small.press("Escape")
+    small.press("Control+j")
     assert not small.page.is_visible("dialog")
     small.quiet()
 
@@ -167,7 +159,7 @@ def test_back_from_an_episode_is_where_one_was(open_page: Opener) -> None:
     shown.page.click(".ep a >> nth=30")
     shown.settle()
     assert shown.ask("scrollY") == 0
-    shown.page.keyboard.press("Escape")
+    shown.press("Escape")
     shown.settle()
     assert before > 0
     assert abs(shown.ask("scrollY") - before) < 300

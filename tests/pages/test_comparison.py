@@ -124,14 +124,14 @@ class TestInABrowser:
         assert changed == [f"refund-{number}" for number in (1, 4, 7, 2, 5, 8)]
         focused = "document.activeElement.textContent"
         for key, name in (("j", "refund-1"), ("j", "refund-4"), ("k", "refund-1")):
-            page.page.keyboard.press(key)
+            page.press(key)
             assert page.ask(focused) == name
         page.go("#t=refund-9")
         assert page.ask("document.querySelector('#tasks details').open") is True
         assert page.ask(focused) == "refund-9"
         page.go("#t=nobody")
         assert page.text("#live") == "No task has the name nobody"
-        page.page.keyboard.press("?")
+        page.press("?")
         assert page.ask("document.querySelector('dialog').open") is True
         assert page.page.title() == "runs/before and runs/after"
         page.quiet()
