@@ -145,6 +145,7 @@ async def run_real_async(
         return _failed(session, call, place, tool, fault, after, started)
     if fault is not None and fault.kind is FaultKind.SLOW:
         await asyncio.sleep(fault.wait_s)
+        session.check_open(call.tool)
     try:
         with letting_through(owner if owner is not None else tool):
             value = await body()
