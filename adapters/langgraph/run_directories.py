@@ -19,6 +19,7 @@ from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Tally
 from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.engine import RunTotals
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
@@ -203,12 +204,18 @@ def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> N
     budget.count_earlier(calls=int(calls), usd=usd)
 
 
-def spent(budget: RunBudget, *, calibration: Spend) -> dict[str, JsonValue]:
+def spent(budget: RunBudget, totals: RunTotals, *, calibration: Spend) -> dict[str, JsonValue]:
     """What all legs have spent, also on episodes that were cut; `count_earlier` finds it in the report.
 
-    `calibration`: part of it, which a resumed run counts from elsewhere.
+    Args:
+        budget: hears of all calls where there is a limit; workers ask it for nothing else.
+        totals: of the journal, without what was cut.
+        calibration: part of the budget's dollars, which a resumed run counts from elsewhere.
     """
-    return {"calls": budget.calls, "usd": max(0.0, budget.usd - calibration.cost_usd)}
+    return {
+        "calls": max(budget.calls, totals.calls),
+        "usd": round(max(budget.usd - calibration.cost_usd, totals.cost_usd), 9),
+    }
 
 
 def _number(value: object) -> float:

@@ -238,7 +238,7 @@ def _finish(
         "graph": name_of(request.graph),
         "directory": str(directory.path),
         "not_run": totals.total - totals.finished,
-        SPENT: spent(budget, calibration=who.spend),
+        SPENT: spent(budget, totals, calibration=who.spend),
         "stopped": totals.stopped,
         "strays": list(PROCESS.strays),
         "gate": gate_to_record(request.settings.gate),
