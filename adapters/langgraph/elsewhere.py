@@ -151,8 +151,8 @@ def distributed(
     )
     if settings.engine.workers > workers:
         runner.told.warnings[
-            f"{workers} workers ran, not {settings.engine.workers}: no more than {at_once} episodes run at "
-            "once (simulate.concurrency, --concurrency)."
+            f"of {settings.engine.workers} workers {workers} ran: episodes at once are {at_once} at most "
+            "(simulate.concurrency, --concurrency)."
         ] = None
     return runner
 

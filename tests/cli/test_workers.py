@@ -270,6 +270,12 @@ if "process_main" in " ".join(__import__("sys").orig_argv):
 """
 
 
+def test_workers_that_would_have_nothing_to_do_are_told_of(recorded: Path, run: Run) -> None:
+    done = run(*SIMULATE, "--workers", "3", "--concurrency", "1")
+    assert told(done)["schema"]
+    assert "of 3 workers 1 ran: episodes at once are 1 at most" in " ".join(done.stderr.split())
+
+
 def test_what_is_printed_in_workers_is_not_in_the_result(recorded: Path, run: Run) -> None:
     agent = recorded / "agent.py"
     thinks = agent.read_text().replace("        time.sleep(", '        print("thinks")\n        time.sleep(')

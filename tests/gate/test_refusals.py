@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from shapes.canary import Canary
 from shapes.middleware import SwallowsExceptions, once
 from shapes.models import asks
 from shapes.stage import HELLO, ScriptedExperienceDouble, dream, tool_messages
-from shapes.tools import ClassTool, OverridesInvoke, add_tool, dict_schema_tool
+from shapes.tools import ClassTool, OverridesInvoke, add_tool, async_tool, dict_schema_tool
 
+from dreamgym_kit.adapters.langgraph import leaf
+from dreamgym_kit.dream.faults import Fault, FaultKind
 from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, TimeIsUp
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import entered
@@ -168,6 +171,35 @@ def test_a_budget_is_charged_before_the_call(canary: Canary) -> None:
     session = Session(GatePolicy(Mode.RECORD), charge=spent)
     with entered(session), pytest.raises(BudgetSpent):
         AGENTS["handle_tool_errors=True"]().invoke(HELLO)
+    assert canary.written() == []
+
+
+def test_an_episode_that_ends_while_its_call_is_charged_makes_it_no_more(canary: Canary) -> None:
+    """Whoever counts may be far away."""
+    session = Session(GatePolicy(Mode.RECORD), charge=lambda _: session.close())
+    with entered(session), pytest.raises(GateRefused, match="after its episode had ended"):
+        AGENTS["handle_tool_errors=True"]().invoke(HELLO)
+    assert canary.written() == []
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_episode_that_ends_while_a_planned_fault_holds_its_call_up_makes_it_no_more(
+    kind: str, canary: Canary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(GatePolicy(Mode.RECORD))
+    slow = Fault(FaultKind.SLOW, wait_s=60)
+    monkeypatch.setattr(session, "real_fault", lambda *_: slow)
+
+    async def apart(_: float) -> None:
+        session.close()
+
+    clock = {**vars(time), "sleep": lambda _: session.close()}
+    monkeypatch.setattr(leaf, "time", SimpleNamespace(**clock))
+    monkeypatch.setattr(leaf, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": apart}))
+    tool = add_tool() if kind == "sync" else async_tool()
+    graph = with_create_agent([tool], [[asks(tool.name, ADD)], "done"])
+    with entered(session), pytest.raises(GateRefused, match="after its episode had ended"):
+        graph.invoke(HELLO) if kind == "sync" else asyncio.run(graph.ainvoke(HELLO))
     assert canary.written() == []
 
 

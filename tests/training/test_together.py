@@ -15,6 +15,7 @@ pytest.importorskip("trl", reason="the extra train is not installed", exc_type=I
 from trainers.bare_loop import furthest
 
 from dreamgym_kit.adapters.trainers.folders import load_model
+from dreamgym_kit.adapters.trainers.together import _learn
 from dreamgym_kit.errors import TrainingStopped
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -96,6 +97,15 @@ def test_an_update_that_is_no_number_is_an_alarm_in_all_and_said_once(tmp_path: 
     assert done.stderr.count("ALARM not_finite") == 1
     assert "exitcode  : 1 " in done.stderr
     assert "a fault in dreamgym-kit itself" not in done.stderr
+
+
+class FindsNoNumberDouble:
+    def fit(self, *_: object, **__: object) -> None:
+        raise TrainingStopped("not_finite", "the loss is nan", step=2)
+
+
+def test_a_process_that_finds_no_number_itself_goes_on_listening_to_the_first() -> None:
+    _learn(FindsNoNumberDouble(), 3)
 
 
 @pytest.mark.parametrize("whom", ["all, softly", "the first", "the second"])
