@@ -1,8 +1,9 @@
-"""Lets tests and benches import what many of them share; and no test leaves its dream to the next one.
+"""Lets tests and benches import what many of them share; no test leaves dreams or secrets to the next one.
 
 Shared are `shapes`, the ways in which people build agents, and the doubles that lie in this folder.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,15 +12,61 @@ from typing import Any
 import hypothesis
 import pytest
 
-# No unit test asserts a time: a machine that is busy makes an example slow, not wrong. The rest stays as it
-# is by default, which is without chance where CI is set.
+# A busy machine makes an example slow, not wrong; and the same examples each time: no test fails by chance.
 hypothesis.settings.register_profile(
-    "suite", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "suite",
+    hypothesis.settings(),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("suite")
 sys.path.insert(0, str(Path(__file__).parent))
 
 OpenBuffer = Callable[..., Any]
+
+
+class Outcomes:
+    """Appends the outcome of each phase of each test to a file, so that a killed run leaves what it knew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._write(report, report.duration)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._write(report, 0.0)
+
+    def _write(self, report: pytest.TestReport | pytest.CollectReport, seconds: float) -> None:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        text = "" if report.passed else str(crash.message if crash else report.longrepr).strip()
+        if (
+            report.failed and not crash
+        ):  # a file that cannot be collected: what was raised is below its frames
+            text = next((line[1:].strip() for line in text.splitlines() if line.startswith("E ")), text)
+        line = {
+            "test": report.nodeid,
+            "outcome": report.outcome,
+            "seconds": seconds,
+            "error": text.partition("\n")[0][:300],
+        }
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`.ci/check.py` reads the file for its last lines."""
+    parser.addoption(
+        "--outcomes", type=Path, metavar="FILE", help="append each test's outcome as a JSON line"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (path := config.getoption("outcomes")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Outcomes(path.absolute()))
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +94,17 @@ def live_weaviate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenBuff
 
 @pytest.fixture(autouse=True)
 def _awake_afterwards() -> Iterator[None]:
-    """A process that has dreamt stays armed: real tools of the next test in it would be refused."""
+    """A process that has dreamt stays armed: real tools of the next test in it would be refused.
+
+    And it looks for new secrets once a second, so that the next test would be given this one's.
+    """
     yield
     registry = sys.modules.get("dreamgym_kit.gate.registry")
     if registry is not None and registry.PROCESS.armed:
         registry.wake()
+    masking = sys.modules.get("dreamgym_kit.replay.masking")
+    if masking is not None:
+        masking._CURRENT._until = 0.0
 
 
 @pytest.fixture(scope="session")

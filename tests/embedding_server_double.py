@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, failing
         way = self.server.way if self.server.asked > self.server.after else ""
         if way == "slow":
-            self.server.hurried.wait(60)
+            self.server.hurried.wait()
         if way == "page":
             return 200, b"<html>"
         size = 5 if way == "other" else 3

@@ -52,7 +52,7 @@ def on_server(make: Callable[[str], Any]) -> Iterator[Callable[..., Any]]:
         server.close()
 
 
-def server_of(address: str, *, key: str = "", timeout_s: float = 20.0) -> Callable[[str], Any]:
+def server_of(address: str, *, key: str = "", timeout_s: float = 120.0) -> Callable[[str], Any]:
     """Makes connections to an address."""
     from dreamgym_kit.adapters.stores.weaviate_server import WeaviateServer, target_of
 

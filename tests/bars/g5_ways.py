@@ -77,7 +77,7 @@ def gap(act: Callable[[Canary], object]) -> Callable[[Canary], object]:
 @stopped
 def socket_connect(canary: Canary) -> None:
     with socket.socket() as door:
-        door.settimeout(2)
+        door.settimeout(60)
         door.connect(canary.address)
 
 
@@ -95,7 +95,7 @@ def socket_connect_by_name(canary: Canary) -> None:
 
 @stopped
 def socket_create_connection(canary: Canary) -> None:
-    socket.create_connection(("localhost", canary.port), timeout=2).close()
+    socket.create_connection(("localhost", canary.port), timeout=60).close()
 
 
 @stopped
@@ -106,7 +106,7 @@ def socket_mapped_address(canary: Canary) -> None:
 
 @stopped
 def socket_in_a_thread(canary: Canary) -> None:
-    in_a_thread(lambda: socket.create_connection(canary.address, timeout=2).close())
+    in_a_thread(lambda: socket.create_connection(canary.address, timeout=60).close())
 
 
 @stopped
@@ -161,7 +161,7 @@ def look_up_by_gethostbyname(canary: Canary) -> None:
 def httpx_get(canary: Canary) -> None:
     import httpx
 
-    httpx.get(canary.url, timeout=2)
+    httpx.get(canary.url, timeout=60)
 
 
 @stopped
@@ -170,7 +170,7 @@ def httpx_async(canary: Canary) -> None:
 
     async def get() -> None:
         async with httpx.AsyncClient() as client:
-            await client.get(canary.url, timeout=2)
+            await client.get(canary.url, timeout=60)
 
     asyncio.run(get())
 
@@ -180,7 +180,7 @@ def httpx_under_except_exception(canary: Canary) -> None:
     import httpx
 
     with contextlib.suppress(Exception):
-        httpx.get(canary.url, timeout=2)
+        httpx.get(canary.url, timeout=60)
 
 
 @stopped
@@ -189,34 +189,34 @@ def httpx_retried_under_bare_except(canary: Canary) -> None:
 
     for _ in range(3):
         with contextlib.suppress(BaseException):
-            httpx.get(canary.url, timeout=2)
+            httpx.get(canary.url, timeout=60)
 
 
 @stopped
 def requests_get(canary: Canary) -> None:
     import requests
 
-    requests.get(canary.url, timeout=2)
+    requests.get(canary.url, timeout=60)
 
 
 @stopped
 def urllib_urlopen(canary: Canary) -> None:
-    urllib.request.urlopen(canary.url, timeout=2).close()
+    urllib.request.urlopen(canary.url, timeout=60).close()
 
 
 @stopped
 def http_client(canary: Canary) -> None:
-    http.client.HTTPConnection("127.0.0.1", canary.port, timeout=2).request("GET", "/")
+    http.client.HTTPConnection("127.0.0.1", canary.port, timeout=60).request("GET", "/")
 
 
 @stopped
 def asyncio_open_connection(canary: Canary) -> None:
-    asyncio.run(asyncio.wait_for(asyncio.open_connection(*canary.address), 2))
+    asyncio.run(asyncio.wait_for(asyncio.open_connection(*canary.address), 60))
 
 
 @stopped
 def asyncio_open_connection_by_name(canary: Canary) -> None:
-    asyncio.run(asyncio.wait_for(asyncio.open_connection("localhost", canary.port), 2))
+    asyncio.run(asyncio.wait_for(asyncio.open_connection("localhost", canary.port), 60))
 
 
 # Programs -----------------------------------------------------------------------------------------
@@ -528,7 +528,7 @@ def grpc(canary: Canary) -> None:
     import grpc
 
     with grpc.insecure_channel(f"127.0.0.1:{canary.port}") as channel, contextlib.suppress(grpc.RpcError):
-        channel.unary_unary("/service/method")(b"", timeout=2)
+        channel.unary_unary("/service/method")(b"", timeout=60)
 
 
 @gap
@@ -536,14 +536,14 @@ def libpq(canary: Canary) -> None:
     import psycopg
 
     with contextlib.suppress(psycopg.Error):
-        psycopg.connect(f"host=127.0.0.1 port={canary.port} connect_timeout=2")
+        psycopg.connect(f"host=127.0.0.1 port={canary.port} connect_timeout=60")
 
 
 @gap
 def rust_client(canary: Canary) -> None:
     import primp
 
-    primp.Client(timeout=2).get(canary.url)
+    primp.Client(timeout=60).get(canary.url)
 
 
 @gap
@@ -551,7 +551,7 @@ def uvloop(canary: Canary) -> None:
     import uvloop
 
     async def connect() -> None:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(*canary.address), 2)
+        _, writer = await asyncio.wait_for(asyncio.open_connection(*canary.address), 60)
         writer.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

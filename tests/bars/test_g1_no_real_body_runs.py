@@ -23,7 +23,7 @@ def test_a_policy_that_lets_calls_through_is_found_out(monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_ten_thousand_calls_leave_no_trace() -> None:
     found = leaks(1, 10_000)
     print(f"G1 leaks {len(found.leaked)} calls {found.calls} shapes {found.shapes}")

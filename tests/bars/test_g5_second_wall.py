@@ -119,11 +119,14 @@ def try_ways(root: Path, names: Sequence[str], blind: Sequence[str] = ()) -> dic
         command = [sys.executable, SCRIPT, root / "plan.json", root / "result.json"]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"armed\n", child.communicate()[1].decode()
-            folders = {name: fingerprint(root / name) for name in names}
-            visits = dict(listeners.visits)
-            _, errors = child.communicate(b"go\n", timeout=600)
+            try:
+                assert child.stdout is not None
+                assert child.stdout.readline() == b"armed\n", child.communicate()[1].decode()
+                folders = {name: fingerprint(root / name) for name in names}
+                visits = dict(listeners.visits)
+                _, errors = child.communicate(b"go\n")
+            finally:
+                child.kill()
             assert child.returncode == 0, errors.decode()
     result = json.loads((root / "result.json").read_text())
     return {

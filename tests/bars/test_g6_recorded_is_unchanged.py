@@ -33,7 +33,6 @@ def test_a_recorder_that_tidies_answers_up_is_found_out(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_every_row_says_the_same() -> None:
     found = transparent(1)
     assert figure(found) == ()

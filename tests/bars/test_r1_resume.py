@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from dreamgym_kit.rollout.journal import JournalReader
 
@@ -26,16 +27,27 @@ class Figures:
     kills: int
 
 
-def start(root: Path, name: str, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(SCRIPT), str(root), name, *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def command(root: Path, name: str, *options: str) -> list[str]:
+    return [sys.executable, str(SCRIPT), str(root), name, *options]
 
 
 def finish(root: Path, name: str, *options: str) -> dict[str, object]:
-    process = start(root, name, *options)
-    out, _ = process.communicate(timeout=100)
-    assert process.returncode == 0
-    return json.loads(out)
+    done = subprocess.run(command(root, name, *options), stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def kill_after(target: int, root: Path, name: str, *options: str, moment_s: float) -> int:
+    """Kill a run that has so many episodes and never ends by itself; gives the code with which it ended."""
+    stands = ("--stand-at", str(target + 8))  # it comes by the target, however late it is killed
+    with subprocess.Popen(command(root, name, *options, *stands), stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until(
+                lambda: process.poll() is not None or len(lines(root, name)) >= target, f"{target} episodes"
+            )
+            time.sleep(moment_s)
+        finally:
+            process.kill()
+    return process.returncode
 
 
 def lines(root: Path, name: str) -> list[str]:
@@ -53,14 +65,8 @@ def killed_and_resumed(root: Path, *, episodes: int, kills: int, plant: tuple[st
     dice = random.Random(1)
     killed = 0
     for target in sorted(dice.sample(range(1, episodes - 10), kills)):
-        # It comes by the target and then stands: however late it is killed, it has not ended by itself.
-        process = start(root, "killed", *size, "--stand-at", str(target + 8), *plant)
-        while process.poll() is None and len(lines(root, "killed")) < target:
-            time.sleep(0.002)
-        time.sleep(dice.uniform(0, 0.01))
-        process.kill()
-        process.communicate()
-        killed += process.returncode == -signal.SIGKILL
+        code = kill_after(target, root, "killed", *size, *plant, moment_s=dice.uniform(0, 0.01))
+        killed += code == -signal.SIGKILL
     resumed = finish(root, "killed", *size, *plant)
     unbroken = {episode.id: episode.digest for episode in JournalReader(root / "unbroken/episodes.jsonl")}
     again = {episode.id: episode.digest for episode in JournalReader(root / "killed/episodes.jsonl")}
@@ -92,7 +98,6 @@ def test_a_killed_and_resumed_run_is_the_unbroken_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_two_hundred_episodes_killed_at_twenty_random_points(tmp_path: Path) -> None:
     figures = killed_and_resumed(tmp_path, episodes=200, kills=20)
     print(f"R1 {figures}")

@@ -121,7 +121,6 @@ def test_ten_thousand_episodes_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.bench
-@pytest.mark.timeout(600)
 def test_a_short_soak_keeps_memory_and_files_where_they_are() -> None:
     done = subprocess.run(
         [sys.executable, RUNNER, "soak", "--quick"], capture_output=True, text=True, check=False

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,11 +26,22 @@ import sys
 from pathlib import Path
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.replay.jsonl import import_jsonl
-print("ready", flush=True)
-store = SqliteStore(Path(sys.argv[2]), lock_wait_s=60)
+
+class Told(SqliteStore):
+    left = int(sys.argv[3])
+
+    def put(self, transitions):
+        print("put", flush=True)
+        self.left -= 1
+        if not self.left:
+            sys.stdin.read()  # until it is killed
+        return super().put(transitions)
+
+store = Told(Path(sys.argv[2]), lock_wait_s=600)
 import_jsonl(Path(sys.argv[1]), store)
 store.close()
 """
+PUTS = 8  # of 500 rows each
 
 
 def seen(step: int) -> Transition:
@@ -50,30 +63,36 @@ def ids_in(buffer: Path) -> list[str]:
     return ids
 
 
-def start_import(rows: Path, buffer: Path) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, "-c", IMPORT, str(rows), str(buffer)], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
+def start_import(rows: Path, buffer: Path, *, stand_at: int = 0) -> subprocess.Popen[bytes]:
+    """A process that tells each put before it makes it; it never makes the one with the number `stand_at`."""
+    command = [sys.executable, "-c", IMPORT, str(rows), str(buffer), str(stand_at)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def imported(*processes: subprocess.Popen[bytes]) -> list[int]:
+    """The codes with which they end."""
+    for process in processes:
+        with process:
+            process.communicate()
+    return [process.returncode for process in processes]
 
 
 def differences_after_killed_imports(folder: Path, kills: int, *, seed: int) -> int:
-    """Kill imports at random moments, then import once to the end; rows missing, doubled or moved."""
+    """Kill imports in random puts, then import once to the end; rows missing, doubled or moved."""
     chance = random.Random(seed)
-    wanted = written(folder / "rows.jsonl", range(1, 4001))
-    cut_short = 0
+    wanted = written(folder / "rows.jsonl", range(1, 500 * PUTS + 1))
     for _ in range(kills):
-        with start_import(folder / "rows.jsonl", folder / "b.db") as process:
-            time.sleep(chance.uniform(0, 0.25))
-            cut_short += process.poll() is None
+        with start_import(folder / "rows.jsonl", folder / "b.db", stand_at=PUTS) as process:
+            assert process.stdout is not None
+            for _ in range(chance.randint(1, PUTS)):
+                assert process.stdout.readline() == b"put\n"
+            time.sleep(chance.uniform(0, 0.03))
             process.kill()
-    with start_import(folder / "rows.jsonl", folder / "b.db") as process:
-        pass
-    assert process.returncode == 0
-    assert cut_short
+        assert process.returncode == -signal.SIGKILL
+    assert imported(start_import(folder / "rows.jsonl", folder / "b.db")) == [0]
     found = ids_in(folder / "b.db")
     different = sum(one != other for one, other in itertools.zip_longest(wanted, found))
-    print(f"S4 kills {cut_short} rows {len(wanted)} different {different}")
+    print(f"S4 kills {kills} rows {len(wanted)} different {different}")
     return different
 
 
@@ -91,9 +110,8 @@ def test_an_import_that_was_killed_twenty_times_is_simply_repeated(tmp_path: Pat
 def test_two_writers_of_overlapping_rows_give_each_row_once(tmp_path: Path) -> None:
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
     wanted = {*written(first, range(1, 3001)), *written(second, range(1500, 4501))}
-    with start_import(first, tmp_path / "b.db") as one, start_import(second, tmp_path / "b.db") as two:
-        pass
-    assert (one.returncode, two.returncode) == (0, 0)
+    writers = [start_import(rows, tmp_path / "b.db") for rows in (first, second)]
+    assert imported(*writers) == [0, 0]
     found = ids_in(tmp_path / "b.db")
     assert len(found) == len(wanted)
     assert set(found) == wanted
@@ -136,16 +154,13 @@ def test_a_put_waits_for_a_lock_and_then_names_it(tmp_path: Path) -> None:
         assert store.put([seen(1)]) == 1
 
 
-@pytest.mark.slow
-def test_the_wait_is_five_seconds_unless_said_otherwise(tmp_path: Path) -> None:
-    """No longer, as SQLite was told: a clock would also count what this process itself was kept waiting."""
-    with closing(SqliteStore(tmp_path / "b.db")) as store, held(tmp_path / "b.db"):
-        seconds = waited(store)
-        (told_ms,) = store._open_writer().execute("pragma busy_timeout").fetchone()
-    print(f"S4 lock wait {seconds:.2f} s")
-    assert seconds >= 4.5
-    assert told_ms <= 5000
-    assert sqlite.LOCK_WAIT_S == 5.0
+def test_a_put_tells_sqlite_to_wait_five_seconds_for_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    with closing(SqliteStore(tmp_path / "b.db")) as store:
+        store.put([seen(1)])
+        assert store._open_writer().execute("pragma busy_timeout").fetchone() == (5000,)
 
 
 def test_a_lock_that_is_given_back_in_time_is_waited_for(tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ def killed(phase: str, folder: Path, arguments: list[str]) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=300,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, f"it ended before {phase}: {done.stderr}"
@@ -56,7 +55,6 @@ def of_doubles(folder: Path, die_at: str = "") -> str:
         env=environment(DIE_AT=die_at, PYTHONPATH=str(script.parents[1])),
         capture_output=True,
         text=True,
-        timeout=300,
         check=False,
     )
     assert done.returncode == (-signal.SIGKILL if die_at else 0), done.stderr
@@ -64,7 +62,6 @@ def of_doubles(folder: Path, die_at: str = "") -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_t3_a_loop_that_forgets_what_it_collected_ahead_is_found_out(tmp_path: Path) -> None:
     whole = of_doubles(tmp_path / "whole")
     for name in ("kept", "forgotten"):
@@ -75,8 +72,13 @@ def test_t3_a_loop_that_forgets_what_it_collected_ahead_is_found_out(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("how", [(), ("--overlap",)], ids=["in turn", "overlapped"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param((), id="in turn"),
+        pytest.param(("--overlap",), id="overlapped", marks=pytest.mark.nightly),
+    ],
+)
 def test_t3_killed_in_every_phase_and_resumed_it_is_the_unbroken_training(
     tmp_path: Path, how: tuple[str, ...]
 ) -> None:

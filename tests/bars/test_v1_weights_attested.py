@@ -78,7 +78,6 @@ def test_v1_an_attestation_that_trusts_the_version_is_found_out(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("lr", [4e-5, 2e-4])
 def test_v1_the_real_engine_with_the_weights_before_or_half_of_the_new_ones_is_caught(
     tmp_path: Path, lr: float
@@ -121,7 +120,6 @@ def test_v1_the_real_engine_with_the_weights_before_or_half_of_the_new_ones_is_c
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", ["other weights", "half of them", "nothing arrived"])
 def test_v1_a_server_that_says_yes_and_has_other_weights_is_caught_and_nothing_is_answered(
     tmp_path: Path, fault: str

@@ -131,7 +131,6 @@ def test_no_row_crosses_between_tenants_on_weaviates_double(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_no_row_of_a_file_crosses_in_ten_thousand_queries(tmp_path: Path) -> None:
     with_file = SqliteStore(tmp_path / "b.db")
     no_row_crosses(with_file, 10_000)
@@ -139,7 +138,7 @@ def test_no_row_of_a_file_crosses_in_ten_thousand_queries(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.nightly
 def test_no_row_on_weaviates_double_crosses_in_four_thousand_queries(
     doubled_weaviate: Callable[[str], TransitionStore],
 ) -> None:
@@ -148,7 +147,6 @@ def test_no_row_on_weaviates_double_crosses_in_four_thousand_queries(
 
 
 @pytest.mark.weaviate
-@pytest.mark.timeout(1800)
 def test_no_row_on_a_live_weaviate_crosses_in_ten_thousand_queries(
     live_weaviate: Callable[[str], TransitionStore],
 ) -> None:

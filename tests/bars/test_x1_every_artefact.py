@@ -10,10 +10,9 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -21,6 +20,7 @@ import pytest
 from bars.leak_search import leaking_files, leaks, spellings
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from training.real_parts import SETTINGS, project
+from waiting import wait_until
 
 IN_TASK = 'canary-task/7Qx9+Wz="k4T~'
 POLICY_KEY = "canarypolicykeyofaplainname"  # neither its variable nor its form gives it away
@@ -32,27 +32,30 @@ OPEN = (
     "[s2r]\ncalls = 50\nsuccess_low = 0.0\ncoverage = 0.0\ncanaries = 2\ncanary_low = 0.0\nper_second = 0.0\n"
 )
 VLLM = """#!{python}
-import os, sys
+import os, pathlib, sys, time
 print("serving", sys.argv[1:], sorted(os.environ), flush=True)
+while not pathlib.Path({seen!r}).exists():  # until its command line has been seen
+    time.sleep(0.05)
 """
 
 
 class Lines:
-    """The command lines of every process that was started below this one."""
+    """The command lines of the processes that run below this one; makes a file once vLLM's is among them."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Path) -> None:
         self.seen: set[str] = set()
+        self._told = told
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look)
 
     def _look(self) -> None:
         here = psutil.Process()
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(0.05):  # expires: between two looks
             for child in here.children(recursive=True):
-                try:
+                with suppress(psutil.Error):
                     self.seen.add("\0".join(child.cmdline()))
-                except psutil.Error:
-                    continue
+            if any(map(of_vllm, self.seen)):
+                self._told.touch()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -64,13 +67,18 @@ class Lines:
             self._thread.join()
 
 
+def of_vllm(line: str) -> bool:
+    """Not the command that names it, whose place it takes."""
+    return "vllm-double" in line and "--vllm" not in line
+
+
 class Person:
     """Types commands in a folder; keeps what was said and which processes there were."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.said = ""
-        self.lines = Lines()
+        self.lines = Lines(folder / "seen")
 
     def types(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("DREAMGYM_")}
@@ -78,7 +86,7 @@ class Person:
         environ |= {"PLAIN_NAME": POLICY_KEY, "VLLM_API_KEY": SERVER_KEY}
         command = [str(Path(sys.executable).with_name("dreamgym-kit")), *arguments]
         done = subprocess.run(
-            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=500, check=False
+            command, cwd=self.folder, env=environ, capture_output=True, text=True, check=False
         )
         self.said += done.stdout + done.stderr
         assert done.returncode in codes, (arguments, done.stderr)
@@ -98,7 +106,7 @@ def gone(tmp_path_factory: pytest.TempPathFactory) -> Person:
     told = [{**row, "input": f"my key is {IN_TASK}, {row['input']}"} for row in rows]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
     (folder / "dreamgym.toml").write_text(SETTINGS + OPEN)
-    (folder / "vllm-double").write_text(VLLM.format(python=sys.executable))
+    (folder / "vllm-double").write_text(VLLM.format(python=sys.executable, seen=str(folder / "seen")))
     (folder / "vllm-double").chmod(0o755)
     person = Person(folder)
     with person.lines.watched():
@@ -121,7 +129,6 @@ KINDS = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_no_artefact_of_the_whole_way_holds_a_secret(gone: Person) -> None:
     names = {path.name for path in gone.folder.rglob("*")}
     assert set(KINDS) <= names
@@ -130,16 +137,14 @@ def test_no_artefact_of_the_whole_way_holds_a_secret(gone: Person) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_no_process_of_the_whole_way_is_started_with_a_secret(gone: Person) -> None:
     # what the person typed is theirs: `--force WHY` held one, and its own process has it on its line
     ours = {line for line in gone.lines.seen if "--force" not in line}
-    assert any("vllm-double" in line for line in ours)
+    assert any(map(of_vllm, ours))
     assert leaks("\n".join(ours).encode(), SECRETS) == []
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_leak_in_any_artefact_of_the_way_is_found(gone: Person, tmp_path: Path, kind: str) -> None:
     (tmp_path / kind).write_bytes(next(gone.folder.rglob(kind)).read_bytes())
@@ -158,20 +163,11 @@ def test_a_leak_in_what_is_compressed_is_found(tmp_path: Path) -> None:
     assert {one.partition(":")[0] for one in found} == {"weights.pt", "spans.json.gz"}
 
 
-def test_a_secret_on_a_command_line_is_found() -> None:
-    lines = Lines()
-
-    def found() -> bool:
-        return leaks("\n".join(list(lines.seen)).encode(), SECRETS) != []
-
-    with lines.watched():
-        process = subprocess.Popen([sys.executable, "-c", "input()", IN_TASK], stdin=subprocess.PIPE)
-        until = time.monotonic() + 60
-        while not found() and time.monotonic() < until:
-            time.sleep(0.05)
-        process.communicate(b"\n")
-    assert process.returncode == 0
-    assert found()
+def test_a_secret_on_a_command_line_is_found(tmp_path: Path) -> None:
+    lines = Lines(tmp_path / "seen")
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()", IN_TASK]
+    with lines.watched(), subprocess.Popen(command, stdin=subprocess.PIPE):
+        wait_until(lambda: leaks("\n".join(list(lines.seen)).encode(), SECRETS), "the command line")
 
 
 @pytest.mark.slow

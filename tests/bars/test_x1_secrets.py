@@ -127,7 +127,6 @@ def run(folder: Path, *arguments: str, **more: str) -> tuple[int, str]:
         cwd=folder,
         env=environ,
         capture_output=True,
-        timeout=100,
         stdin=subprocess.DEVNULL,
         check=False,
     )

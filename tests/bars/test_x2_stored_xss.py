@@ -15,7 +15,7 @@ from pages.walking import walked
 
 from dreamgym_kit.report.page import document
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 
 def harmless() -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+from ports import own_port
 
 from dreamgym_kit.adapters.models.addresses import Resolver, is_metadata, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
@@ -132,8 +133,9 @@ async def test_the_guard_lets_the_client_pass_and_nobody_else() -> None:
 
 
 def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    nobody = f"http://127.0.0.1:{own_port()}"
+    monkeypatch.setenv("HTTP_PROXY", nobody)
+    monkeypatch.setenv("ALL_PROXY", nobody)
     with serving(FaultyEndpointDouble()) as server:
         endpoint = client(server.url)
         assert asyncio.run(endpoint.chat(ASK)).content == "ready"
@@ -225,5 +227,5 @@ def buffer_at(text: str) -> Address:
 
 
 def client(url: str) -> OpenAIEndpoint:
-    settings = EndpointSettings(urls=(url,), model="m", timeout_s=5.0)
+    settings = EndpointSettings(urls=(url,), model="m", timeout_s=60.0)
     return OpenAIEndpoint((read_address(url, source="x"),), settings, Key(""), wait_unit_s=0.001)

@@ -184,7 +184,7 @@ def shown_arguments_that_an_approver_changes(books: Books, log: Path, drawn: ran
 
 def nobody_in_time(books: Books, log: Path, drawn: random.Random) -> None:
     async def late(held: HeldCall) -> Approval:
-        await asyncio.sleep(5)
+        await asyncio.sleep(3600)
         return Approval(held.digest, "late")
 
     settings = SETTINGS.with_overrides({"s2r.approval_s": 0.02})
@@ -314,7 +314,7 @@ except Exception as error:
 def two_processes(books: Books, log: Path) -> None:
     """A second process over the same log gets nothing done while the first one has it."""
     command = [sys.executable, "-c", CHILD, str(log), str(Path(__file__).parent)]
-    with subprocess.Popen([*command, "60"], stdout=subprocess.PIPE, text=True) as first:
+    with subprocess.Popen([*command, "3600"], stdout=subprocess.PIPE, text=True) as first:
         try:
             assert first.stdout is not None
             assert first.stdout.readline() == "ran\n"

@@ -31,8 +31,10 @@ DECISION = json.dumps(
 
 def measure(seed: int) -> list[tuple[str, float, str]]:
     """Figures for the bench runner."""
-    units = {"requests": "requests", "failed_requests": "requests", "timeouts": "requests", "seconds": "s"}
-    return [(name, value, units.get(name, "episodes")) for name, value in counted(seed).items()]
+    units = {"requests": "requests", "failed_requests": "requests", "timeouts": "requests"}
+    started = time.perf_counter()
+    figures = [(name, value, units.get(name, "episodes")) for name, value in counted(seed).items()]
+    return [*figures, ("seconds", time.perf_counter() - started, "s")]
 
 
 def counted(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: int = 3) -> dict[str, float]:
@@ -51,7 +53,6 @@ def counted(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: in
 async def _measure(endpoint: OpenAIEndpoint, episodes: int) -> dict[str, float]:
     dream = ReasonedExperience(endpoint)
     slots = asyncio.Semaphore(32)
-    started = time.perf_counter()
 
     async def one(number: int) -> str:
         async with slots:
@@ -73,7 +74,6 @@ async def _measure(endpoint: OpenAIEndpoint, episodes: int) -> dict[str, float]:
         "requests": float(counts.requests),
         "failed_requests": float(sum(counts.failures.values())),
         "timeouts": float(counts.failures.get("timeout", 0)),
-        "seconds": time.perf_counter() - started,
     }
 
 

@@ -89,7 +89,7 @@ class FaultyEndpointDouble:
             case "not_a_completion":
                 return await _send(writer, 200, {"choices": "none", "usage": [1]})
             case "hang":
-                await asyncio.sleep(60)
+                await asyncio.sleep(3600)
             case _:
                 await self._spoil(way, json.dumps(good).encode(), writer)
         return False
@@ -149,16 +149,16 @@ def serving(double: FaultyEndpointDouble) -> Iterator[FaultyEndpointDouble]:
         ready.set()
         loop.run_forever()
         server.close()
-        for task in asyncio.all_tasks(loop):
+        for task in (tasks := asyncio.all_tasks(loop)):
             task.cancel()
-        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.close()
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield double
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)

@@ -18,8 +18,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     sys.modules.pop("curriculum", None)
 
 
-@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
+@pytest.mark.nightly
 def test_a_wrong_judge_makes_few_groups_of_impossible_tasks_ones_to_learn_from(
     measured: ModuleType,
 ) -> None:

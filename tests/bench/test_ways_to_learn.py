@@ -25,10 +25,9 @@ def measured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     sys.modules.pop(name, None)
 
 
-@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("measured", ["algorithms"], indirect=True)
+@pytest.mark.nightly
 def test_every_algorithm_learns_in_small(measured: ModuleType) -> None:
     figures = {name: value for name, value, _ in measured.quick(0)}
     print(figures)
@@ -36,10 +35,9 @@ def test_every_algorithm_learns_in_small(measured: ModuleType) -> None:
     assert all(0 <= share <= 1 for share in figures.values())
 
 
-@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("measured", ["faults"], indirect=True)
+@pytest.mark.nightly
 def test_real_tools_under_faults_fail_in_small(measured: ModuleType) -> None:
     figures = {name: value for name, value, _ in measured.quick(0)}
     print(figures)
@@ -65,10 +63,9 @@ def test_what_an_algorithm_came_to_is_not_measured_again(
     assert measured.table().endswith("; kl: too far |")
 
 
-@pytest.mark.slow  # measures no time: may run beside others
 @pytest.mark.bench
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("measured", ["ablations"], indirect=True)
+@pytest.mark.nightly
 def test_parts_are_left_out_in_small(measured: ModuleType) -> None:
     figures = {name: value for name, value, _ in measured.quick(0)}
     print(figures)

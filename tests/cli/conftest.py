@@ -4,12 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from training.real_parts import begun
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+Begin = Callable[..., subprocess.Popen[str]]
 
 AGENT = '''\
 """Refunds an order twice. Its model is a scripted double; `REAL` is the file that a real refund leaves.
@@ -159,3 +162,12 @@ def run(project: Path, environment: dict[str, str], command: str) -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def begin(project: Path, environment: dict[str, str], command: str) -> Iterator[Begin]:
+    """Begin the installed command in the project; what is left of it ends with the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments, **variables: stack.enter_context(
+            begun([command, *arguments], project, environment | variables)
+        )

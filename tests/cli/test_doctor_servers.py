@@ -7,6 +7,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from ports import own_port
 
 from dreamgym_kit.cli.doctor_servers import look_at_server
 from dreamgym_kit.errors import UserError
@@ -62,8 +63,9 @@ def test_a_closed_server_is_well() -> None:
 
 
 def test_a_server_that_is_not_there_and_an_address_that_is_never_asked_are_told() -> None:
-    (gone,) = look_at_server("http://127.0.0.1:9/v1")
-    assert (gone.level, gone.text) == ("fix", "nothing answers at http://127.0.0.1:9")
+    url = f"http://127.0.0.1:{own_port()}"
+    (gone,) = patient_look(f"{url}/v1")
+    assert (gone.level, gone.text) == ("fix", f"nothing answers at {url}")
     with pytest.raises(UserError, match="metadata service"):
         look_at_server("http://169.254.169.254/")
     with pytest.raises(UserError, match="--server: an endpoint is an http or https URL"):

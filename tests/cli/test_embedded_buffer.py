@@ -9,7 +9,7 @@ pytest.importorskip("weaviate_double", reason="weaviate-client is not installed"
 
 from weaviate_double.binary import binary_double
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_each_command_ends_the_server_that_it_started(run, project: Path, tmp_path: Path) -> None:

@@ -1,19 +1,19 @@
 """`record --crawl`, killed again and again: what was acknowledged is there and not asked again."""
 
-import subprocess
-import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
 ORDERS = 30
 AGENT = f'''\
-"""Two reads that write down each call of theirs in `CALLS` before they answer."""
+"""Two reads that write down each call of theirs in `CALLS`; call number HOLD_AT gets no answer."""
 
+import os
 import time
 from pathlib import Path
 
@@ -27,7 +27,8 @@ CALLS = Path(__file__).parent / "CALLS"
 def called(what):
     with CALLS.open("a") as file:
         file.write(what + "\\n")
-    time.sleep(0.05)
+    if len(CALLS.read_text().splitlines()) == int(os.environ.get("HOLD_AT", "0")):
+        time.sleep(3600)
 
 
 @tool
@@ -67,21 +68,20 @@ def kept(project: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_killed_crawl_loses_nothing_and_asks_at_most_the_call_in_flight_again(
-    project: Path, run, environment: dict[str, str], command: str
+    project: Path, run, begin
 ) -> None:
     (project / "reading.py").write_text(AGENT)
     (project / "dreamgym.toml").write_text(SETTINGS)
     in_flight = []
     for many in (1, 9, 20):
-        with (project / "output").open("w") as output:
-            crawl = subprocess.Popen([command, *CRAWL], cwd=project, env=environment, stdout=output)
-            ends = time.monotonic() + 60
-            while len(calls(project)) < many and time.monotonic() < ends:
-                time.sleep(0.005)
-            crawl.kill()
-            crawl.wait()
+        crawl = begin(*CRAWL, HOLD_AT=str(many))
+        wait_until(
+            lambda at=many, crawl=crawl: len(calls(project)) == at or crawl.poll() is not None, "the call"
+        )
+        crawl.kill()
+        crawl.wait()
         made, there = calls(project), kept(project)
-        assert len(made) >= many
+        assert len(made) == many
         assert set(made[:-1]) <= set(there)
         in_flight.append(made[-1])
     assert run(*CRAWL).returncode == 0

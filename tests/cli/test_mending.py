@@ -11,8 +11,7 @@ from dreamgym_kit.cli.mending import next_command
 from dreamgym_kit.errors import SeveralGraphs, UnknownName, UserError
 
 
-def failing(folder: Path, source: str) -> UserError:
-    name = f"mending_{abs(hash((str(folder), source)))}"
+def failing(folder: Path, name: str, source: str) -> UserError:
     (folder / f"{name}.py").write_text(source)
     with pytest.raises(UserError) as raised:
         load_object(f"{name}:graph", folder=folder)
@@ -20,12 +19,12 @@ def failing(folder: Path, source: str) -> UserError:
 
 
 def test_a_variable_that_no_shell_can_set_is_not_put_into_a_command(tmp_path: Path) -> None:
-    plain = failing(tmp_path, "import os\nos.environ['SHOP_NAME']")
+    plain = failing(tmp_path, "mending_plain", "import os\nos.environ['SHOP_NAME']")
     assert (
         next_command(plain, "init", "a:g", tmp_path)
         == "export SHOP_NAME=placeholder && dreamgym-kit init a:g"
     )
-    odd = failing(tmp_path, "import os\nos.environ['X; touch hurt']")
+    odd = failing(tmp_path, "mending_odd", "import os\nos.environ['X; touch hurt']")
     assert next_command(odd, "init", "a:g", tmp_path) == "dreamgym-kit init a:g"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from newcomers import projects
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 Typed = Callable[..., str]
 KEY_FROM_SDK = """
 import os
@@ -245,6 +245,6 @@ def test_without_a_graph_what_is_here_is_named(folder: Path, typed: Typed) -> No
 def test_a_thread_that_the_module_starts_does_not_keep_the_command(
     folder: Path, typed: Typed, command_word: str, after: str, code: int
 ) -> None:
-    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n"
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start()\n"
     (folder / "agent.py").write_text(projects.agent(before=thread, after=after))
     assert next_typed(typed(f"dreamgym-kit {command_word} agent.py:graph", code=code))

@@ -1,6 +1,7 @@
 """Progress: whole lines where nobody redraws, one block where somebody looks."""
 
 import io
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,15 @@ from dreamgym_kit.cli import progress
 from dreamgym_kit.cli.progress import Course, LiveProgress, PlainProgress
 
 STARTED = {"run": "7f3a", "graph": "desk.graph:build", "tasks": 5, "episodes": 20, "n": 4, "seed": 7}
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """No time passes but what a test adds."""
+    now = SimpleNamespace(s=time.monotonic())
+    clock = SimpleNamespace(monotonic=lambda: now.s, strftime=time.strftime)
+    monkeypatch.setattr(progress, "time", clock)
+    return now
 
 
 def plain(*events: tuple[str, dict[str, object]]) -> list[str]:
@@ -81,10 +91,10 @@ def test_the_live_block_is_ascii_and_fits() -> None:
     assert "Ctrl-C again: stop now" in console.file.getvalue()
 
 
-def test_a_resumed_run_is_paced_by_what_it_did_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 1003.0))
-    course = Course(total=20, began=1000.0)
+def test_a_resumed_run_is_paced_by_what_it_did_itself(now: SimpleNamespace) -> None:
+    course = Course(total=20, began=now.s)
+    now.s += 3.0
     _, facts = finished(11)
     course.take("episode_finished", facts)
     assert course.earlier == 10
-    assert course.left_s == 9 * 3.0
+    assert course.left_s == pytest.approx(9 * 3.0)

@@ -5,15 +5,16 @@ import os
 import shlex
 import signal
 import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import wait_until
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.ray
+Begin = Callable[..., subprocess.Popen[str]]
 
 FLAGS = ("agent:graph", "--tasks", "tasks.jsonl", "-n", "10", "--concurrency", "4")
 RAY = ("--engine", "ray", "--workers", "2")
@@ -21,22 +22,20 @@ CANARY = "sk-canary-8d1f4c7a92b35e60d1f4c7a92b35"
 
 
 @pytest.fixture
-def variables(environment: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a user with a home and a secret; nothing that was given it may be left behind."""
-    home = tmp_path / "home"
+def begin(begin: Begin, tmp_path: Path) -> Iterator[Begin]:
+    """Begin a command with a home and a secret; nothing that was given these may be left behind."""
+    home, begun = tmp_path / "home", []
     home.mkdir()
-    folders = set(Path("/tmp").glob("dg*"))
-    yield environment | {"HOME": str(home), "OPENAI_API_KEY": CANARY}
-    assert _left(home, within_s=120) == []
+
+    def begin_there(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+        begun.append(begin(*arguments, HOME=str(home), OPENAI_API_KEY=CANARY, **variables))
+        return begun[-1]
+
+    yield begin_there
+    wait_until(lambda: not any(_is_of(one, home) for one in psutil.process_iter()), "the cluster's end")
     assert list(home.iterdir()) == []
-    assert set(Path("/tmp").glob("dg*")) == folders
-
-
-def _left(home: Path, within_s: float) -> list[psutil.Process]:
-    until = time.monotonic() + within_s
-    while (left := [one for one in psutil.process_iter() if _is_of(one, home)]) and time.monotonic() < until:
-        time.sleep(0.2)
-    return left
+    sessions = [folder for one in begun for folder in Path("/tmp").glob(f"dg*/session_*_{one.pid}")]
+    assert sessions == []  # of these clusters: others may run beside them
 
 
 def _is_of(process: psutil.Process, home: Path) -> bool:
@@ -46,19 +45,15 @@ def _is_of(process: psutil.Process, home: Path) -> bool:
         return False
 
 
-def _finished(command: list[str], folder: Path, variables: dict[str, str]) -> tuple[str, str]:
-    done = subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
+def _finished(begun: subprocess.Popen[str]) -> tuple[str, str]:
+    told, said = begun.communicate(timeout=600)
+    assert begun.returncode == 0, said
+    return told, said
 
 
-def test_a_run_in_a_cluster_is_the_run_of_one_process(
-    recorded: Path, variables: dict[str, str], command: str
-) -> None:
-    here, _ = _finished([command, "simulate", *FLAGS, "--json"], recorded, variables)
-    there, said = _finished([command, "simulate", *FLAGS, *RAY, "--json"], recorded, variables)
+def test_a_run_in_a_cluster_is_the_run_of_one_process(recorded: Path, begin: Begin) -> None:
+    here, _ = _finished(begin("simulate", *FLAGS, "--json"))
+    there, said = _finished(begin("simulate", *FLAGS, *RAY, "--json"))
     figures = [json.loads(out) for out in (here, there)]
     for one in figures:
         assert one["cost"].pop("seconds") > 0
@@ -72,19 +67,11 @@ def test_a_run_in_a_cluster_is_the_run_of_one_process(
     assert CANARY not in there + said
 
 
+@pytest.mark.nightly
 def test_ctrl_c_finishes_what_runs_in_the_cluster_and_it_goes_on_without_one(
-    recorded: Path, variables: dict[str, str], command: str
+    recorded: Path, begin: Begin
 ) -> None:
-    running = subprocess.Popen(
-        [command, "simulate", *FLAGS, *RAY],
-        cwd=recorded,
-        env=variables | {"HELD": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    running = begin("simulate", *FLAGS, *RAY, HELD="1")
     assert running.stderr is not None
     for line in running.stderr:
         if "/20  " in line:
@@ -97,15 +84,14 @@ def test_ctrl_c_finishes_what_runs_in_the_cluster_and_it_goes_on_without_one(
     assert " Stopped (SIGINT): " in said
     go_on = next(line for line in said.splitlines() if line.startswith(" Go on"))
     again = shlex.split(go_on.split(maxsplit=2)[2].split("   ")[0])
-    said, _ = _finished([command, *again[1:], "--engine", "local", "--json"], recorded, variables)
+    said, _ = _finished(begin(*again[1:], "--engine", "local", "--json"))
     assert json.loads(said)["episodes"]["total"] == 20
 
 
-def test_recordings_of_real_tools_are_made_in_a_cluster_each_once(
-    project: Path, variables: dict[str, str], command: str
-) -> None:
+@pytest.mark.nightly
+def test_recordings_of_real_tools_are_made_in_a_cluster_each_once(project: Path, begin: Begin) -> None:
     flags = ("agent:graph", "--tasks", "tasks.jsonl", "-n", "2", "--yes")
-    _finished([command, "record", *flags, *RAY], project, variables)
+    _finished(begin("record", *flags, *RAY))
     assert (project / "REAL").read_text() == "x" * 8  # 2 tasks x 2 episodes x 2 refunds
-    said, _ = _finished([command, "doctor", "agent:graph"], project, variables)
+    said, _ = _finished(begin("doctor", "agent:graph"))
     assert "12 calls in" in said

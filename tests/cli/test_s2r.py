@@ -61,7 +61,6 @@ def test_what_cannot_go_to_the_real_tools_is_said_in_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_way_is_gone_to_its_end_shown_again_and_verified(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
@@ -82,7 +81,6 @@ def test_a_way_is_gone_to_its_end_shown_again_and_verified(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_shut_gate_ends_it_before_any_real_call(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)

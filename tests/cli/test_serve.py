@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from deployment.evaluated_runs import model_double
+from ports import own_port
 
 from dreamgym_kit.adapters.langgraph.deploying import deploy
 from dreamgym_kit.settings.model import Settings
@@ -23,7 +24,7 @@ def test_what_is_deployed_is_served_closed(run, project: Path) -> None:
     (project / "vllm-double").chmod(0o755)
     model = model_double(project / "model", "weights")
     deploy(model, force="the first", into=project / "deployed", name="desk", settings=Settings(), tasks=None)
-    asked = ("serve", "--vllm", "./vllm-double", "--port", "8123")
+    asked = ("serve", "--vllm", "./vllm-double", "--port", str(own_port()))
     refused = run(*asked)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("error: serve: VLLM_API_KEY is not set; set it to a secret of your own")

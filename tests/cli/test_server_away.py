@@ -9,7 +9,7 @@ pytest.importorskip("weaviate_double", reason="weaviate-client is not installed"
 
 from weaviate_double import DoubleOnItsOwnPorts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_what_is_recorded_while_the_server_is_away_is_dreamt_from_afterwards(run, project: Path) -> None:

@@ -2,13 +2,12 @@
 
 import json
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from training.real_parts import AGENT, command, environment, project, run
+from training.real_parts import AGENT, begun, command, environment, project, run
 from typer.main import get_command
+from waiting import wait_until
 
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import MissingExtra
@@ -69,7 +68,6 @@ def test_what_cannot_be_trained_is_said_in_one_line_and_leaves_no_run(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
@@ -111,7 +109,6 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
@@ -125,37 +122,27 @@ def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
-    process = subprocess.Popen(
-        command(folder, "train", "--plain", "--steps", "50", "--eval-every", "0"),
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until = time.monotonic() + 600
-    while process.poll() is None and time.monotonic() < until:
-        lines = [path.read_text() for path in folder.glob("runs/*/steps.jsonl")]
-        if lines and lines[0].count("\n") >= 2:
-            break
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=600)
+
+    def steps() -> int:
+        return sum(path.read_text().count("\n") for path in folder.glob("runs/*/steps.jsonl"))
+
+    asked = command(folder, "train", "--plain", "--steps", "5000", "--eval-every", "0")
+    with begun(asked, folder, environment()) as process:
+        wait_until(lambda: steps() >= 2 or process.poll() is not None, "two steps", within_s=600)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=600)
     assert process.returncode == 130, err
     assert "NOT FINISHED" in out
     (directory,) = (folder / "runs").iterdir()
-    assert f"dreamgym-kit train --plain --steps 50 --eval-every 0 --resume runs/{directory.name}" in out
+    assert f"dreamgym-kit train --plain --steps 5000 --eval-every 0 --resume runs/{directory.name}" in out
     checkpoints = sorted(path.name for path in (directory / "checkpoints").glob("step-*"))
-    steps = (directory / "steps.jsonl").read_text().count("\n")
-    assert checkpoints[-1] == f"step-{steps:06d}"
+    assert checkpoints[-1] == f"step-{steps():06d}"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # as every training here; this one begins two, and imports torch four times
 def test_in_workers_it_learns_from_the_same_episodes(tmp_path: Path) -> None:
     """Each worker serves the weights of the step before, found by their digest; the tokens say so."""
     pytest.importorskip("trl", reason="the extra train is not installed")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from training.real_parts import project, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_a_training_by_ppo_under_faults_says_what_its_value_head_learned(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+from waiting import gone, wait_until
 
 from dreamgym_kit.rollout.journal import JournalReader
 
@@ -92,55 +93,35 @@ def test_recording_in_workers_keeps_what_one_process_keeps(project: Path, run: R
     assert (project / "REAL").read_text() == "xxxx"
 
 
-def workers_of(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 2)])
 def test_signals_stop_it_as_locally_and_no_worker_is_left(
-    recorded: Path, run: Run, command: str, environment: dict[str, str], number: signal.Signals, times: int
+    recorded: Path, begin: Callable[..., subprocess.Popen[str]], number: signal.Signals, times: int
 ) -> None:
+    """The model answers two episodes of each worker to their end; the others stand until `GO` is there."""
     tasks = "".join(
         json.dumps({"id": f"refund-{place}", "input": f"Please refund A-{1 + place % 2}"}) + "\n"
         for place in range(40)
     )
     (recorded / "many.jsonl").write_text(tasks)
-    arguments = [command, "simulate", "agent:graph", "--tasks", "many.jsonl", "--workers", "2", "--plain"]
-    process = subprocess.Popen(
-        [*arguments, "--concurrency", "2"],
-        cwd=recorded,
-        env={**environment, "THINK_S": "0.5"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    events: list[Path] = []
-    while not any("episode_finished" in path.read_text() for path in events) and process.poll() is None:
-        time.sleep(0.05)
-        events = list((recorded / "runs").glob("*/events.jsonl"))
-    workers = workers_of(process.pid)
+    arguments = ("simulate", "agent:graph", "--tasks", "many.jsonl", "--workers", "2", "--plain")
+    process = begin(*arguments, "--concurrency", "2", HELD="1")
+
+    def heard(event: str) -> bool:
+        return any(event in path.read_text() for path in (recorded / "runs").glob("*/events.jsonl"))
+
+    wait_until(lambda: heard('"episode_finished"') or process.poll() is not None, "an episode's end")
+    workers = psutil.Process(process.pid).children()
     assert len(workers) == 2
     os.killpg(process.pid, number)  # as a terminal does: to the whole group
+    wait_until(lambda: heard('"run_stopping"') or process.poll() is not None, "the stop")
     if times == 2:
-        time.sleep(0.2)
         os.killpg(process.pid, number)
+    else:
+        (recorded / "GO").touch()
     _, said = process.communicate(timeout=600)
     assert process.returncode == 128 + number
     assert "Traceback" not in said
-    until = time.monotonic() + 100
-    while any(map(alive, workers)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert [pid for pid in workers if alive(pid)] == []
+    assert gone(workers)
     (directory,) = (recorded / "runs").iterdir()
     begun = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
     started = {event["episode"] for event in begun if event["event"] == "episode_started"}

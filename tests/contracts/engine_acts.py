@@ -1,6 +1,7 @@
 """What the contract's episodes do, by name, so that a process elsewhere can do it; and a runner double.
 
-A task says in `meta` what its episode does: {"act": "hangs"}. Everything else ends well.
+A task says in `meta` what its episode does: {"act": "hangs"}. Everything else ends well. One that does not
+end by itself leaves a file of its name in the folder `begun`, and has `passes_s` pass for its loop at once.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import re
 import signal
 import threading
 import time
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -58,7 +60,7 @@ class RunnerDouble:
 
 
 async def soon(_: RunnerDouble, job: Job) -> None:
-    await asyncio.sleep(0.001 * (hash(job.episode) % 5))
+    await asyncio.sleep(0.001 * (zlib.crc32(job.episode.encode()) % 5))
 
 
 async def takes(_: RunnerDouble, job: Job) -> None:
@@ -72,12 +74,25 @@ async def after(_: RunnerDouble, job: Job) -> None:
         await asyncio.sleep(0.01)
 
 
-async def hangs(_: RunnerDouble, _job: Job) -> None:
-    await asyncio.sleep(600)
+async def begin(job: Job) -> None:
+    """Say that it runs, and have time pass."""
+    if "begun" in job.task.meta:
+        Path(str(job.task.meta["begun"]), job.episode).touch()
+    if "passes_s" in job.task.meta:
+        await asyncio.sleep(0.1)
+        loop = asyncio.get_running_loop()
+        now, passes_s = loop.time, float(job.task.meta["passes_s"])
+        loop.time = lambda: now() + passes_s  # type: ignore[method-assign]
 
 
-async def stubborn(runner: RunnerDouble, _job: Job) -> None:
+async def hangs(_: RunnerDouble, job: Job) -> None:
+    await begin(job)
+    await asyncio.sleep(3600)
+
+
+async def stubborn(runner: RunnerDouble, job: Job) -> None:
     """Takes its cancellation for an error, for as long as the run lasts."""
+    await begin(job)
     while not runner.let_go.is_set():
         with suppress(asyncio.CancelledError):
             await runner.let_go.wait()
@@ -200,8 +215,9 @@ async def blocks(_: RunnerDouble, job: Job) -> None:
     time.sleep(float(job.task.meta["s"]))
 
 
-async def holds_the_interpreter(_: RunnerDouble, _job: Job) -> None:
+async def holds_the_interpreter(_: RunnerDouble, job: Job) -> None:
     """A match that takes for ever, in C, without ever letting another thread run."""
+    await begin(job)
     re.match(r"(a+)+b", "a" * 64)
 
 
@@ -239,8 +255,9 @@ async def refuses(*_: object) -> AsyncIterator[Workplace]:
 
 
 @asynccontextmanager
-async def opens_slowly(*_: object) -> AsyncIterator[Workplace]:
-    await asyncio.sleep(600)
+async def opens_slowly(given: Mapping[str, Any], *_: object) -> AsyncIterator[Workplace]:
+    Path(given["begun"]).touch()
+    await asyncio.sleep(3600)
     yield Workplace(runner=RunnerDouble(NoEvents(), RunBudget()))  # nobody waits that long
 
 

@@ -22,7 +22,7 @@ def server() -> Iterator[EmbeddingServerDouble]:
 
 
 def of_endpoint(server: EmbeddingServerDouble) -> EndpointEmbedder:
-    return EndpointEmbedder(server.url, "small", dimension=3, api_key="sk-secret", wait_s=0.01, timeout_s=5)
+    return EndpointEmbedder(server.url, "small", dimension=3, api_key="sk-secret", wait_s=0.01, timeout_s=120)
 
 
 @pytest.fixture(params=["hashed", "endpoint"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from contracts.engine_acts import ended
 from contracts.engines import EVERY, jobs, run, tasks
+from waiting import wait_until, wait_until_async
 
 from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.rollout import files
@@ -40,6 +42,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "episodes.jsonl"
 
 
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """Where episodes leave a file each as they begin."""
+    (tmp_path / "begun").mkdir()
+    return tmp_path / "begun"
+
+
 def kept(path: Path) -> dict[str, Episode]:
     return {episode.id: episode for episode in JournalReader(path)}
 
@@ -55,9 +64,7 @@ def with_one(odd: int, count: int, act: str, **meta: Any) -> list[Task]:
     return given
 
 
-async def test_every_job_is_run_once_and_journaled(engine: str, path: Path, tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    begun.mkdir()
+async def test_every_job_is_run_once_and_journaled(engine: str, path: Path, begun: Path) -> None:
     ran = await run(engine, path, tasks(20, "counts_itself", folder=str(begun)))
     assert ran.totals == RunTotals(20, 0, 20, 0, 0, 0, 0, calls=20, cost_usd=10.0)
     assert ran.totals.finished == len(kept(path)) == 20
@@ -169,13 +176,13 @@ async def test_an_episode_that_cannot_be_written_is_undetermined(engine: str, pa
 async def test_a_runner_that_passes_its_limit_is_ended_and_the_rest_go_on(
     engine: str, path: Path, way: str
 ) -> None:
-    """It would run for ten minutes, or for ever: that the run ends shows that it was ended."""
-    ran = await run(engine, path, with_one(0, 8, way), concurrency=1, limit_s=0.5, grace_s=0.5)
-    assert ran.seconds < 60
-    assert (ran.totals.success, ran.totals.undetermined) == (7, 1)
+    """While it runs ten minutes pass at once: no other episode comes near the limit."""
+    given = with_one(0, 8, way, passes_s=600)
+    totals = (await run(engine, path, given, concurrency=1, limit_s=599, grace_s=1)).totals
+    assert (totals.success, totals.undetermined) == (7, 1)
     episode = kept(path)["t0.1"]
-    assert (episode.stop, episode.reason) == ("limit", "did not end within 1 s, its limit and some grace")
-    assert episode.elapsed_s >= 0.9
+    assert (episode.stop, episode.reason) == ("limit", "did not end within 600 s, its limit and some grace")
+    assert episode.elapsed_s >= 0.09
 
 
 async def test_asked_to_stop_it_finishes_what_runs_and_begins_nothing(engine: str, path: Path) -> None:
@@ -193,21 +200,24 @@ async def test_asked_to_stop_it_finishes_what_runs_and_begins_nothing(engine: st
 
 
 @pytest.mark.parametrize("way", ["hangs", "stubborn"])
-async def test_cancelled_from_another_thread_it_drops_what_runs(engine: str, path: Path, way: str) -> None:
-    given = tasks(12)
-    given[4:] = tasks(12, way)[4:]
-    stop, heard = StopSwitch(), []
+async def test_cancelled_from_another_thread_it_drops_what_runs(
+    engine: str, path: Path, begun: Path, way: str
+) -> None:
+    """They would run for an hour, or for ever."""
+    given = [*tasks(4), *tasks(12, way, begun=str(begun))[4:]]
+    stop, sink = StopSwitch(), ListSink()
 
-    def hear(event: dict[str, Any]) -> None:
-        heard.append(event)
-        if event["event"] == "episode_started" and event["episode"] == "t7.1":
-            threading.Timer(0.1, stop.cancel, ["SIGINT"]).start()
+    def press() -> None:
+        wait_until(lambda: len(os.listdir(begun)) == 4, "four that hang")
+        stop.cancel("SIGINT")
 
-    ran = await run(engine, path, given, stop=stop, events=ListSink(hear))
-    assert ran.seconds < 60  # they would run for ten minutes, or for ever
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    ran = await run(engine, path, given, stop=stop, events=sink)
+    pressing.join()
     assert ran.totals == RunTotals(12, 0, 4, 0, 0, 4, 4, calls=4, cost_usd=2.0, stopped="SIGINT")
     assert set(kept(path)) == {"t0.1", "t1.1", "t2.1", "t3.1"}
-    assert len([one for one in heard if one.get("reason") == "dropped when the run was stopped"]) == 4
+    assert len([one for one in sink.heard if one.get("reason") == "dropped when the run was stopped"]) == 4
 
 
 async def test_stopped_before_it_begins_it_runs_nothing(engine: str, path: Path) -> None:
@@ -216,12 +226,9 @@ async def test_stopped_before_it_begins_it_runs_nothing(engine: str, path: Path)
     assert (await run(engine, path, tasks(8), stop=stop)).totals.not_run == 8
 
 
-async def test_the_callers_own_cancellation_drops_what_runs(engine: str, path: Path) -> None:
-    begun = asyncio.Event()
-    sink = ListSink(lambda _: begun.set())
-    going = asyncio.create_task(run(engine, path, tasks(8, "hangs"), events=sink))
-    await begun.wait()
-    await asyncio.sleep(0.05)
+async def test_the_callers_own_cancellation_drops_what_runs(engine: str, path: Path, begun: Path) -> None:
+    going = asyncio.create_task(run(engine, path, tasks(8, "hangs", begun=str(begun))))
+    await wait_until_async(lambda: len(os.listdir(begun)) == 4, "four that hang")
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going

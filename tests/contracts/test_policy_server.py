@@ -49,7 +49,7 @@ def server(folder: Path) -> Iterator[VllmDouble]:
     server.close()
 
 
-VLLM = pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(600)])
+VLLM = pytest.param("vllm", marks=pytest.mark.vllm)
 
 
 @pytest.fixture(params=["local", "remote", VLLM])

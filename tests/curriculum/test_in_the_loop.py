@@ -56,7 +56,6 @@ def program(folder: Path, staleness: int, save_every: int, die_at: str = "") -> 
         env={**os.environ, "DIE_AT": die_at, "PYTHONPATH": str(SCRIPT.parents[1])},
         capture_output=True,
         text=True,
-        timeout=600,
         check=False,
     )
 

@@ -64,7 +64,6 @@ def killed(folder: Path, place: str) -> Path:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=600,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -73,7 +72,6 @@ def killed(folder: Path, place: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_killed_and_resumed_it_chooses_and_learns_as_the_unbroken_one(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project_that_makes_tasks(tmp_path)

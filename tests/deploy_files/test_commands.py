@@ -4,7 +4,8 @@ import os
 import re
 import signal
 import subprocess
-import time
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from deploy_files.kubernetes_checks import pods_of
 from deploy_files.reading import DEPLOY, KUBERNETES, documents
 from docblocks.running import kit_commands
 from typer.main import get_command
+from waiting import wait_until
 
 from dreamgym_kit.adapters.models.vllm.roles import DOOR, Role, flags_of
 from dreamgym_kit.cli.main import app
@@ -103,6 +105,7 @@ class Pod:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.started: list[subprocess.Popen[bytes]] = []
         self.said = folder / "said"
         (folder / "bin").mkdir()
         (folder / "bin" / "dreamgym-kit").write_text(DOUBLE)
@@ -115,40 +118,45 @@ class Pod:
     def start(self, code: int, **more: str) -> subprocess.Popen[bytes]:
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         said = {"PATH": path, "SAID": str(self.said), "CODE": str(code), "JOB_COMPLETION_INDEX": "2", **more}
-        return subprocess.Popen([*self.shell, self.script], env=said)
+        self.started.append(subprocess.Popen([*self.shell, self.script], env=said, start_new_session=True))
+        return self.started[-1]
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Iterator[Pod]:
+    """One of which nothing is left at the end of the test."""
+    pod = Pod(tmp_path)
+    yield pod
+    for started in pod.started:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
 
 
 @pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 0), (2, 2), (130, 130)])
-def test_a_shard_ends_with_its_code_but_leaves_the_gate_to_the_merge(
-    tmp_path: Path, code: int, ends: int
-) -> None:
-    pod = Pod(tmp_path)
+def test_a_shard_ends_with_its_code_but_leaves_the_gate_to_the_merge(pod: Pod, code: int, ends: int) -> None:
     assert pod.start(code).wait(100) == ends
     assert "--shard 3/4" in pod.said.read_text()
     assert "--resume" not in pod.said.read_text()
 
 
-def test_a_shard_that_was_begun_goes_on(tmp_path: Path) -> None:
-    pod = Pod(tmp_path)
-    begun = tmp_path / "runs" / "simulate" / "2" / "2026-11-22-agent-7f3a"
+def test_a_shard_that_was_begun_goes_on(pod: Pod) -> None:
+    begun = pod.folder / "runs" / "simulate" / "2" / "2026-11-22-agent-7f3a"
     begun.mkdir(parents=True)
     assert pod.start(0).wait(100) == 0
     assert f"--resume {begun}" in pod.said.read_text()
 
 
-def test_a_shard_that_is_asked_to_end_does_so_in_order(tmp_path: Path) -> None:
-    pod = Pod(tmp_path)
+def test_a_shard_that_is_asked_to_end_does_so_in_order(pod: Pod) -> None:
     running = pod.start(0, HANGS="1")
-    until = time.monotonic() + 100
-    while not pod.said.exists() and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_until(pod.said.exists, "the kit")
     running.send_signal(signal.SIGTERM)
     assert running.wait(100) == 143
     assert "ended" in pod.said.read_text()
 
 
-def test_a_shard_whose_shell_has_not_noted_it_yet_ends_in_order_too(tmp_path: Path) -> None:
-    pod, noted = Pod(tmp_path), "&\nshard=$!"
+def test_a_shard_whose_shell_has_not_noted_it_yet_ends_in_order_too(pod: Pod) -> None:
+    noted = "&\nshard=$!"
     assert noted in pod.script
     asked = 'while [ ! -e "$SAID" ]; do sleep 0.02; done; kill -TERM $$'
     pod.script = pod.script.replace(noted, noted.replace("\n", f"\n{asked}\n"))
@@ -156,8 +164,7 @@ def test_a_shard_whose_shell_has_not_noted_it_yet_ends_in_order_too(tmp_path: Pa
     assert "ended" in pod.said.read_text()
 
 
-def test_a_shard_that_is_asked_to_end_before_it_began_does_not_begin(tmp_path: Path) -> None:
-    pod = Pod(tmp_path)
+def test_a_shard_that_is_asked_to_end_before_it_began_does_not_begin(pod: Pod) -> None:
     pod.script = pod.script.replace("dreamgym-kit simulate", "kill -TERM $$\ndreamgym-kit simulate")
     assert pod.start(0, HANGS="1").wait(100) == 143
     assert not pod.said.exists()

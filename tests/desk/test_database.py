@@ -1,5 +1,6 @@
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,8 @@ def test_the_first_refund_of_a_slow_payment_arrives_though_the_gateway_does_not_
     assert desk.refund_payment("P11", "88.00")["refunded"] == "176.00"  # from then on it answers
 
 
-def test_refunds_at_the_same_moment_are_both_counted(tmp_path: Path) -> None:
+def test_refunds_at_the_same_moment_are_both_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=120))  # of the wait for a lock
     create_desk(tmp_path / "desk.db", ROWS)
     from concurrent.futures import ThreadPoolExecutor
 

@@ -74,7 +74,6 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
             capture_output=True,
             text=True,
             stdin=terminal,
-            timeout=300,
         )
     finally:
         os.close(terminal)

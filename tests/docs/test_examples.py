@@ -194,7 +194,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "page", [pytest.param(page, id=page_name(page)) for page in PAGES if blocks_of(page)]
 )

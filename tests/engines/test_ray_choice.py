@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from ports import own_port
 
 from dreamgym_kit.adapters.engines import ray_extra
 from dreamgym_kit.adapters.engines.choosing import host_of
@@ -85,8 +86,9 @@ def test_ray_always_has_workers() -> None:
 
 
 def test_where_nobody_listens_it_is_said_at_once() -> None:
-    with pytest.raises(UserError, match=r"--address 127.0.0.1:1: no Ray cluster answers there \(.+refused\)"):
-        usable("127.0.0.1:1")
+    address = f"127.0.0.1:{own_port()}"
+    with pytest.raises(UserError, match=rf"--address {address}: no Ray cluster answers there \(.+refused\)"):
+        usable(address)
 
 
 def test_what_a_run_would_do_is_told_without_doing_it() -> None:

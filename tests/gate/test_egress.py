@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from ports import own_port
 
 from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.gate import egress
@@ -47,7 +48,6 @@ def server() -> Iterator[int]:
 def connect(host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as door:  # create_connection would leak its socket when the guard refuses
-        door.settimeout(2)
         door.connect((host, port))
 
 
@@ -343,10 +343,9 @@ def test_importing_and_running_an_agent_trips_nothing(tmp_path: Path) -> None:
     script = tmp_path / "agent.py"
     script.write_text(AGENT)
     done = subprocess.run(
-        [sys.executable, "-I", script, tmp_path / "scratch"],
+        [sys.executable, "-I", script, tmp_path / "scratch", str(own_port())],
         capture_output=True,
         text=True,
-        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
@@ -358,7 +357,8 @@ from pathlib import Path
 from dreamgym_kit.gate import egress
 Path(sys.argv[1]).mkdir()
 tempfile.tempdir = sys.argv[1]  # as a run has it: libraries ask for it while they are imported
-allowed = egress.Allowance(frozenset({"127.0.0.1:1"}), (Path(sys.argv[1]),))
+nobody = f"127.0.0.1:{sys.argv[2]}"
+allowed = egress.Allowance(frozenset({nobody}), (Path(sys.argv[1]),))
 egress.arm(allowed, lambda trip: print(trip.message))
 import asyncio, contextlib, ctypes, importlib, logging, multiprocessing, platform, sqlite3, ssl, uuid
 for optional in ("numpy", "torch", "anthropic", "grpc", "psycopg"):
@@ -372,7 +372,7 @@ logging.basicConfig()
 logging.warning("to stderr")
 uuid.uuid1(), uuid.uuid4(), platform.platform(), multiprocessing.Lock()
 with contextlib.suppress(openai.APIConnectionError):  # nobody listens there, but it may be asked
-    ChatOpenAI(model="m", api_key="none", base_url="http://127.0.0.1:1", max_retries=0).invoke("hi")
+    ChatOpenAI(model="m", api_key="none", base_url=f"http://{nobody}", max_retries=0).invoke("hi")
 model = FakeListChatModel(responses=["hello"])
 graph = StateGraph(MessagesState)
 graph.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})

@@ -34,10 +34,11 @@ def test_a_person_reads_what_it_is_connected_to() -> None:
 
 
 def test_listening_unconnected_and_paired_sockets_are_not_connections() -> None:
-    before = open_connections()
     left, right = socket.socketpair()
-    with left, right, socket.create_server(("127.0.0.1", 0)), socket.socket(type=socket.SOCK_DGRAM):
-        assert open_connections() == before
+    listening, unconnected = socket.create_server(("127.0.0.1", 0)), socket.socket(type=socket.SOCK_DGRAM)
+    with left, right, listening, unconnected:
+        ours = {one.fileno() for one in (left, right, listening, unconnected)}
+        assert ours.isdisjoint(connection.fd for connection in open_connections())
 
 
 async def test_a_running_event_loop_is_not_a_connection() -> None:

@@ -55,8 +55,8 @@ def test_threads_that_a_trainer_starts_write_while_a_dream_is_guarded(tmp_path: 
 
     rollouts = threading.Thread(target=collect)
     rollouts.start()
-    ready.wait()
     try:
+        ready.wait()
         with pytest.raises(GateRefused):
             (tmp_path / "unasked").write_text("x")
         with egress.exempt(threads=True):

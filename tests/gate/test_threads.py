@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from shapes.stage import dream
 from shapes.tools import add_tool
+from waiting import PATIENCE_S, wait_until
 
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.errors import GateRefused
@@ -30,7 +31,7 @@ class Left:
         self.refused: list[BaseException] = []
 
     def act(self) -> None:
-        self.now.wait(20)
+        self.now.wait()
         try:
             self.file.write_text("real")
         except BaseException as error:
@@ -65,7 +66,7 @@ def test_what_outlives_its_episode_is_refused_after_the_run(kind: str, left: Lef
             start(lambda: threading.Thread(target=left.act))
         elif kind == "thread of a thread":
             start(lambda: threading.Thread(target=start, args=(lambda: threading.Thread(target=left.act),)))
-            begun[0].join(20)
+            begun[0].join()
         elif kind == "timer":
             start(lambda: threading.Timer(0, left.act))
         elif kind == "pool":
@@ -79,9 +80,8 @@ def test_what_outlives_its_episode_is_refused_after_the_run(kind: str, left: Lef
         begun[-1].start()
     left.now.set()
     for thread in begun:
-        thread.join(20)
-    while not left.refused and not left.file.exists():
-        left.now.wait(0.01)
+        thread.join()
+    wait_until(lambda: left.refused or left.file.exists(), "what was left to act")
     assert [type(error) for error in left.refused] == [GateRefused]
     assert not left.file.exists()
     assert any("touched" in stray for stray in PROCESS.strays)
@@ -91,7 +91,7 @@ def test_other_code_is_free_again_after_the_run(tmp_path: Path) -> None:
     asyncio.run(run_with(tmp_path, lambda: None))
     thread = threading.Thread(target=(tmp_path / "mine").write_text, args=("real",))
     thread.start()
-    thread.join(20)
+    thread.join()
     assert (tmp_path / "mine").read_text() == "real"
 
 
@@ -105,32 +105,28 @@ def test_waking_frees_what_was_left_too(left: Left, tmp_path: Path) -> None:
     asyncio.run(run_with(tmp_path, act))
     wake()
     left.now.set()
-    threads[0].join(20)
+    threads[0].join()
     assert left.file.read_text() == "real"
 
 
 async def test_a_thread_that_trips_ends_the_episode_that_began_it_and_no_other(tmp_path: Path) -> None:
-    first, second = dream(), dream()
+    first, second, met = dream(), dream(), threading.Barrier(2)
 
     def trip() -> None:
         with pytest.raises(GateRefused):
             (tmp_path / "touched").write_text("real")
 
-    def episode(session: Session, begins: bool) -> None:
+    def episode(session: Session, work: Callable[[], None]) -> None:
         with entered(session):
-            if begins:
-                thread = threading.Thread(target=trip)
-                thread.start()
-                thread.join(20)
-            else:
-                barrier.wait(20)
+            met.wait(PATIENCE_S)
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            met.wait(PATIENCE_S)
 
-    barrier = threading.Event()
     with dreaming_process(Settings(), tmp_path / "scratch"):
-        beside = asyncio.create_task(asyncio.to_thread(episode, second, False))
-        await asyncio.to_thread(episode, first, True)
-        barrier.set()
-        await beside
+        episodes = ((first, trip), (second, lambda: None))
+        await asyncio.gather(*(asyncio.to_thread(episode, *each) for each in episodes))
         assert len(egress.trips()) == 1
     assert (len(first.violations), second.violations) == (1, [])
 
@@ -147,7 +143,7 @@ def test_a_tool_refused_in_a_bare_thread_ends_the_episode_that_began_the_thread(
     with entered(session):
         thread = threading.Thread(target=call)
         thread.start()
-        thread.join(20)
+        thread.join()
         with pytest.raises(GateRefused, match="after a refusal"):
             add_tool().invoke({"a": 1, "b": 2})
     assert session.violations == said

@@ -21,7 +21,7 @@ def test_what_would_be_refused_happens_and_is_noted_once_with_its_place(tmp_path
         with egress.watching(Allowance(paths=(tmp_path / "mine",))) as trips:
             (tmp_path / "mine").write_text("x")
             (tmp_path / "other").write_text("x")
-            socket.create_connection(("127.0.0.1", port), 2).close()
+            socket.create_connection(("127.0.0.1", port)).close()
     assert (tmp_path / "other").read_text() == "x"
     assert [trip.target for trip in trips] == [str(tmp_path / "other"), f"127.0.0.1:{port}"]
     assert "test_watching.py:" in trips[0].message

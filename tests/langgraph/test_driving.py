@@ -1,9 +1,11 @@
 """An agent that can run synchronously only is run so; all others asynchronously."""
 
-import time
+import asyncio
+import importlib
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
@@ -11,6 +13,7 @@ from dreamgym_kit.adapters.langgraph.driving import only_sync
 from dreamgym_kit.adapters.langgraph.loading import load_object
 from dreamgym_kit.adapters.langgraph.runs import RunResult
 from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.gate.session import Session
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.model import Settings
 
@@ -19,7 +22,7 @@ MIDDLEWARE = """
 from langchain.agents.middleware import AgentMiddleware, before_model, wrap_model_call, wrap_tool_call
 from langchain_core.tools import tool as as_tool
 from langgraph.graph import START, MessagesState, StateGraph
-import threading, time
+import threading
 
 @wrap_tool_call
 def only_sync_tools(request, handler):
@@ -81,18 +84,43 @@ def test_an_abstention_in_a_thread_ends_the_episode(project: Any) -> None:
     assert (one.stop, project.touched()) == ("abstained", [])
 
 
-def test_a_time_limit_holds_in_a_thread_and_what_runs_on_is_refused(project: Any) -> None:
+def test_a_time_limit_holds_in_a_thread_and_what_runs_on_is_refused(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = project.write(
         f"""{MIDDLEWARE}
+OVER, TOLD = threading.Event(), []
+
 @wrap_tool_call
 def slow(request, handler):
-    time.sleep(1.5)
-    return handler(request)
+    use_up_the_time()
+    OVER.wait()
+    try:
+        return handler(request)
+    except BaseException as error:
+        TOLD.append(str(error))
+        raise
 
 graph = agent(slow)
 """
     )
-    settings = Settings().with_overrides({"limits.seconds": 0.5})
+    agent, asked = importlib.import_module(project.module), []
+    timeout, close = asyncio.timeout, Session.close
+
+    def limit(seconds: float) -> asyncio.Timeout:
+        asked.append(seconds)
+        made, loop = timeout(None), asyncio.get_running_loop()
+        agent.use_up_the_time = lambda: loop.call_soon_threadsafe(made.reschedule, loop.time())
+        return made
+
+    def closed(session: Session) -> None:
+        close(session)
+        agent.OVER.set()
+
+    monkeypatch.setattr(asyncio, "timeout", limit)
+    monkeypatch.setattr(Session, "close", closed)
+    settings = Settings().with_overrides({"limits.seconds": 7.0})
     one = only(dreamgym_kit.simulate(spec, [TASK], store=MemoryStore(), settings=settings))
-    time.sleep(1.5)
-    assert (one.stop, one.transitions, project.touched()) == ("limit", (), [])
+    assert (asked, one.stop, one.transitions, project.touched()) == ([7.0], "limit", (), [])
+    told = wait_until(lambda: agent.TOLD, "the end of what ran on")
+    assert told == ["get_order was called after its episode had ended; it did not run"]

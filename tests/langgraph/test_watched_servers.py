@@ -1,6 +1,5 @@
 """What the servers of a run count meanwhile stands in its report: read from their own `/metrics`."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from bench.faulty_endpoint_double import completion
 from ports import kept
+from waiting import wait_until_async
 
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
@@ -81,11 +81,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(double: CountingServerDouble) -> Iterator[CountingServerDouble]:
-    threading.Thread(target=double.serve_forever, daemon=True).start()
+    thread = threading.Thread(target=double.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
     try:
         yield double
     finally:
         double.shutdown()
+        thread.join()
         double.server_close()
 
 
@@ -143,8 +145,7 @@ async def test_what_came_in_between_counts_also_over_a_restart(monkeypatch: pyte
     with serving(CountingServerDouble(*pages)) as server:
         settings = parse_settings(f'[policy]\nmodel = "m"\nurls = ["{server.url}"]\nkey_env = "WATCHED_KEY"')
         async with watched(settings, ["policy"]) as watch:
-            while len(server.looks) < 3:
-                await asyncio.sleep(0.01)
+            await wait_until_async(lambda: len(server.looks) >= 3, "the third look")
             (row,) = await watch.table()
     assert isinstance(row, dict)
     assert (row["prompt_tokens"], row["most_running"], row["most_waiting"]) == (700, 9, 7)

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+from ports import own_port
 
 from dreamgym_kit.adapters.models.addresses import Address, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint, check_endpoint, open_endpoint
@@ -166,7 +167,7 @@ async def test_the_server_is_left_alone_as_long_as_it_asks_for(server, client) -
 async def test_a_server_that_asks_for_minutes_is_not_waited_for(server, client) -> None:
     server.way, server.retry_after = (lambda number: "429"), "600"
     with pytest.raises(EndpointError):
-        await asyncio.wait_for(client(server.url).chat(ASK), 60)
+        await client(server.url).chat(ASK)
     assert len(server.requests) == 1
 
 
@@ -174,7 +175,7 @@ async def test_another_replica_answers_for_one_that_is_down(
     server, client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dreamgym_kit.adapters.models.endpoint._REST_S", 600.0)
-    endpoint = client("http://127.0.0.1:9/v1", server.url)
+    endpoint = client(f"http://127.0.0.1:{own_port()}/v1", server.url)
     for group in range(6):
         assert (await endpoint.chat(ChatRequest(ASK.messages, affinity=f"g{group}"))).content == "ready"
     assert endpoint.counts.failures.get("connection", 0) <= 1  # then it rests
@@ -254,7 +255,7 @@ def test_threads_and_loops_share_one_client(server, client) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert said == ["ready"] * 8
 
 

@@ -5,8 +5,8 @@ import json
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra train is not installed")
 
 from nano_double import write_double  # noqa: E402
+from waiting import wait_until_async  # noqa: E402
 
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local  # noqa: E402
 from dreamgym_kit.adapters.models.local_batch import Batch  # noqa: E402
@@ -28,10 +29,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def policy(folder: Path) -> AsyncIterator[LocalPolicy]:
-    policy = open_local(folder)
-    yield policy
-    policy.close()
+def opened(folder: Path) -> Iterator[Callable[..., LocalPolicy]]:
+    """Opens policies over the folder; all are closed at the end of the test."""
+    with ExitStack() as stack:
+        yield lambda **how: stack.enter_context(closing(open_local(folder, **how)))
+
+
+@pytest.fixture
+def policy(opened: Callable[..., LocalPolicy]) -> LocalPolicy:
+    return opened()
 
 
 def asks(*said: str, key: str = "", seed: int = 1, most: int = 16) -> ChatRequest:
@@ -42,9 +48,7 @@ def asks(*said: str, key: str = "", seed: int = 1, most: int = 16) -> ChatReques
 
 async def taken_in(policy: LocalPolicy) -> None:
     """Until the engine works on what was asked."""
-    async with asyncio.timeout(60):
-        while not policy._engine._under_way:
-            await asyncio.sleep(0.001)
+    await wait_until_async(lambda: policy._engine._under_way, "the engine to take in what was asked")
 
 
 async def conversation(policy: LocalPolicy, key: str, turns: int, *, pause=None) -> list[ChatReply]:
@@ -86,14 +90,13 @@ async def test_what_was_sampled_is_not_tokenised_again(policy, most: int, finish
     assert second.tokens.prompt_ids[: len(whole)] == whole
 
 
-async def test_kept_keys_and_values_are_bounded_and_go_with_the_weights(folder: Path) -> None:
-    policy = open_local(folder, kept_bytes=60_000)
+async def test_kept_keys_and_values_are_bounded_and_go_with_the_weights(folder: Path, opened) -> None:
+    policy = opened(kept_bytes=60_000)
     for number in range(6):
         await conversation(policy, f"e{number}", 1)
     assert 0 < policy._kept.bytes <= 60_000
     await policy.load(folder, "v1")
     assert policy._kept.bytes == 0
-    policy.close()
 
 
 async def test_new_weights_wait_for_the_answer_under_way(
@@ -116,13 +119,13 @@ async def test_new_weights_wait_for_the_answer_under_way(
     assert (await under_way).tokens.version == "v0"
 
 
-async def test_in_lockstep_timing_changes_nothing(folder: Path) -> None:
+async def test_in_lockstep_timing_changes_nothing(opened) -> None:
     def slow(key: str, turn: int) -> float:
         return 0.02 * ((hash_of(key) + turn) % 3)
 
     told = []
     for pause in (None, slow):
-        policy = open_local(folder, lockstep=True)
+        policy = opened(lockstep=True, patience_s=3600)
 
         async def live(key: str, policy=policy, pause=pause) -> list[ChatReply]:
             async with policy.episode(key):
@@ -134,7 +137,6 @@ async def test_in_lockstep_timing_changes_nothing(folder: Path) -> None:
             [[one.tokens for one in await done] for done in [asyncio.ensure_future(live(k)) for k in keys]]
         )
         assert policy.impatient == 0
-        policy.close()
     assert told[0] == told[1]  # log-probs to the last bit
 
 
@@ -143,7 +145,7 @@ def hash_of(key: str) -> int:
 
 
 async def test_without_live_episodes_lockstep_answers_as_they_come(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, step, ended = threading.Event(), Batch.step, []
 
@@ -156,26 +158,24 @@ async def test_without_live_episodes_lockstep_answers_as_they_come(
         ended.append(name)
 
     monkeypatch.setattr(Batch, "step", once_both_are_asked)
-    policy = open_local(folder, lockstep=True)
+    policy = opened(lockstep=True)
     long = asyncio.create_task(chat("long", 400))
     await taken_in(policy)
     short = asyncio.create_task(chat("y", 2))
     await asyncio.sleep(0)
     assert len(policy._engine._waiting) == 1
     asked.set()
-    await asyncio.wait_for(asyncio.gather(long, short), 60)
+    await asyncio.gather(long, short)
     assert ended == ["y", "long"]
-    policy.close()
 
 
-async def test_lockstep_does_not_wait_for_ever(folder: Path) -> None:
-    policy = open_local(folder, lockstep=True, patience_s=0.1)
+async def test_lockstep_does_not_wait_for_ever(opened) -> None:
+    policy = opened(lockstep=True, patience_s=0.1)
     async with policy.episode("idle"), policy.episode("e1"):
-        reply = await asyncio.wait_for(policy.chat(asks("x", key="e1")), 60)
-        stranger = await asyncio.wait_for(policy.chat(asks("x", key="judge")), 60)
+        reply = await policy.chat(asks("x", key="e1"))
+        stranger = await policy.chat(asks("x", key="judge"))
     assert reply.tokens.ids == stranger.tokens.ids
     assert policy.impatient == 1
-    policy.close()
 
 
 async def test_an_error_in_the_engine_is_told_to_those_it_hits_and_to_nobody_else(
@@ -194,28 +194,27 @@ async def test_an_error_in_the_engine_is_told_to_those_it_hits_and_to_nobody_els
     assert (await policy.chat(asks("x"))).completion_tokens > 0
 
 
-async def test_a_closed_policy_answers_nobody_and_lets_nobody_wait(folder: Path) -> None:
-    policy = open_local(folder, window_s=30)
+async def test_a_closed_policy_answers_nobody_and_lets_nobody_wait(opened) -> None:
+    policy = opened(window_s=3600)
     waiting = asyncio.create_task(policy.chat(asks("x")))
-    await asyncio.sleep(0.02)
+    await wait_until_async(lambda: policy._engine._waiting, "the question")
     policy.close()
     policy.close()
     for asked in (waiting, policy.chat(asks("x")), policy.score([[1, 2]])):
         with pytest.raises(EndpointError, match="closed") as failed:
-            await asyncio.wait_for(asked, 60)
+            await asked
         assert failed.value.kind == "connection"
 
 
 async def test_who_gives_up_costs_nobody_else_anything(policy) -> None:
     given_up = asyncio.create_task(policy.chat(asks("x", most=400)))
     other = asyncio.create_task(policy.chat(asks("y", seed=9)))
-    await asyncio.sleep(0.02)
+    await taken_in(policy)
     given_up.cancel()
-    assert (await asyncio.wait_for(other, 60)).completion_tokens > 0
+    assert (await other).completion_tokens > 0
 
 
-def test_threads_with_loops_of_their_own_share_the_engine(folder: Path) -> None:
-    policy = open_local(folder)
+def test_threads_with_loops_of_their_own_share_the_engine(policy) -> None:
     found: dict[int, ChatReply] = {}
 
     def one(number: int) -> None:
@@ -225,8 +224,7 @@ def test_threads_with_loops_of_their_own_share_the_engine(folder: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-    policy.close()
+        thread.join()
     assert len({found[number].tokens.ids for number in range(6)}) == 2
     assert len({found[number].tokens.ids for number in (0, 2, 4)}) == 1
 
@@ -294,9 +292,7 @@ def test_without_the_extra_it_is_named() -> None:
     )
 
 
-def test_top_p_leaves_the_likeliest_and_says_that_it_chose(folder: Path) -> None:
-    policy = open_local(folder)
-    started = time.monotonic()
+def test_top_p_leaves_the_likeliest_and_says_that_it_chose(policy) -> None:
     request = ChatRequest(
         [ChatMessage("user", "x")], temperature=1.0, top_p=1e-9, seed=4, max_tokens=12, exact=True
     )
@@ -304,7 +300,5 @@ def test_top_p_leaves_the_likeliest_and_says_that_it_chose(folder: Path) -> None
     greedy = asyncio.run(
         policy.chat(ChatRequest(request.messages, temperature=0.0, max_tokens=12, exact=True))
     )
-    policy.close()
     assert narrow.tokens.ids == greedy.tokens.ids
     assert (narrow.tokens.constrained, greedy.tokens.constrained) == (True, False)
-    assert time.monotonic() - started < 60

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="the extra train is not installed")
 
 from nano_double import write_double
+from ports import own_port
 from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
@@ -120,9 +121,9 @@ def test_a_name_that_is_not_served_is_told_with_those_that_are(servers) -> None:
 
 
 def test_a_server_that_is_not_there_is_an_error_before_anything_runs(servers) -> None:
-    said = PolicySettings(model="policy-v0", urls=(servers[0].url, "http://127.0.0.1:9/v1"))
-    policy = open_remote(said, source="dreamgym.toml:3")
-    with pytest.raises(UserError, match=r"127\.0\.0\.1:9/v1 did not answer .*\. Nothing was run\.$"):
+    gone = f"http://127.0.0.1:{own_port()}/v1"
+    policy = open_remote(PolicySettings(model="policy-v0", urls=(servers[0].url, gone)), source="a.toml:3")
+    with pytest.raises(UserError, match=rf"{gone} did not answer .*\. Nothing was run\.$"):
         policy.check()
     policy.close()
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from gone import gone
 from models import vllm_program_double
 from ports import own_port
 from served import patience
+from waiting import gone, wait_until
 
 from dreamgym_kit.adapters.models.vllm import server as servers
 from dreamgym_kit.adapters.models.vllm.launch import Launch
@@ -101,20 +101,19 @@ def test_a_server_that_never_gets_ready_is_told_while_it_starts_and_ended(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["well", "late"])
 def test_a_stop_waits_for_what_runs_and_takes_the_whole_group_along(start, kind: str) -> None:
-    """Also while the engine's page does not know it yet: a first step may take longer than a stop looks."""
+    """Also while the engine's page does not know it yet: it lasts for twice the looks of a quiet stop."""
     server, answers = start(kind), []
     server.wait_ready()
     group = group_of(server)
 
     def ask() -> None:
         with closing(HTTPConnection("127.0.0.1", server.launch.port)) as asked:
-            asked.request("POST", "/", headers={"x-seconds": "1.2"})
+            asked.request("POST", "/", headers={"x-looks": "8"})
             answers.append(asked.getresponse().read())
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    while not server.under_way():
-        time.sleep(0.02)
+    wait_until(server.under_way, "the request to be under way")
     stopped = server.stop(grace_s=60)
     asking.join(60)
     assert answers == [b'{"whole": true}']
@@ -130,13 +129,12 @@ def test_a_server_that_does_not_go_is_made_to_and_what_was_cut_off_is_counted(st
 
     def ask() -> None:
         with closing(HTTPConnection("127.0.0.1", server.launch.port)) as asked, pytest.raises(OSError):
-            asked.request("POST", "/", headers={"x-seconds": "600"})
+            asked.request("POST", "/", headers={"x-looks": "1000000"})
             asked.getresponse()
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    while not server.metrics().running:
-        time.sleep(0.02)
+    wait_until(lambda: server.metrics().running, "the request to run")
     stopped = server.stop(drain_s=0.2, grace_s=0.2)
     asking.join(60)
     assert (stopped.drained, stopped.gracefully, stopped.left) == (False, False, 1)

@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 
 from models.adapted import adapted, moved, small
 from vllm_double import VllmDouble
+from waiting import wait_until_async
 
 from dreamgym_kit.adapters.models import endpoint
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
@@ -329,9 +330,8 @@ async def test_many_answers_over_kept_connections_ask_for_the_name_once(
         await policy.load(whole[0], "step-000001")
         server.unpaused.clear()
         first = asyncio.gather(*[policy.chat(replace(ASK, seed=number)) for number in range(8)])
-        async with asyncio.timeout(60):
-            while len(server.open) < 8:  # each has a connection, as each may want one later
-                await asyncio.sleep(0.001)
+        # each has a connection, as each may want one later
+        await wait_until_async(lambda: len(server.open) == 8, "eight connections")
         server.unpaused.set()
         await first
         asked = len(server.managed)
@@ -454,11 +454,11 @@ async def test_answers_under_way_end_with_the_weights_that_they_began_with(
     replies = await asyncio.gather(*first)
     await loading
     later = await policy.chat(ASK)
-    scored = expected_of(whole[0], [[*replies[0].tokens.prompt_ids, *replies[0].tokens.ids]]).scores[0]
+    weights = {"step-000001": whole[0], "step-000002": whole[1]}
     for reply in replies:
-        if reply.tokens.version == "step-000001":
-            assert scored[-len(reply.tokens.ids) :] == pytest.approx(list(reply.tokens.logprobs), abs=1e-4)
-    assert {reply.tokens.version for reply in replies} <= {"step-000001", "step-000002"}
+        ids, sampled = reply.tokens.ids, list(reply.tokens.logprobs)
+        scored = expected_of(weights[reply.tokens.version], [[*reply.tokens.prompt_ids, *ids]]).scores[0]
+        assert scored[-len(ids) :] == pytest.approx(sampled, abs=1e-4)
     assert later.tokens.version == "step-000002"
 
 

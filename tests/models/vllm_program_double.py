@@ -1,7 +1,8 @@
 """A double of the program `vllm`: its routes as far as starting and stopping look at them, in two processes.
 
 What it does is asked by the model's name: "dies", "sleeps" (is never ready), "deaf" (does not go when asked),
-"late" (its page does not say yet what runs). A request lasts until the server drains, and `x-seconds` more.
+"late" (its page does not say yet what runs). A request lasts until the server drains and was then looked at
+`x-looks` times.
 """
 
 import json
@@ -15,10 +16,12 @@ from pathlib import Path
 
 RUNNING: list[float] = []
 LATE: list[bool] = []
+LOOKS: list[str] = []
 
 
 class Routes(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
+        LOOKS.append(self.path)
         told = 0.0 if LATE else float(len(RUNNING))
         pages = {
             "/metrics": f'vllm:num_requests_running{{engine="0"}} {told}\nvllm:num_requests_waiting 0.0\n',
@@ -31,7 +34,9 @@ class Routes(BaseHTTPRequestHandler):
         try:
             while not Path(os.environ["DREAMGYM_DRAINING"]).exists():
                 time.sleep(0.02)
-            time.sleep(float(self.headers["x-seconds"]))
+            enough = len(LOOKS) + int(self.headers["x-looks"])
+            while len(LOOKS) < enough:
+                time.sleep(0.02)
             self.answer(json.dumps({"whole": True}))
         finally:  # once it is answered: who is told that nothing runs may end this
             RUNNING.pop()

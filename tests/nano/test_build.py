@@ -48,7 +48,6 @@ def test_equal_seeds_build_equal_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # two processes, and a model that knows little rambles
 def test_the_command_builds_and_a_wrong_one_is_one_line(tmp_path: Path) -> None:
     out = tmp_path / "policy"
     command = [sys.executable, "-m", "dreamgym_kit.recipes.nano", "build", str(out), "--quick"]

@@ -132,7 +132,7 @@ def collector() -> Iterator[Collector]:
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     seen.url = f"http://127.0.0.1:{server.server_port}"
     yield seen

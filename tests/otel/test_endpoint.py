@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import logging
 import socket
+import socketserver
 import threading
 import time
 import tracemalloc
@@ -151,25 +152,24 @@ def test_an_answer_that_unpacks_without_end_is_cut(directory: RunDirectory, coll
 
 @pytest.mark.usefixtures("no_long_waits")
 def test_an_answer_that_drips_ends_with_the_time_out(directory: RunDirectory) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def drip() -> None:
-            with contextlib.suppress(OSError):
+    class Drip(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):  # the caller has left
+                self.request.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
                 while True:
-                    caller = server.accept()[0]
-                    threading.Thread(target=dripped, args=(caller,), daemon=True).start()
-
-        def dripped(caller: socket.socket) -> None:
-            with contextlib.suppress(OSError), caller:
-                caller.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
-                while True:
-                    caller.sendall(b"x")
+                    self.request.sendall(b"x")
                     time.sleep(0.1)
 
-        threading.Thread(target=drip, daemon=True).start()
-        # It drips for ever, so what ends it is the time-out; on a read alone where this process stalls.
-        with pytest.raises(UserError, match=r"the answer did not end in time|timed out"):
-            export_run(directory, f"http://127.0.0.1:{server.getsockname()[1]}")
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Drip) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            # It drips for ever, so what ends it is the time-out; on a read alone where this process stalls.
+            with pytest.raises(UserError, match=r"the answer did not end in time|timed out"):
+                export_run(directory, f"http://127.0.0.1:{server.server_address[1]}")
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_redirect_is_not_followed_and_no_success(

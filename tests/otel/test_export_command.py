@@ -27,7 +27,7 @@ sys.modules["opentelemetry.exporter.otlp.proto.http"] = None
 def kit(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("dreamgym-kit")), *map(str, arguments)]
     known = {**os.environ, "NO_PROXY": "127.0.0.1", "OTEL_EXPORTER_OTLP_TIMEOUT": "60", **variables}
-    return subprocess.run(command, capture_output=True, text=True, env=known, timeout=110)
+    return subprocess.run(command, capture_output=True, text=True, env=known)
 
 
 def test_a_run_goes_to_a_file_that_can_be_imported_again(

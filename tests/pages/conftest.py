@@ -20,6 +20,7 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+PATIENCE_MS = 120_000
 
 
 @dataclass
@@ -51,7 +52,6 @@ class Shown:
 
     def settle(self) -> None:
         """Wait until what was begun is done."""
-        self.page.wait_for_timeout(50)  # what a key began: it comes by another process of the browser
         self.ask("settled()")
 
     def ids(self) -> list[str]:
@@ -85,7 +85,9 @@ def chromium() -> Iterator[Any]:
             pytest.fail("no Chromium, though CI_NEEDS_BROWSER is set")
         pytest.skip("no Chromium here; on Debian: apt-get install chromium")
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, headless=True, args=FLAGS)
+        browser = started.chromium.launch(
+            executable_path=path, headless=True, args=FLAGS, timeout=PATIENCE_MS
+        )
         yield browser
         browser.close()
 
@@ -106,6 +108,7 @@ def open_page(chromium: Any, tmp_path: Path) -> Iterator[Opener]:
         path = run if isinstance(run, Path) else made(run, **matters)
         scheme = "dark" if dark else "light"
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        context.set_default_timeout(PATIENCE_MS)
         context.add_init_script(COUNT)
         context.route(outside, lambda route: route.abort("aborted"))
         contexts.append(context)

@@ -1,7 +1,7 @@
 """Tells when a page has nothing left to do, so that a look at it waits for that and not for milliseconds.
 
 Counted is what the report's script does later: frames it asked for, pauses without length, packed text that
-it unpacks. Quiet is a page that has none of them for two frames.
+it unpacks, an address that it has not heard of yet. Quiet is a page that has none of them for two frames.
 """
 
 COUNT = """(() => {
@@ -26,18 +26,19 @@ COUNT = """(() => {
     pending += 1;
     try { return await text.call(this); } finally { pending -= 1; }
   };
+  let heard = location.href;
+  addEventListener('hashchange', () => { heard = location.href; });
+  const replace = history.replaceState.bind(history);
+  history.replaceState = (...given) => { replace(...given); heard = location.href; };
   const turn = () => new Promise((done) => frame(() => later(done)));
   window.settled = async () => {
     for (let quiet = 0; quiet < 2; ) {
       await turn();
-      quiet = pending || asked.size ? 0 : quiet + 1;
+      quiet = pending || asked.size || location.href !== heard ? 0 : quiet + 1;
     }
   };
   window.visit = async (hash) => {
-    const before = location.href;
-    const changed = new Promise((done) => addEventListener('hashchange', done, { once: true }));
     location.hash = hash;
-    if (location.href !== before) await changed;
     await settled();
   };
 })()"""

@@ -10,7 +10,7 @@ from dreamgym_kit.vocabulary import Effect
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 
 def violations(page: Any) -> list[str]:

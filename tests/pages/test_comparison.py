@@ -21,7 +21,6 @@ from dreamgym_kit.vocabulary import Effect, Episode, Finding, Verdict
 
 LOOP = Finding("loop", "ran in circles", (1,), "critical")
 MANIFEST = {"matters": {"mode": "dream", "seed": 0}}
-browser = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 
 def runs(names: Iterable[str]) -> tuple[list[Episode], list[Episode]]:
@@ -104,7 +103,7 @@ def _compare(*arguments: str) -> subprocess.CompletedProcess[str]:
 class TestInABrowser:
     """Drawn by Chromium."""
 
-    pytestmark = browser
+    pytestmark = pytest.mark.browser
 
     @pytest.fixture
     def shown(self, open_page: Opener, tmp_path: Path) -> Any:

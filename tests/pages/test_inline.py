@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages.conftest import PATIENCE_MS
 from pages.payloads import PAYLOADS
 from pages.runs import call, episode, run_directory
 
@@ -79,6 +80,7 @@ def test_links_and_keys_work_within_the_frame_and_leave_the_notebook_alone(
     )
     url = notebook.as_uri()
     page = chromium.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     console: list[str] = []
     requests: list[str] = []
     page.on("console", lambda said: console.append(said.text))

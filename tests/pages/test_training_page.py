@@ -22,8 +22,6 @@ _CUT = """[...document.querySelectorAll('figure svg text')].filter((text) => {
   return mine.left < whole.left - 0.5 || mine.right > whole.right + 0.5;
 }).map((text) => text.textContent)"""
 
-browser = [pytest.mark.browser, pytest.mark.timeout(300)]
-
 
 class Line(Strict):
     name: str
@@ -121,7 +119,7 @@ def test_every_training_gives_data_of_the_schema(tmp_path: Path, made: Callable[
 
 @pytest.mark.parametrize("made", KINDS)
 class TestDrawn:
-    pytestmark = browser
+    pytestmark = pytest.mark.browser
 
     @pytest.mark.parametrize("width", [1280, 390])
     def test_it_is_drawn_without_a_word_in_the_console(

@@ -31,7 +31,9 @@ WALK = """async () => {
   await visit('#q=' + encodeURIComponent('<img src=x onerror=window.hurt=1>'));
   look();
   await visit('#e=' + encodeURIComponent('<img src=x onerror=window.hurt=1>'));
-  await new Promise((done) => setTimeout(done, 200));  // a picture that cannot be had says so late
+  const late = [...document.images].filter((one) => !one.complete);  // one that cannot be had says so late
+  await Promise.all(late.map((one) => new Promise((done) => { one.addEventListener('error', done); })));
+  await settled();
   look();
   return {found: [...found].sort(), opened: names.length, hurt: window.hurt === undefined ? 0 : 1};
 }"""

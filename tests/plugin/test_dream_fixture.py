@@ -347,9 +347,11 @@ def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> No
         test_orders="""
         import threading
         from agent import get_order
+        from dreamgym_kit.adapters.pytest_plugin import held
         GO_ON = threading.Event()
 
         def test_leaves_one(dream):
+            held._SETTLE_S = 0
             threading.Thread(target=GO_ON.wait, name="left-behind").start()
 
         def test_next():

@@ -52,7 +52,7 @@ def test_work_that_a_pool_still_does_after_the_test_is_told_of(project, run, tou
         test_orders="""
         import threading
         from concurrent.futures import ThreadPoolExecutor
-        from agent import get_order
+        from dreamgym_kit.adapters.pytest_plugin import held
         GO_ON = threading.Event()
         POOL = ThreadPoolExecutor(1, thread_name_prefix="of-a-pool")
 
@@ -63,6 +63,7 @@ def test_work_that_a_pool_still_does_after_the_test_is_told_of(project, run, tou
             POOL.submit(int).result()
 
         def test_leaves_work(dream):
+            held._SETTLE_S = 0
             POOL.submit(GO_ON.wait)
 
         def test_next():

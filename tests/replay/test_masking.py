@@ -1,7 +1,5 @@
 """Keys and passwords are taken out of what is written down, and nothing else is."""
 
-import time
-
 import pytest
 
 from dreamgym_kit.replay.masking import MASK, masked, masked_answer, masked_arguments, masked_text
@@ -58,17 +56,16 @@ def test_the_value_of_a_secret_variable_is_masked_wherever_it_stands(monkeypatch
     assert (answer.content, answer.error) == ({"seen": [MASK, "order"]}, f"{MASK}!")
 
 
+@pytest.mark.timeout(300)  # it takes a second; were it quadratic, half an hour
 @pytest.mark.parametrize(
     "text",
     [
-        "-eyJaaaaa" * 110_000,
-        "://a:b" * 160_000,
-        "eyJ" + "aaaaaa." * 140_000,
-        "-----BEGIN " * 90_000 + "PRIVATE KEY",
+        "-eyJaaaaa" * 440_000,
+        "://a:b" * 640_000,
+        "eyJ" + "aaaaaa." * 560_000,
+        "-----BEGIN " * 360_000 + "PRIVATE KEY",
     ],
     ids=["tokens", "urls", "dots", "headers"],
 )
 def test_no_text_of_a_tool_holds_the_run_up(text: str) -> None:
-    started = time.process_time()
     masked_text(text)
-    assert time.process_time() - started < 60  # were it quadratic: many minutes

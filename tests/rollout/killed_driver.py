@@ -1,4 +1,7 @@
-"""A driver that is killed: two workers, one of which is held up by C code that lets nobody else run."""
+"""A driver that is killed: two workers, one of which is held up by C code that lets nobody else run.
+
+python killed_driver.py FOLDER: where an episode leaves a file as it begins. Prints its workers once both run.
+"""
 
 import asyncio
 import sys
@@ -7,6 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from contracts.engine_acts import OPENER
+from waiting import wait_until_async
 
 from dreamgym_kit.adapters.engines.processes import Processes
 from dreamgym_kit.rollout.distributed import spec_for
@@ -18,16 +22,17 @@ from dreamgym_kit.vocabulary import Task
 async def main() -> None:
     host = Processes()
     workers = [await host.start(number, lambda _: b"{}") for number in (1, 2)]
+    begun = Path(sys.argv[1])
     spec = spec_for(OPENER, {}, lanes=1, backstop_s=None, limits=(None, None), kit="")
     for worker in workers:
         await worker.call(open_request(spec))
     for worker, act in zip(workers, ("hangs", "holds_the_interpreter"), strict=True):
         asyncio.get_running_loop().create_task(
-            worker.call(episode_request(Job(Task("t", {}, meta={"act": act}), 1)))
+            worker.call(episode_request(Job(Task(act, {}, meta={"act": act, "begun": str(begun)}), 1)))
         )
-    await asyncio.sleep(1)
+    await wait_until_async(lambda: len(list(begun.iterdir())) == 2, "two episodes")
     print(*(worker.pid for worker in workers), flush=True)
-    await asyncio.sleep(60)
+    await asyncio.sleep(3600)
 
 
 asyncio.run(main())

@@ -1,8 +1,7 @@
 """A run by a deterministic runner double, in a process of its own that tests kill and signal.
 
 python scripted_run.py ROOT NAME: begins the run, or goes on with it when it is there; prints its totals.
-It leaves two files for whoever watches it: `ROOT/pressed-PID` has a byte for each signal that it took, and
-`ROOT/turns-PID` the monotonic time of each of its turns, which it looks for every 10 ms.
+It leaves a file for whoever watches it: `ROOT/pressed-PID` has a byte for each signal that it took.
 """
 
 import argparse
@@ -10,9 +9,7 @@ import asyncio
 import json
 import os
 import random
-import struct
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -37,7 +34,6 @@ from dreamgym_kit.rollout.workplace import Workplace
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Task, Transition, Verdict
 
 SIBLINGS = 2
-TURN_S = 0.01
 LEAVE_AFTER_S = 0.5  # as the commands have it
 
 
@@ -53,7 +49,7 @@ class RunnerDouble:
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         if int(task.id[1:]) * SIBLINGS + sibling > self._stand_at:
             await asyncio.Event().wait()  # until somebody ends the process
-        await self._wait(self._seconds * random.uniform(0.5, 1.5))
+        await self._wait(self._seconds * random.Random(f"{task.id}.{sibling} takes").uniform(0.5, 1.5))
         self._begun += 1
         dice = random.Random(f"{task.id}.{sibling}")
         if self._way == "by-order":  # planted bug: what an episode does depends on when it ran
@@ -68,7 +64,7 @@ class RunnerDouble:
                 episode=f"{task.id}.{sibling}",
                 step=step,
                 world=task.world,
-                elapsed_s=random.random(),
+                elapsed_s=time.monotonic() % 1,
             )
             for step in range(1, dice.randrange(1, 6) + 1)
         )
@@ -129,18 +125,6 @@ class DeafSwitch(TellingSwitch):
         self.request(reason)
 
 
-def tell_turns(file: Path) -> None:
-    """From now on, whatever else this process does."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def tell() -> None:
-        while True:
-            os.write(descriptor, struct.pack("d", time.monotonic()))
-            time.sleep(TURN_S)
-
-    threading.Thread(target=tell, daemon=True).start()
-
-
 @asynccontextmanager
 async def opened(given: Mapping[str, Any], *_: object) -> AsyncIterator[Workplace]:
     """The double in a worker."""
@@ -189,7 +173,6 @@ def main() -> int:
     parser.add_argument("--plant", default="")
     given = parser.parse_args()
     given.root.mkdir(parents=True, exist_ok=True)
-    tell_turns(given.root / f"turns-{os.getpid()}")
     manifest = Manifest("7f3a", time.time(), {"episodes": given.episodes})
     there = (given.root / directory_name(given.name)).exists()
     begin = RunDirectory.resume if there else RunDirectory.create

@@ -1,20 +1,22 @@
 """Lanes are spread where they wait for an endpoint, and left alone where the processor is the limit."""
 
-import time
+from types import SimpleNamespace
 
-from dreamgym_kit.rollout.pace import APART_S, Pace
+import pytest
 
-
-def test_lanes_that_waited_go_on_one_after_the_other() -> None:
-    pace = Pace()
-    time.sleep(0.2)
-    assert [pace.pause_s(place) for place in (0, 1, 10)] == [0.0, APART_S, 10 * APART_S]
+from dreamgym_kit.rollout import pace
+from dreamgym_kit.rollout.pace import APART_S, BUSY, Pace
 
 
-def test_lanes_that_kept_the_processor_busy_go_on_at_once() -> None:
-    pace = Pace()
-    began = time.process_time()
-    while time.process_time() - began < 0.2:
-        pass
-    pace._began = (time.perf_counter() - 0.2, began)  # whatever else this machine was doing meanwhile
-    assert [pace.pause_s(place) for place in (0, 1, 10)] == [0.0, 0.0, 0.0]
+@pytest.mark.parametrize(
+    ("busy", "apart_s"), [(0.0, APART_S), (BUSY - 0.01, APART_S), (BUSY + 0.01, 0.0), (1.0, 0.0)]
+)
+def test_lanes_that_waited_go_on_one_after_the_other_and_busy_ones_at_once(
+    monkeypatch: pytest.MonkeyPatch, busy: float, apart_s: float
+) -> None:
+    passed = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: passed[-1], process_time=lambda: busy * passed[-1])
+    monkeypatch.setattr(pace, "time", clock)
+    lanes = Pace()
+    passed.append(0.2)
+    assert [lanes.pause_s(place) for place in (0, 1, 10)] == [0.0, apart_s, 10 * apart_s]

@@ -51,7 +51,7 @@ async def test_a_signal_wakes_a_loop_that_sleeps() -> None:
     stop.listen(lambda: loop.call_soon_threadsafe(heard.set))
     with stop_on_signals(stop):
         threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
-        await asyncio.wait_for(heard.wait(), 60)
+        await heard.wait()
 
 
 def test_the_first_reason_stays_and_each_change_is_told_once() -> None:
@@ -90,7 +90,7 @@ threading.Thread(target=time.sleep, args=(float(sys.argv[3]),)).start()
 """
 
 
-@pytest.mark.parametrize(("presses", "held_s", "code"), [(1, "1.5", 0), (2, "600", 143)])
+@pytest.mark.parametrize(("presses", "held_s", "code"), [(1, "1.5", 0), (2, "3600", 143)])
 def test_a_process_held_by_a_thread_leaves_after_the_second_signal(
     presses: int, held_s: str, code: int
 ) -> None:

@@ -1,12 +1,10 @@
 """`dreamgym-kit serve` as a person types it, running on a real vLLM until the test ends."""
 
-import asyncio
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +12,8 @@ import psutil
 from ports import own_port
 from served.patience import look
 from served.starter import SMALL, require_vllm
+from training.real_parts import hears_ctrl_c
+from waiting import wait_until
 
 from dreamgym_kit.adapters.models.vllm.metrics import read_under_way
 from dreamgym_kit.adapters.models.vllm.server import UNDER_WAY
@@ -65,15 +65,9 @@ def _title(process: psutil.Process) -> str:
     return " ".join([process.name(), *process.cmdline()])
 
 
-async def under_way(served: Served, requests: int) -> None:
-    """Wait until so many are let in."""
-    until = time.monotonic() + 120
-    while True:
-        seen = await asyncio.to_thread(look, served.url, UNDER_WAY, key=served.key)
-        if (read_under_way(seen.text) or 0) >= requests:
-            return
-        assert time.monotonic() < until
-        await asyncio.sleep(0.05)
+def under_way(served: Served) -> int:
+    """How many requests it has let in and not answered."""
+    return read_under_way(look(served.url, UNDER_WAY, key=served.key).text) or 0
 
 
 @contextmanager
@@ -86,17 +80,34 @@ def command(role: str, model: Path, folder: Path, *options: str, **environ: str)
     environment |= {"VLLM_CPU_KVCACHE_SPACE": "1"} | environ
     environment.pop("VLLM_API_KEY", None)
     with (folder / "told").open("w") as told:
-        process = subprocess.Popen(line, env=environment, stdout=told, stderr=told)
+        process = subprocess.Popen(line, env=environment, stdout=told, stderr=told, preexec_fn=hears_ctrl_c)
     served = Served(process, port, folder)
     try:
-        until = time.monotonic() + _READY_S
-        while "ready:" not in served.told:
-            assert process.poll() is None, served.told
-            assert time.monotonic() < until
-            time.sleep(0.5)
+        wait_until(
+            lambda: "ready:" in served.told or process.poll() is not None, "the server", within_s=_READY_S
+        )
+        assert process.poll() is None, served.told
         yield served
     finally:
         left = served.group if process.poll() is None else []
         for one in [*left, process]:
             one.kill()
         process.wait()
+
+
+@contextmanager
+def commands(
+    role: str, model: Path, folder: Path, *options: str, **environ: str
+) -> Iterator[Callable[[], Served]]:
+    """Gives the `command` that runs, which is another one where a test has ended the last."""
+    with ExitStack() as stack:
+        begun: list[Served] = []
+
+        def running() -> Served:
+            if not begun or begun[-1].process.poll() is not None:
+                place = folder / str(len(begun))
+                place.mkdir()
+                begun.append(stack.enter_context(command(role, model, place, *options, **environ)))
+            return begun[-1]
+
+        yield running

@@ -14,7 +14,7 @@ from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.kept import read_learned
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.vllm
 
 SCHEMA = {
     "type": "object",

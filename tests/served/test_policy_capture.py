@@ -17,7 +17,7 @@ from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.training.samples import merge
 from dreamgym_kit.vocabulary import Task
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.vllm
 
 AGENT = '''
 from langchain.agents import create_agent

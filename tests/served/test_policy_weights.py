@@ -20,7 +20,7 @@ from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly]
 
 CLOSE = 1e-3  # nats: float32 here and there
 TRIES = 5  # of each fault

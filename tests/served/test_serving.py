@@ -5,28 +5,33 @@ import json
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from gone import gone
-from served.command import Served, command, held, under_way
+from served.command import Served, commands, held, under_way
 from served.patience import look
 from served.starter import EXPERIENCE, KEY
+from waiting import gone, wait_until, wait_until_async
 
 from dreamgym_kit.adapters.models.vllm.routes import open_routes
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly]
 ASKED = {"model": "nano", "prompt": "order", "max_tokens": 64, "ignore_eos": True, "temperature": 1.0}
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """`serve experience` without any key set: it draws one."""
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Served]]:
     folder = tmp_path_factory.mktemp("serve")
-    with command("experience", EXPERIENCE, folder, VLLM_SERVER_DEV_MODE="1") as served:
-        yield served
+    with commands("experience", EXPERIENCE, folder, VLLM_SERVER_DEV_MODE="1") as running:
+        yield running
+
+
+@pytest.fixture
+def served(running: Callable[[], Served]) -> Served:
+    """`serve experience` without any key set: it draws one."""
+    return running()
 
 
 def test_what_is_served_is_told_to_be_copied_and_logged_to_a_file(served: Served) -> None:
@@ -71,7 +76,7 @@ def test_it_listens_on_this_machine_alone(served: Served) -> None:
         if one.family == socket.AF_INET and not one.address.startswith("127.")
     ]
     for address in others:
-        with pytest.raises(OSError), socket.create_connection((address, served.port), timeout=2):
+        with pytest.raises(OSError), socket.create_connection((address, served.port), timeout=60):
             pass
     assert look(served.url, "/health").status == 200
 
@@ -90,7 +95,6 @@ def test_pages_of_other_sites_and_rebound_names_are_turned_away(served: Served) 
 
 
 async def test_a_stop_waits_for_what_is_under_way_and_lets_nothing_new_in(served: Served) -> None:
-    """Has to stand last in this file: there is no server afterwards."""
     key, group = served.key, served.group
     body = json.dumps(ASKED).encode()
 
@@ -101,10 +105,9 @@ async def test_a_stop_waits_for_what_is_under_way_and_lets_nothing_new_in(served
 
     with held(served):
         asked = [asyncio.create_task(asyncio.to_thread(ask)) for _ in range(4)]
-        await under_way(served, 4)
+        await asyncio.to_thread(wait_until, lambda: under_way(served) == 4, "four requests")
         served.process.send_signal(signal.SIGINT)
-        while "nothing new is let in" not in served.told:
-            await asyncio.sleep(0.02)
+        await wait_until_async(lambda: "nothing new is let in" in served.told, "the stop")
         late = await asyncio.to_thread(look, served.url, "/v1/completions", key=key, method="POST", body=body)
         assert (late.status, "being stopped" in late.text) == (503, True)
         await asyncio.sleep(2)  # the engine's own page says all this time that nothing runs

@@ -3,32 +3,37 @@
 import asyncio
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 
-from gone import gone
 from models.adapted import adapted
-from served.command import Served, command, held, under_way
+from served.command import Served, commands, held, under_way
 from served.patience import look
 from served.starter import POLICY
+from waiting import gone, wait_until, wait_until_async
 
 from dreamgym_kit.adapters.models.remote import open_remote
 from dreamgym_kit.adapters.models.vllm.routes import open_routes
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.settings.load import parse_settings
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Served]]:
     folder = tmp_path_factory.mktemp("serve")
-    with command("policy", POLICY, folder, "--dev", "--lora-rank", "8", "--scale-out") as served:
-        yield served
+    with commands("policy", POLICY, folder, "--dev", "--lora-rank", "8", "--scale-out") as running:
+        yield running
+
+
+@pytest.fixture
+def served(running: Callable[[], Served]) -> Served:
+    return running()
 
 
 async def test_its_printed_settings_reach_a_policy_that_takes_adapters(
@@ -55,7 +60,6 @@ def test_its_routes_that_change_weights_ask_for_the_key(served: Served) -> None:
 
 
 async def test_a_second_ctrl_c_ends_it_at_once(served: Served) -> None:
-    """Has to stand last in this file: there is no server afterwards."""
     key, group = served.key, served.group
     body = json.dumps({"model": "nano", "prompt": "order", "max_tokens": 4}).encode()
 
@@ -64,10 +68,9 @@ async def test_a_second_ctrl_c_ends_it_at_once(served: Served) -> None:
 
     with held(served):
         asked = [asyncio.create_task(asyncio.to_thread(ask)) for _ in range(4)]
-        await under_way(served, 4)
+        await asyncio.to_thread(wait_until, lambda: under_way(served) == 4, "four requests")
         served.process.send_signal(signal.SIGINT)
-        while "once more ends it at once" not in served.told:
-            await asyncio.sleep(0.02)
+        await wait_until_async(lambda: "once more ends it at once" in served.told, "the stop")
         served.process.send_signal(signal.SIGINT)
         assert await asyncio.to_thread(served.process.wait, 100) == 130  # a drain would take longer
     assert served.told.endswith("ended at once\n")

@@ -15,7 +15,7 @@ from training.real_parts import project, run
 
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly]
 CLOSE = 1e-3  # nats: float32 here and there
 
 

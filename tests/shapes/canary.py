@@ -6,10 +6,11 @@ of the two traces is still found out.
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from waiting import wait_until
 
 
 class Canary:
@@ -28,17 +29,16 @@ class Canary:
         """What every real body does first."""
         with self._file.open("a") as file:
             file.write(f"{name}\n")
-        socket.create_connection(self._address, timeout=100).close()
+        with socket.create_connection(self._address) as connection:
+            connection.recv(1)  # until the server has counted it and hangs up
 
     def written(self) -> list[str]:
         """The names of the bodies that ran, by the file."""
         return self._file.read_text().split() if self._file.exists() else []
 
-    def heard(self, at_least: int = 0, *, within_s: float = 100.0) -> int:
-        """How many connections came in; waits a moment for those that are expected."""
-        deadline = time.monotonic() + within_s
-        while self._heard < at_least and time.monotonic() < deadline:
-            time.sleep(0.005)
+    def heard(self, at_least: int = 0) -> int:
+        """How many connections came in; waits for those that are expected."""
+        wait_until(lambda: self._heard >= at_least, f"{at_least} connections to the canary")
         return self._heard
 
     def clear(self) -> None:
@@ -52,16 +52,16 @@ class Canary:
         self._open = False
         with socket.socket() as waker:
             waker.connect_ex(self._address)
-        self._thread.join(5)
+        self._thread.join()
         self._server.close()
 
     def _listen(self) -> None:
         while True:
             connection, _ = self._server.accept()
+            self._heard += self._open
             connection.close()
             if not self._open:
                 return
-            self._heard += 1
 
 
 _HERE: list[Canary] = []

@@ -31,13 +31,13 @@ def test_two_writes_of_one_turn_are_not_held_against_the_dream(
     tmp_path: Path, at_once: bool, likeness: str
 ) -> None:
     sold: list[str] = []
-    inside = threading.Barrier(2) if at_once else None
+    inside = threading.Barrier(2, timeout=100) if at_once else None
 
     @tool
     def set_price(item: str) -> dict[str, str]:
         """Sell it."""
         if inside is not None:
-            inside.wait(20)
+            inside.wait()
         if item in sold:
             raise ValueError(f"{item} is sold")
         sold.append(item)

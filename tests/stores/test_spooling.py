@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from away_double import AwayServerDouble, AwayStoreDouble, Fault, seen
@@ -107,7 +108,8 @@ def test_a_server_that_is_silent_for_long_is_asked_seldom(
             now += 20.0
             return super().put(transitions)
 
-    monkeypatch.setattr("dreamgym_kit.adapters.stores.spooling.time.monotonic", lambda: now)
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("dreamgym_kit.adapters.stores.spooling.time", clock)
     server = AwayServerDouble()
     store = SpoolingStore(lambda: Slow(server), spool, tell=list[str]().append)
     server.faults = iter([Fault.AWAY] * 100)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.adapters.stores import sqlite
-from dreamgym_kit.adapters.stores.sqlite import LOCK_WAIT_S, SqliteStore
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
 
@@ -254,10 +253,6 @@ def test_a_query_for_one_call_uses_the_index(tmp_path: Path, monkeypatch: pytest
         store.exact("get", seen(1).call.key, World("shop"))
     assert any("t USING INDEX transitions_exact (exact=? AND rowid>? AND rowid<?)" in plan for plan in plans)
     assert not any("TEMP B-TREE" in plan for plan in plans)
-
-
-def test_the_wait_for_locks_is_the_five_seconds_of_the_bar() -> None:
-    assert LOCK_WAIT_S == sqlite.LOCK_WAIT_S == 5.0
 
 
 def hot_journal(page_size: int = 4096) -> bytes:

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from ports import own_port
 from weaviate_double import WeaviateDouble
 from weaviate_double.binary import binary_double
 
@@ -74,7 +75,7 @@ def test_the_key_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "dreamgym.toml").write_text('[replay]\nweaviate_key_env = "OUR_KEY"\n')
     settings = load_settings(tmp_path / "dreamgym.toml", environ={})
     with WeaviateDouble(key="k-1") as double:
-        place = address(f"{double.address}&tenant=shop&timeout=10")
+        place = address(f"{double.address}&tenant=shop&timeout=60")
         monkeypatch.setenv("WEAVIATE_API_KEY", "k-1")
         store = open_store(place, Settings(), read_only=False)
         assert store.put([row(1)]) == 1
@@ -97,7 +98,7 @@ def test_the_key_comes_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "dreamgym.toml").write_text('[replay]\nweaviate_key_file = "key.txt"\n')
     settings = load_settings(tmp_path / "dreamgym.toml", environ={})
     with WeaviateDouble(key="k-file-1") as double:
-        place = address(f"{double.address}&tenant=shop&timeout=10")
+        place = address(f"{double.address}&tenant=shop&timeout=60")
         with pytest.raises(UserError, match=r"dreamgym\.toml:2: .*key\.txt cannot be read"):
             open_store(place, settings)
         (tmp_path / "key.txt").write_text("k-file-2\n")
@@ -116,9 +117,10 @@ def test_a_key_from_two_places_is_refused() -> None:
         open_store(address("weaviate://127.0.0.1:9"), both)
 
 
-def test_no_server_is_told_within_the_deadline() -> None:
+def test_no_server_is_told_by_its_address() -> None:
+    place = address(f"weaviate://127.0.0.1:{own_port()}?grpc={own_port()}&timeout=2")
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
-        open_store(address("weaviate://127.0.0.1:9?grpc=10&timeout=2"), Settings())
+        open_store(place, Settings())
 
 
 @pytest.mark.slow

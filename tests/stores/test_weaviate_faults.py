@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 import weaviate_buffers
+from waiting import wait_until
 from weaviate_double import DoubleOnItsOwnPorts, WeaviateDouble, grpc
 
 from dreamgym_kit.errors import StoreError, StoreUnavailable
@@ -179,16 +179,15 @@ def test_counting_does_not_need_every_replica(double: WeaviateDouble, open_buffe
         pytest.param("BatchDelete", 9.0, marks=pytest.mark.slow),
     ],
 )
-def test_nothing_takes_longer_than_its_deadline(
+def test_what_is_not_answered_is_given_up_at_its_deadline(
     double: WeaviateDouble, open_buffer: Open, method: str, fault: object
 ) -> None:
+    """The client alone would go on for a minute, and say so in other words."""
     store = open_buffer()
     store.put([row(1, made=Provenance.REASONED)])
     double.faults[method] = [fault] * 9
-    started = time.monotonic()
-    with pytest.raises(StoreUnavailable), soon_too_late(store):
+    with pytest.raises(StoreUnavailable, match="no answer within 1 s"), soon_too_late(store):
         store.evict(Room(dreamt_share=0.0)) if method == "BatchDelete" else store.put([row(2)])
-    assert time.monotonic() - started < 40  # the client alone: 63 s
     double.faults.clear()
 
 
@@ -220,12 +219,13 @@ def test_a_server_that_goes_and_comes_back_is_used_again(double: WeaviateDouble,
             WeaviateStore(hurried("another"))
     finally:
         double.start()
-    ends = time.monotonic() + 60
-    there = None
-    while there is None and time.monotonic() < ends:
+
+    def there() -> int | None:
         with suppress(StoreUnavailable):
-            there = store.count()  # changes nothing, however often it is asked
-    assert there == 1
+            return store.count()  # changes nothing, however often it is asked
+        return None
+
+    assert wait_until(there, "the server's return") == 1
     assert store.put([row(1), row(2)]) == 1
     assert [one.step for one in store.scan()] == [1, 2]
 

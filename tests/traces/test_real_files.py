@@ -88,12 +88,6 @@ def test_every_call_of_a_real_file_is_read_and_the_rest_is_told(name: str) -> No
 
 
 @needs_files
-def test_no_real_file_is_without_a_number() -> None:
-    there = {str(path.relative_to(DATA)) for path in DATA.glob("*/*.json*")}
-    assert there == EXPECTED.keys()
-
-
-@needs_files
 @pytest.mark.parametrize(
     "name",
     [

@@ -127,8 +127,7 @@ def in_a_process(base: Path, folder: Path, lora: bool, *kill: object) -> list[st
     return done.stdout.splitlines()
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_fine_tuning_that_was_killed_goes_on_and_is_the_unbroken_one(lora: bool, tmp_path: Path) -> None:
     base = write_tiny_model(tmp_path / "base")
     unbroken = in_a_process(base, tmp_path / "unbroken", lora)

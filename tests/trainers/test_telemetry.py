@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
+from ports import own_port
 from trainers.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
@@ -35,7 +36,7 @@ def test_nobody_is_told_of_a_training_unless_asked(tmp_path: Path, said: dict[st
     child = subprocess.run(
         [sys.executable, "-c", CHILD, str(base)],
         env={name: value for name, value in os.environ.items() if name not in quiet}
-        | {"HF_ENDPOINT": "http://127.0.0.1:9", "OMP_NUM_THREADS": "1", **said},
+        | {"HF_ENDPOINT": f"http://127.0.0.1:{own_port()}", "OMP_NUM_THREADS": "1", **said},
         capture_output=True,
         text=True,
         timeout=600,

@@ -2,10 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 from nano_double import write_double
 
 AGENT = '''
@@ -87,3 +91,32 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=600,
         check=False,
     )
+
+
+def hears_ctrl_c() -> None:
+    """To be called in a new process: a job that a shell put into the background ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def begun(
+    asked: Sequence[str], folder: Path, variables: Mapping[str, str]
+) -> Iterator[subprocess.Popen[str]]:
+    """A command in a session of its own; what is left of it and of its children ends with the block."""
+    with subprocess.Popen(
+        asked,
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=hears_ctrl_c,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                for one in [process, *psutil.Process(process.pid).children(recursive=True)]:
+                    with suppress(psutil.NoSuchProcess):
+                        one.kill()

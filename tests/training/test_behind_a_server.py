@@ -2,9 +2,7 @@
 
 import json
 import signal
-import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,11 @@ import pytest
 
 pytest.importorskip("trl", reason="the extra train is not installed")
 
-from training.real_parts import command, environment, project, run
+from training.real_parts import begun, command, environment, project, run
 from vllm_double import VllmDouble
+from waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def test_a_training_brings_its_weights_to_the_server_after_each_step(
     assert f"{server.url} read {row['prompt_tokens']:,} tokens" in " ".join(shown.stdout.split())
 
 
-@pytest.mark.parametrize("kind", ["whole", "adapter"])
+@pytest.mark.parametrize("kind", [pytest.param("whole", marks=pytest.mark.nightly), "adapter"])
 def test_its_episodes_are_collected_in_workers_as_in_one_process_also_after_a_stop(
     tmp_path: Path, server: VllmDouble, kind: str
 ) -> None:
@@ -98,23 +97,16 @@ def stopped_after_a_step(server: VllmDouble, folder: Path, *arguments: str) -> N
             stopping.wait()
 
     server.spoil = wait
-    running = subprocess.Popen(
-        command(folder, *arguments),
-        cwd=folder,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert running.stderr is not None
-    try:
-        while running.poll() is None and not asking.is_set():
-            time.sleep(0.01)
-        running.send_signal(signal.SIGINT)
-        assert any(b"stopping (SIGINT)" in line for line in running.stderr)
-    finally:
-        stopping.set()
-    _, said = running.communicate(timeout=600)
-    assert running.returncode == 130, said.decode()
+    with begun(command(folder, *arguments), folder, environment()) as running:
+        assert running.stderr is not None
+        try:
+            wait_until(lambda: asking.is_set() or running.poll() is not None, "the second step", within_s=600)
+            running.send_signal(signal.SIGINT)
+            assert any("stopping (SIGINT)" in line for line in running.stderr)
+        finally:
+            stopping.set()
+        _, said = running.communicate(timeout=600)
+    assert running.returncode == 130, said
     (kept,) = (folder / arguments[arguments.index("--runs") + 1]).glob("*/steps.jsonl")
     assert kept.read_text().count("\n") == 1
 

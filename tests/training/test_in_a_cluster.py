@@ -10,7 +10,7 @@ pytest.importorskip("trl", reason="the extra train is not installed")
 
 from training.real_parts import project, run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 RAY = ("--engine", "ray", "--workers", "2")
 
 

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
-from training.real_parts import command, environment, project, run
+from training.real_parts import begun, command, environment, project, run
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 from trainers.bare_loop import furthest
@@ -18,7 +18,7 @@ from dreamgym_kit.adapters.trainers.folders import load_model
 from dreamgym_kit.adapters.trainers.together import _learn
 from dreamgym_kit.errors import TrainingStopped
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def torchrun(folder: Path, *arguments: str) -> list[str]:
@@ -43,6 +43,7 @@ def steps_of(directory: Path) -> list[dict]:
     return [json.loads(line) for line in (directory / "steps.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.nightly
 def test_two_processes_are_one_training_and_come_to_the_weights_of_one(tmp_path: Path) -> None:
     folder = project(tmp_path)
     done = together(folder, "train", "--json", "--plain", "--steps", "2")
@@ -108,31 +109,29 @@ def test_a_process_that_finds_no_number_itself_goes_on_listening_to_the_first() 
     _learn(FindsNoNumberDouble(), 3)
 
 
-@pytest.mark.parametrize("whom", ["all, softly", "the first", "the second"])
+@pytest.mark.parametrize(
+    "whom",
+    [
+        pytest.param("all, softly", marks=pytest.mark.nightly),
+        "the first",
+        pytest.param("the second", marks=pytest.mark.nightly),
+    ],
+)
 def test_stopped_or_killed_it_goes_on(tmp_path: Path, whom: str) -> None:
     folder = project(tmp_path)
-    process = subprocess.Popen(
-        torchrun(folder, "train", "--plain", "--steps", "40", "--eval-every", "0"),
-        cwd=folder,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    until, line = time.monotonic() + 600, ""
-    assert process.stderr is not None
-    while "step 2/40" not in line and time.monotonic() < until:
-        line = process.stderr.readline()
-    (directory,) = (folder / "runs").iterdir()
-    first = json.loads((directory / "lock").read_text())["pid"]
-    children = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
-    others = [pid for pid in children if pid != first]
-    assert len(others) == 1
-    if whom == "all, softly":
-        process.terminate()
-    else:
-        os.kill(first if whom == "the first" else others[0], signal.SIGKILL)
-    _, said = process.communicate(timeout=600)
+    asked = torchrun(folder, "train", "--plain", "--steps", "5000", "--eval-every", "0")
+    with begun(asked, folder, environment()) as process:
+        assert process.stderr is not None
+        assert any("step 2/5000" in line for line in process.stderr)
+        (directory,) = (folder / "runs").iterdir()
+        first = json.loads((directory / "lock").read_text())["pid"]
+        others = [one.pid for one in psutil.Process(process.pid).children() if one.pid != first]
+        assert len(others) == 1
+        if whom == "all, softly":
+            process.terminate()
+        else:
+            os.kill(first if whom == "the first" else others[0], signal.SIGKILL)
+        _, said = process.communicate(timeout=600)
     assert process.returncode != 0
     assert "a fault in dreamgym-kit itself" not in said
     kept = max(int(path.name[-6:]) for path in (directory / "checkpoints").glob("step-*"))
