@@ -36,7 +36,7 @@ class Suite:
 
 SUITES = {
     "fast": Suite(" and ".join(f"not {mark}" for mark in ELSEWHERE)),
-    "slow": Suite("(slow or bench) and not browser and not ray and not upstream and not vllm"),
+    "slow": Suite("(slow or bench or nightly) and not browser and not ray and not upstream and not vllm"),
     "upstream": Suite("upstream"),
     # Each has both cores: a page or a cluster that starts beside a server of vLLM's takes minutes.
     "browser": Suite("browser", 0),
@@ -79,7 +79,7 @@ class Check:
         self.environ |= {
             "CI": "true",
             "COLUMNS": "200",
-            "DREAMGYM_ENVIRONMENTS": os.environ.get("DREAMGYM_ENVIRONMENTS") or str(cache),
+            "CI_ENVIRONMENTS": os.environ.get("CI_ENVIRONMENTS") or str(cache),
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PYTHONSAFEPATH": "1",
@@ -182,7 +182,7 @@ class Check:
 
     def suite(self, name: str, *, nightly: bool) -> None:
         suite = SUITES[name]
-        marker = suite.marker if nightly and name != "fast" else f"({suite.marker}) and not nightly"
+        marker = suite.marker if nightly else f"({suite.marker}) and not nightly"
         options = ["-n", str(suite.processes), "-m", marker, "--durations=10"]
         with self.step(name):
             code = self.pytest(name, *options)

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any
 
 from langchain_core.tools import BaseTool, tool
@@ -36,6 +37,8 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     figures = [(f"{name}_ratio", cost[name] / cost["bare"], "x bare") for name in WAYS]
     figures += [(f"{name}_class_ratio", by_class[name] / by_class["bare"], "x bare") for name in WAYS]
     figures += [(f"{name}_class_extra", by_class[name] - by_class["bare"], "us") for name in WAYS]
+    p99, growth = long_session(10_000)
+    figures += [("p99_ms", p99, "ms"), ("growth", growth, "x a young session")]
     return [(name, round(value, 3), unit) for name, value, unit in figures]
 
 
@@ -56,6 +59,28 @@ def costs(rounds: int, calls: int, made: BaseTool | None = None) -> dict[str, fl
             if number:  # the first round warms everything up
                 found[name].append(spent)
     return {name: statistics.median(spent) for name, spent in found.items()}
+
+
+def long_session(calls: int) -> tuple[float, float]:
+    """CPU of a dreamt answer: its 99th percentile in ms, and that of late calls beside a young session's.
+
+    The last tenth is called in turn with a young session: what else the machine does slows both.
+    """
+    add, young, inside = decorated(), copy_context(), entered(dreaming())
+    with _in_session(dreaming()):
+        young.run(inside.__enter__)  # in a context of its own: both sessions stay open
+        spent = [_timed_once(add) for _ in range(calls - calls // 10)]
+        pairs = [(_timed_once(add), young.run(_timed_once, add)) for _ in range(calls // 10)]
+        young.run(inside.__exit__, None, None, None)
+    late, early = zip(*pairs, strict=True)
+    spent.extend(late)
+    return statistics.quantiles(spent, n=100)[98] / 1e3, statistics.median(late) / statistics.median(early)
+
+
+def _timed_once(made: BaseTool) -> float:
+    started = time.thread_time()
+    made.invoke(GIVEN)
+    return (time.thread_time() - started) * 1e6
 
 
 def decorated() -> BaseTool:

@@ -38,9 +38,9 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     assert done.returncode == 0
     assert named == [
         *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
-        *("help", "orchestration", "soak", "resume", "acks"),
+        *("help", "orchestration", "signals", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
-        *("disconnects", "store", "findings"),
+        *("disconnects", "store", "million", "findings"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
         *("learns", "learned_dream", "algorithms", "faults", "ablations", "curriculum"),
         *("s2r", "divergence", "approval", "promotion"),

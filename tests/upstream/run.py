@@ -204,9 +204,8 @@ def different(bare: Sequence["Ran"], other: Sequence["Ran"]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    default_cache = (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dreamgym-kit" / "upstream"
-    )
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dreamgym-kit"
+    default_cache = Path(os.environ.get("CI_ENVIRONMENTS") or user_cache) / "upstream"
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
