@@ -43,9 +43,7 @@ class Outcomes:
     def _write(self, report: pytest.TestReport | pytest.CollectReport, seconds: float) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
         text = "" if report.passed else str(crash.message if crash else report.longrepr).strip()
-        if (
-            report.failed and not crash
-        ):  # a file that cannot be collected: what was raised is below its frames
+        if report.failed and not crash:  # not collected: what was raised stands below its frames
             text = next((line[1:].strip() for line in text.splitlines() if line.startswith("E ")), text)
         line = {
             "test": report.nodeid,
