@@ -4,6 +4,7 @@ Shared are `shapes`, the ways in which people build agents, and the doubles that
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("suite")
 sys.path.insert(0, str(Path(__file__).parent))
+# Before torch is imported: each of pytest's processes has one core, and threads that wait for others spin.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 OpenBuffer = Callable[..., Any]
 
