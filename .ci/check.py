@@ -8,6 +8,8 @@ once more, each alone in a fresh process; one that passes then is printed as FLA
 import argparse
 import json
 import os
+import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,32 +18,37 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 MOST_AGAIN = 5
 MOST_LISTED = 12
+SUITE_S, NIGHTLY_S, ONE_TEST_S = (
+    3600,
+    6 * 3600,
+    900,
+)  # against what hangs where pytest's own timeout cannot see it
+LAST_WORDS_S = 60  # for fixtures to end what they started
 ELSEWHERE = ("bench", "browser", "nightly", "ray", "slow", "upstream", "vllm")
 
 
 @dataclass(frozen=True)
 class Suite:
-    """The tests with one mark, and how many processes run them."""
+    """The tests with one mark, how many processes run them, and where they are."""
 
     marker: str
     processes: int = 2
+    places: tuple[str, ...] = ()  # files and folders; none: all tests
 
 
+PLACES = runpy.run_path(str(CHECKOUT / "tests" / "places.py"))["PLACES"]
 SUITES = {
     "fast": Suite(" and ".join(f"not {mark}" for mark in ELSEWHERE)),
     "slow": Suite("(slow or bench or nightly) and not browser and not ray and not upstream and not vllm"),
-    "upstream": Suite("upstream"),
     # Each has both cores: a page or a cluster that starts beside a server of vLLM's takes minutes.
-    "browser": Suite("browser", 0),
-    "ray": Suite("ray", 0),
-    "vllm": Suite("vllm", 0),
+    **{name: Suite(name, 0, PLACES[name]) for name in ("upstream", "browser", "ray", "vllm")},
 }
 
 
@@ -60,6 +67,31 @@ class StepFailed(Exception):
     """A step without which nothing that follows can be told."""
 
 
+class Stopped(BaseException):
+    """Somebody ended the check by a signal."""
+
+    def __init__(self, number: int, *_: object) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def stop(number: int, _: object) -> None:
+    """The handler of every signal that ends a process."""
+    raise Stopped(number)
+
+
+def end(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
+    """End a process that leads a session of its own, and what it left there."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C at a terminal does
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LAST_WORDS_S)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 @dataclass
 class Check:
     """One run: its folder, its environment, and what came of each step."""
@@ -72,14 +104,17 @@ class Check:
     making_vllm: "subprocess.Popen[str] | None" = None
 
     def __post_init__(self) -> None:
-        """The environment of every command: no variable of whoever started this changes a result."""
-        strange = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONUNBUFFERED", "DREAMGYM_VLLM")
-        self.environ = {name: value for name, value in os.environ.items() if name not in strange}
+        """The environment of every command: no variable of who started this changes a result."""
+        known = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DREAMGYM_", "PYTEST_", "PYTHON")) and name != "VIRTUAL_ENV"
+        }
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dreamgym-kit"
-        self.environ |= {
+        self.environ = known | {
             "CI": "true",
+            "CI_ENVIRONMENTS": str(Path(os.environ.get("CI_ENVIRONMENTS") or cache).absolute()),
             "COLUMNS": "200",
-            "CI_ENVIRONMENTS": os.environ.get("CI_ENVIRONMENTS") or str(cache),
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PYTHONSAFEPATH": "1",
@@ -111,19 +146,39 @@ class Check:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
     def run(self, *command: str | Path, cwd: Path | None = None) -> None:
-        subprocess.run(command, cwd=cwd or self.source, env=self.environ, check=True)
+        process = subprocess.Popen(command, cwd=cwd or self.source, env=self.environ, start_new_session=True)
+        try:
+            code = process.wait()
+        finally:
+            end(process)
+        if code:
+            raise subprocess.CalledProcessError(code, shlex.join(map(str, command)))
+
+    def kept(self, name: str) -> Path | None:
+        """The folder of a kept environment; None, with the reason on stderr, where it cannot be made."""
+        process = subprocess.Popen(
+            [CHECKOUT / ".ci" / "env", name],
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            folder, _ = process.communicate()
+        finally:
+            end(process)
+        return Path(folder.strip()) if process.returncode == 0 else None
 
     def environment(self) -> None:
         """Link the kept environment's files into one of this run's own, and install the wheel there."""
         with self.step("environment", ".ci/env checks"):
-            made = subprocess.run(
-                [CHECKOUT / ".ci" / "env", "checks"],
-                env=self.environ,
-                check=True,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            kept = Path(made.stdout.strip())
+            if not (
+                kept := self.kept("checks")
+            ):  # a cache that is full or read-only: made for this run alone
+                self.environ["CI_ENVIRONMENTS"] = str(self.work / "kept")
+                kept = self.kept("checks")
+            if not kept:
+                raise OSError("the environment cannot be made; see above")
             linked = subprocess.run(
                 ["cp", "-al", kept, self.work / "env"], stderr=subprocess.DEVNULL, check=False
             )
@@ -136,6 +191,8 @@ class Check:
                     script.unlink()  # a link: the kept one stays as it is
                     script.write_bytes(text.replace(before, after, 1))
                     script.chmod(0o755)
+            if not (self.bin / "pytest").read_bytes().startswith(after):
+                raise OSError(f"the scripts of {kept} name no interpreter that can be replaced")
         with self.step("wheel", "python -m build"):
             self.source.mkdir()
             for file in sources():
@@ -147,6 +204,8 @@ class Check:
                 python, "-m", "pip", "install", "--quiet", "--no-deps", *(self.work / "dist").glob("*.whl")
             )
             self.run(python, "-m", "pip", "check")
+            where = "import dreamgym_kit, sys; sys.exit('site-packages' not in dreamgym_kit.__file__)"
+            self.run(python, "-c", where)  # what is tested is the wheel
 
     def static(self) -> None:
         """What reads the sources and runs none of them."""
@@ -163,32 +222,53 @@ class Check:
         with self.step("types", "mypy -p dreamgym_kit"):
             self.run("mypy", "-p", "dreamgym_kit", cwd=checks)
 
-    def pytest(self, name: str, *options: str) -> int:
-        """One process of pytest; it writes down each outcome as soon as it is known."""
+    def pytest(self, name: str, *options: str, limit_s: int) -> tuple[list[Outcome], str]:
+        """Run one pytest; its outcomes, and what is wrong beside failed tests."""
         written = self.work / "outcomes.jsonl"
         written.unlink(missing_ok=True)
-        command = [self.bin / "pytest", "-q", "-p", "no:cacheprovider", "--outcomes", str(written), *options]
-        code = subprocess.run(command, cwd=self.source, env=self.environ, check=False).returncode
-        lines = written.read_text("utf-8").splitlines() if written.exists() else []
-        found: dict[str, Outcome] = {}
-        for line in lines:
-            part = Outcome(suite=name, **json.loads(line))
-            known = found.setdefault(part.test, Outcome(part.test, name))
-            known.seconds += part.seconds
-            if part.outcome != "passed" and known.outcome != "failed":
-                known.outcome, known.error = part.outcome, part.error
-        self.outcomes.extend(found.values())
-        return code
+        flags = (
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--continue-on-collection-errors",
+            "--outcomes",
+            str(written),
+        )
+        process = subprocess.Popen(
+            [self.bin / "pytest", *flags, *options],
+            cwd=self.source,
+            env=self.environ,
+            start_new_session=True,
+        )
+        code = None
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            print(f"not over after {limit_s // 60} minutes: ended", flush=True)
+        finally:
+            end(process)
+        outcomes, whole = read_outcomes(written, name)
+        failed = any(one.outcome == "failed" for one in outcomes)
+        if code is None:
+            return outcomes, f"pytest was not over after {limit_s // 60} minutes"
+        if code not in (0, 1, 5) or not whole or (code == 1 and not failed):  # 5: no test has this mark
+            return outcomes, f"pytest ended with code {code} before all was run or written down; see above"
+        return outcomes, ""
 
-    def suite(self, name: str, *, nightly: bool) -> None:
+    def suite(self, name: str, *tests: str, nightly: bool) -> None:
+        """Run a suite, or some tests of it."""
         suite = SUITES[name]
         marker = suite.marker if nightly else f"({suite.marker}) and not nightly"
         options = ["-n", str(suite.processes), "-m", marker, "--durations=10"]
+        if any("::" in test for test in tests):  # named one by one, whatever their marks are
+            options = ["-n", "0", "-m", ""]
         with self.step(name):
-            code = self.pytest(name, *options)
-        failed = any(one.suite == name and one.outcome == "failed" for one in self.outcomes)
-        if code not in (0, 5) and not failed:  # 5: no test has this mark
-            self.broken.append(f"FAILED {name}: pytest ended with code {code} and named no test; see above")
+            outcomes, wrong = self.pytest(
+                name, *options, *(tests or suite.places), limit_s=NIGHTLY_S if nightly else SUITE_S
+            )
+            self.outcomes += outcomes
+        if wrong:
+            self.broken.append(f"FAILED {name}: {wrong}\n  alone: .ci/run --suite {name}")
 
     def again(self) -> None:
         """A test that fails by chance does not hold up a change. Fix a FLAKY test before the next one."""
@@ -197,10 +277,12 @@ class Check:
             return
         with self.step("once more"):
             for first in failed:
-                before = len(self.outcomes)
-                code = self.pytest(first.suite, "-n", "0", "-m", "", first.test)
-                del self.outcomes[before:]
-                if code == 0:
+                if first.error.startswith("Failed: Timeout"):
+                    continue  # what hung may hang again for as long
+                outcomes, wrong = self.pytest(
+                    first.suite, "-n", "0", "-m", "", first.test, limit_s=ONE_TEST_S
+                )
+                if not wrong and {one.outcome for one in outcomes} == {"passed"}:
                     first.outcome = "passed"
                     self.flaky.append(first)
 
@@ -212,6 +294,7 @@ class Check:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def vllm(self) -> None:
@@ -256,7 +339,7 @@ class Check:
         print(f"\n== {total / 60:.1f} minutes; seconds of each step: {steps}")
         for one in failed[:MOST_LISTED]:
             print(f"FAILED {one.test} ({one.suite}, {one.seconds:.0f} s): {one.error}")
-            print(f"  alone: .ci/run --suite {one.suite} '{one.test}'")
+            print(f"  alone: .ci/run --suite {one.suite} {shlex.quote(one.test)}")
         if len(failed) > MOST_LISTED:
             print(f"FAILED {len(failed) - MOST_LISTED} more; each is named above as FAILED or ERROR")
         print(*self.broken, sep="\n", end="\n" if self.broken else "")
@@ -269,14 +352,41 @@ class Check:
         return not (failed or self.broken) and counts["passed"] > 0
 
 
+def read_outcomes(written: Path, suite: str) -> tuple[list[Outcome], bool]:
+    """What a pytest wrote down: how each test ended, and whether that is all of it."""
+    lines = written.read_text("utf-8").splitlines() if written.exists() else []
+    found: dict[str, Outcome] = {}
+    over: set[str] = set()  # tests that went through their teardown, and files that were collected
+    whole = False
+    for line in lines:
+        try:
+            part = json.loads(line)
+        except ValueError:  # torn
+            continue
+        if "exit" in part:
+            whole = True
+            continue
+        if part["when"] in ("teardown", "collect"):
+            over.add(part["test"])
+        known = found.setdefault(part["test"], Outcome(part["test"], suite))
+        known.seconds += part["seconds"]
+        if part["outcome"] != "passed" and known.outcome != "failed":
+            known.outcome, known.error = part["outcome"], part["error"]
+    for test, known in found.items():
+        if test not in over and known.outcome != "failed":
+            known.outcome, known.error = "failed", "its process ended before it did"
+    return list(found.values()), whole
+
+
 def sources() -> list[str]:
     """The files of the checkout that git knows or would add."""
     if shutil.which("git") and (CHECKOUT / ".git").exists():
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True).stdout
-        return [file for file in listed.split("\0") if file and (CHECKOUT / file).exists()]
+        listed = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
+        if listed.returncode == 0:
+            return [file for file in listed.stdout.split("\0") if file and (CHECKOUT / file).exists()]
     found = (path.relative_to(CHECKOUT) for path in CHECKOUT.rglob("*") if path.is_file())
-    return [str(path) for path in found if path.parts[0] != ".links" and "__pycache__" not in path.parts]
+    return [str(path) for path in found if not {".git", ".links", "__pycache__"} & {*path.parts}]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -286,26 +396,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--nightly", action="store_true", help="with the tests that every change leaves out")
     parser.add_argument("tests", nargs="*", metavar="TEST", help="only these, as pytest names them")
     options = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it made is removed
+    if options.tests and len(options.suite or []) != 1:
+        parser.error("name the suite of these tests: --suite NAME TEST...")
+    sys.stdout.reconfigure(errors="backslashreplace")  # whatever a test is called
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
     with tempfile.TemporaryDirectory(prefix="ci-", ignore_cleanup_errors=True) as work:
         check = Check(Path(work))
+        stopped = 0
         try:
             check.environment()
-            if not (options.suite or options.tests):
+            if not options.suite:
                 check.make_vllm()
                 check.static()
-            for name in options.suite or ([] if options.tests else SUITES):
+            for name in options.suite or SUITES:
                 check.prepare(name)
-                if not options.tests:
-                    check.suite(name, nightly=options.nightly)
-            if options.tests:
-                with check.step("tests"):
-                    check.pytest("tests", "-n", "0", "-m", "", *options.tests)
-            else:
-                check.again()
+                check.suite(name, *options.tests, nightly=options.nightly)
+            check.again()
         except StepFailed:
             pass  # told below
-        return 0 if check.told() else 1
+        except Stopped as error:
+            check.broken.append(f"FAILED: ended by {error}")
+            stopped = error.number
+        finally:
+            if check.making_vllm is not None:
+                end(check.making_vllm)
+        passed = check.told()
+        return 128 + stopped if stopped else int(not passed)
 
 
 if __name__ == "__main__":

@@ -37,23 +37,34 @@ class Outcomes:
         self._path = path
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._write(report, report.duration)
+        self._write(report, report.when, report.duration)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self._write(report, 0.0)
+        if not report.passed:
+            self._write(report, "collect", 0.0)
 
-    def _write(self, report: pytest.TestReport | pytest.CollectReport, seconds: float) -> None:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self._append({"exit": int(exitstatus)})
+
+    def _write(
+        self, report: pytest.TestReport | pytest.CollectReport, when: str | None, seconds: float
+    ) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
         text = "" if report.passed else str(crash.message if crash else report.longrepr).strip()
         if report.failed and not crash:  # not collected: what was raised stands below its frames
             text = next((line[1:].strip() for line in text.splitlines() if line.startswith("E ")), text)
-        line = {
-            "test": report.nodeid,
-            "outcome": report.outcome,
-            "seconds": seconds,
-            "error": text.partition("\n")[0][:300],
-        }
+        first = text.partition("\n")[0][:300]
+        self._append(
+            {
+                "test": report.nodeid,
+                "when": when,
+                "outcome": report.outcome,
+                "seconds": seconds,
+                "error": first,
+            }
+        )
+
+    def _append(self, line: dict[str, object]) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -63,6 +74,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--outcomes", type=Path, metavar="FILE", help="append each test's outcome as a JSON line"
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are gone
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that its suite would not look at would never run."""
+    from places import PLACES
+
+    for item in items:
+        for mark in PLACES.keys() & {mark.name for mark in item.iter_markers()}:
+            if not item.nodeid.startswith(PLACES[mark]):
+                raise pytest.UsageError(f"{item.nodeid} is marked {mark}: name its file in tests/places.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,6 +1,7 @@
 """`.ci/run` ends with what failed and how to run it alone, and names a test that passes the second time."""
 
 import importlib.util
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -40,7 +41,8 @@ def checked(
     (source / "tests").mkdir(parents=True)
     (source / "pyproject.toml").write_text(PROJECT)
     (source / "tests" / "test_it.py").write_text(tests)
-    shutil.copy(CHECKOUT / "tests" / "conftest.py", source / "tests")
+    for file in ("conftest.py", "places.py"):
+        shutil.copy(CHECKOUT / "tests" / file, source / "tests")
     check = checking.Check(folder)
     check.suite("fast", nightly=False)
     check.again()
@@ -90,3 +92,29 @@ def test_a_file_that_cannot_be_collected_fails_the_check(
     assert not passed
     assert any(line.startswith("FAILED tests/test_it.py") and "nothing_like_this" in line for line in lines)
     assert lines[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+@pytest.mark.slow
+def test_a_killed_pytest_fails_the_check_though_its_one_failure_passes_again(
+    checking: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kills = "def test_zz_kills():\n    import os, pathlib\n    if not pathlib.Path('killed').exists():\n"
+    kills += "        pathlib.Path('killed').touch()\n        os.kill(os.getppid(), 9)\n"
+    passed, lines = checked(checking, tmp_path, capfd, f"{ONCE}\n\n{kills}")
+    assert not passed
+    assert any(line.startswith("FAILED fast: pytest ended with code -9") for line in lines)
+
+
+def test_a_test_whose_process_ended_is_no_passed_one(checking: ModuleType, tmp_path: Path) -> None:
+    phases = [("test_a", "setup"), ("test_a", "call"), ("test_a", "teardown"), ("test_b", "setup")]
+    lines = [
+        json.dumps({"test": test, "when": when, "outcome": "passed", "seconds": 0.5, "error": ""})
+        for test, when in phases
+    ]
+    (written := tmp_path / "outcomes.jsonl").write_text("\n".join([*lines, '{"test": "torn']))
+    outcomes, whole = checking.read_outcomes(written, "fast")
+    assert [(one.test, one.outcome, one.seconds) for one in outcomes] == [
+        ("test_a", "passed", 1.5),
+        ("test_b", "failed", 0.5),
+    ]
+    assert not whole

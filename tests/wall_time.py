@@ -1,9 +1,11 @@
 """Lists what makes a test depend on the machine's speed. usage: python tests/wall_time.py [FILE...]
 
-Two kinds: an `assert` with an upper bound on a measured time, and a wait that gives up in less than 30 s. A
-comment on the line allows it: `# tenfold: USUAL` where the bound is ten times the usual seconds or more,
-`# expires: REASON` where the end of the wait is what the test is about. The last line is `ok`, or how many
-are left; the code is 1 then. Times are followed through assignments, calls and imports, by name.
+Three kinds: a test that fails if a measured time is too long (or a measured speed too low), a wait that gives
+up in less than 30 s, and a sleep outside of a loop that polls. A comment on the line allows it:
+`# tenfold: USUAL` where the bound is ten times the usual seconds or more, `# expires: REASON` where the end
+of the wait is what the test is about, `# sleeps: REASON`. The last line is `ok`, or how many are left; the
+code is 1 then. Times are followed through assignments, calls and imports, by name; the figures of benches are
+known by their units.
 """
 
 import ast
@@ -11,14 +13,26 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "thread_time"}
-WAITS = {"join": 0, "wait": 0, "wait_for": 1, "result": 0, "get": None, "communicate": None, "run": None}
-WAITS |= {"Barrier": None, "create_connection": None, "wait_until": None, "wait_until_async": None}
+WAITS = {
+    "join": 0,
+    "wait": 0,
+    "wait_for": 1,
+    "result": 0,
+    "timeout": 0,
+}  # where the limit stands among the args
+LIMITS = ("timeout", "within_s")
 LEAST_WAIT_S, MARGIN = 30, 10
-ALLOWED = re.compile(r"#.*\b(?:tenfold: (?P<usual>[\d.]+)|expires: \w)")
+PAUSE_S = 60  # a sleep of a minute or more stands for what never ends
+TIME_UNIT = re.compile(
+    r"^(s|ms|us)$|\bper s\b|/s$|/CPU s$|^x (bare|generate|a young)|^of (bare|ideal|a bare)"
+)
+ALLOWED = re.compile(r"#.*\b(?:tenfold: (?P<usual>[\d.]+)|expires: \w|sleeps: \w)")
+SIGNS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 
 
 @dataclass
@@ -53,13 +67,48 @@ def is_clock(node: ast.AST) -> bool:
         return False
     if isinstance(node.func, ast.Name):
         return node.func.id in CLOCKS
-    of_time = isinstance(node.func.value, ast.Name) and node.func.value.id in ("time", "loop")
-    return node.func.attr in CLOCKS or (of_time and node.func.attr == "time")
+    owner = node.func.value
+    of_time = isinstance(owner, ast.Name) and owner.id in ("time", "loop")
+    of_loop = isinstance(owner, ast.Call) and getattr(owner.func, "attr", "") == "get_running_loop"
+    return node.func.attr in CLOCKS or (node.func.attr == "time" and (of_time or of_loop))
+
+
+@cache
+def figures() -> re.Pattern[str]:
+    """The names of the benches' figures whose unit is one of time or speed."""
+    names, others = ["elapsed_s"], []
+    for path in (TESTS / "bench").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Tuple) and len(node.elts) == 3 and isinstance(node.elts[2], ast.Constant):
+                name, unit = node.elts[0], node.elts[2].value
+                timed = isinstance(unit, str) and TIME_UNIT.search(unit) is not None
+                if isinstance(name, ast.Constant):
+                    (names if timed else others).append(re.escape(str(name.value)))
+                elif isinstance(name, ast.JoinedStr) and timed:
+                    names.append(spelled(name))
+    return re.compile(f"^(?!({'|'.join(others)})$)({'|'.join(names)})$")
+
+
+def spelled(name: ast.JoinedStr) -> str:
+    return "".join(
+        re.escape(str(part.value)) if isinstance(part, ast.Constant) else r"\w+" for part in name.values
+    )
 
 
 def measured(node: ast.AST, names: set[str]) -> bool:
-    """Whether a measured time is in this expression; what is in a nested function is not."""
-    return any(is_clock(part) or (isinstance(part, ast.Name) and part.id in names) for part in ast.walk(node))
+    """Whether a measured time is in this expression."""
+    return any(
+        is_clock(part)
+        or (isinstance(part, ast.Name) and part.id in names)
+        or (isinstance(part, ast.Attribute) and figures().search(part.attr) is not None)
+        or (
+            isinstance(part, ast.Subscript)
+            and isinstance(part.slice, ast.Constant)
+            and isinstance(part.slice.value, str)
+            and figures().search(part.slice.value) is not None
+        )
+        for part in ast.walk(node)
+    )
 
 
 def timed_names(function: ast.AST, known: set[str]) -> set[str]:
@@ -108,74 +157,113 @@ def find_timed(modules: Sequence[Module]) -> None:
             module.timed |= known
 
 
-def bounded(compare: ast.Compare, names: set[str]) -> bool:
-    """Whether it sets an upper bound on a measured time: `took < 5`, `5 > took`, `late / early < 2`."""
+def bound(compare: ast.Compare, names: set[str], *, refuted: bool) -> ast.AST | None:
+    """What a measured time must stay below, or a measured speed above; None if it is no such comparison.
+
+    `took >= 5` is none: that a wait was not cut short is true at any speed of the machine. `refuted`: the
+    test fails where it holds.
+    """
     sides = [compare.left, *compare.comparators]
-    for left, operator, right in zip(sides, compare.ops, sides[1:], strict=False):
-        lower = left if isinstance(operator, ast.Lt | ast.LtE) else right
-        if isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and measured(lower, names):
-            return True
-    return False
+    for left, sign, right in zip(sides, compare.ops, sides[1:], strict=False):
+        if not isinstance(sign, SIGNS):
+            continue
+        lower, upper = (left, right) if isinstance(sign, ast.Lt | ast.LtE) != refuted else (right, left)
+        if measured(lower, names):
+            return upper
+        if measured(upper, names) and any(isinstance(part, ast.Div) for part in ast.walk(upper)):
+            return lower  # rows / took > 500
+    return None
 
 
-def allowed(line: str, bound: ast.AST | None) -> bool:
+def allowed(line: str, limit: ast.AST | None = None) -> bool:
     said = ALLOWED.search(line)
-    if said is None or said["usual"] is None or bound is None:
+    if said is None or said["usual"] is None:
         return said is not None
-    numbers = [node.value for node in ast.walk(bound) if isinstance(node, ast.Constant)]
-    return any(
-        isinstance(number, int | float) and number >= MARGIN * float(said["usual"]) for number in numbers
-    )
+    is_number = isinstance(limit, ast.Constant) and isinstance(limit.value, int | float)
+    return is_number and limit.value >= MARGIN * float(said["usual"])
 
 
-def short_wait(node: ast.Call) -> bool:
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    if name not in WAITS:
+def failing(function: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
+    """What decides whether a test fails: asserts, and an `if` that raises (True: it fails where it holds)."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            yield node.test, False
+        elif isinstance(node, ast.If) and not polls(node.test):
+            ends = [part for line in node.body for part in ast.walk(line)]
+            fails = any(isinstance(part, ast.Attribute) and part.attr == "fail" for part in ends)
+            if fails or any(isinstance(part, ast.Raise) for part in ends):
+                yield node.test, True
+
+
+def polls(test: ast.AST) -> bool:
+    """Whether it is `time.monotonic() > deadline`: the deadline itself is looked at where the loop waits."""
+    sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else []
+    return any(map(is_clock, sides)) and any(isinstance(side, ast.Name) for side in sides)
+
+
+def number(node: ast.AST | None, low: float, high: float) -> bool:
+    """Whether it is a number that was written down, between these two."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(value, int | float) and not isinstance(value, bool) and low < value < high
+
+
+def waits(node: ast.AST) -> bool:
+    """Whether it is a call that gives up soon."""
+    if not isinstance(node, ast.Call):
         return False
-    place = WAITS[name]
-    given = [
-        keyword.value for keyword in node.keywords if keyword.arg in ("timeout", "within_s", "timeout_s")
-    ]
-    given += [] if place is None else node.args[place : place + 1]
-    return any(
-        isinstance(value, ast.Constant)
-        and isinstance(value.value, int | float)
-        and not isinstance(value.value, bool)
-        and 0 < value.value < LEAST_WAIT_S
-        for value in given
-    )
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    given = [keyword.value for keyword in node.keywords if keyword.arg in LIMITS]
+    if name in WAITS:
+        given += node.args[WAITS[name] : WAITS[name] + 1]
+    return any(number(value, 0, LEAST_WAIT_S) for value in given)
+
+
+def sleeps(tree: ast.AST) -> Iterator[ast.Call]:
+    """The sleeps that stand in no loop: what should have happened meanwhile may not have."""
+    polled = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.While | ast.For | ast.AsyncFor)
+        for part in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        is_sleep = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "sleep" and node.args
+        if is_sleep and id(node) not in polled and number(node.args[0], 0, PAUSE_S):
+            yield node
 
 
 def findings(module: Module) -> Iterator[str]:
-    reads = module.reads_clock or module.timed
-    names_of = {function: timed_names(function, module.timed) for function in module.functions() if reads}
-    seen: set[int] = set()
-    for function, names in names_of.items():
-        for node in ast.walk(function):
-            if isinstance(node, ast.Assert):
-                for compare in (part for part in ast.walk(node.test) if isinstance(part, ast.Compare)):
-                    line = compare.lineno
-                    if (
-                        line in seen
-                        or not bounded(compare, names)
-                        or allowed(module.lines[line - 1], compare)
-                    ):
-                        continue
-                    seen.add(line)
-                    text = module.lines[line - 1].strip()
-                    yield f"{module.path}:{line}: {function.name} asserts a time: {text}"
+    found: dict[int, str] = {}
+    for function in module.functions():
+        names = timed_names(function, module.timed)
+        for test, refuted in failing(function):
+            for compare in (part for part in ast.walk(test) if isinstance(part, ast.Compare)):
+                limit = bound(compare, names, refuted=refuted)
+                if limit is not None and not allowed(module.lines[compare.lineno - 1], limit):
+                    found[compare.lineno] = "asserts a time"
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and short_wait(node):
-            text = "\n".join(module.lines[node.lineno - 1 : node.end_lineno])
-            if not allowed(text, None):
-                yield f"{module.path}:{node.lineno}: waits less than {LEAST_WAIT_S} s: {text.strip()}"
+        text = "\n".join(module.lines[node.lineno - 1 : node.end_lineno]) if waits(node) else ""
+        if text and not allowed(text):
+            found.setdefault(node.lineno, f"waits less than {LEAST_WAIT_S} s")
+    if module.path.name.startswith("test_"):
+        for node in sleeps(module.tree):
+            if not allowed(module.lines[node.lineno - 1]):
+                found.setdefault(node.lineno, "sleeps")
+    for line, what in sorted(found.items()):
+        yield f"{module.path}:{line}: {what}: {module.lines[line - 1].strip()}"
 
 
 def main(argv: Sequence[str]) -> int:
     modules = [Module(path) for path in sorted(TESTS.rglob("*.py")) if "old_runs" not in path.parts]
+    modules += [Module(Path(path)) for path in argv if Path(path).resolve() not in {m.path for m in modules}]
     find_timed(modules)
     wanted = {Path(path).resolve() for path in argv}
-    lines = [line for module in modules if not wanted or module.path in wanted for line in findings(module)]
+    lines = [
+        line
+        for module in modules
+        if not wanted or module.path.resolve() in wanted
+        for line in findings(module)
+    ]
     print(*lines, f"{len(lines)} left" if lines else "ok", sep="\n")
     return 1 if lines else 0
 

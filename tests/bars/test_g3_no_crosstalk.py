@@ -34,6 +34,7 @@ def test_a_gate_that_takes_any_session_is_found_out(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_sixty_four_dreams_and_a_real_agent_do_not_meet_in_twenty_thousand_calls() -> None:
     talk = crosstalk(1, 64, 32)
     assert figures(talk) == NOTHING

@@ -7,15 +7,12 @@ from contextvars import Context, copy_context
 from typing import Any
 
 import pytest
-from bench.overhead import GIVEN, RECORDED, decorated, dreaming
+from bench.overhead import GIVEN, decorated, dreaming, writing
 from langchain_core.tools import BaseTool
 
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import entered, wake
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 CALLS = 1_000
 
@@ -72,23 +69,11 @@ def growth(begun: Callable[[], Session]) -> float:
     return late / early
 
 
-def writing() -> Session:
-    """A session whose every call is a write, each in the state that the one before left."""
-    policy = GatePolicy(Mode.DREAM, {"add": ToolSpec("add", Effect.WRITE)})
-    return Session(policy, experience=RecordedExperience(lambda *_: [RECORDED]), abstain="error")
-
-
 def test_a_dreamt_answer_costs_no_more_after_a_long_history() -> None:
     assert growth(dreaming) < 1.1
 
 
-def test_a_long_history_of_writes_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer: Any = RecordedExperience.answer
-
-    async def known(self: Any, call: Any, situation: Any) -> Any:
-        return RECORDED.answer if situation.after is not None else await answer(self, call, situation)
-
-    monkeypatch.setattr(RecordedExperience, "answer", known)
+def test_a_long_history_of_writes_costs_no_more() -> None:
     assert growth(writing) < 1.1
 
 

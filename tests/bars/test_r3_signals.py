@@ -49,15 +49,17 @@ def running(root: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def press(root: Path, process: subprocess.Popen[str], *numbers: signal.Signals) -> None:
-    """Send the signals, each once the one before was taken: two at once would be one."""
+def press(root: Path, process: subprocess.Popen[str], *numbers: signal.Signals) -> float:
+    """Send each signal once the one before was taken; returns when the last was sent."""
     pressed = root / f"pressed-{process.pid}"
     for place, number in enumerate(numbers, 1):
+        sent = time.monotonic()
         process.send_signal(number)
         wait_until(
             lambda place=place: process.poll() is not None or pressed.stat().st_size >= place,
             f"signal {place} to be taken",
         )
+    return sent
 
 
 def journaled(root: Path) -> set[str]:

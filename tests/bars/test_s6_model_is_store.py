@@ -254,7 +254,7 @@ def test_fifty_sequences_on_a_live_weaviate_answer_as_a_dict_would(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("machine", [MemoryAgainstDict, SqliteAgainstDict])
 @pytest.mark.parametrize(
-    "sequences", [pytest.param(200, marks=pytest.mark.slow), pytest.param(1_000, marks=pytest.mark.nightly)]
+    "sequences", [pytest.param(50, marks=pytest.mark.slow), pytest.param(1_000, marks=pytest.mark.nightly)]
 )
 def test_sequences_of_fifty_steps_answer_as_a_dict_would(
     machine: type[StoreAgainstDict], sequences: int

@@ -67,6 +67,7 @@ def changed(undisturbed: list[tuple[str, ...]], disturbed: list[tuple[str, ...]]
 
 
 @pytest.mark.vllm
+@pytest.mark.nightly
 def test_v3_a_real_vllm_killed_during_32_episodes_changes_no_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

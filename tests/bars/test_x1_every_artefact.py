@@ -34,7 +34,9 @@ OPEN = (
 VLLM = """#!{python}
 import os, pathlib, sys, time
 print("serving", sys.argv[1:], sorted(os.environ), flush=True)
-while not pathlib.Path({seen!r}).exists():  # until its command line has been seen
+for _ in range(20_000):  # until its command line has been seen
+    if pathlib.Path({seen!r}).exists():
+        break
     time.sleep(0.05)
 """
 

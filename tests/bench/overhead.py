@@ -37,8 +37,9 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     figures = [(f"{name}_ratio", cost[name] / cost["bare"], "x bare") for name in WAYS]
     figures += [(f"{name}_class_ratio", by_class[name] / by_class["bare"], "x bare") for name in WAYS]
     figures += [(f"{name}_class_extra", by_class[name] - by_class["bare"], "us") for name in WAYS]
-    p99, growth = long_session(10_000)
-    figures += [("p99_ms", p99, "ms"), ("growth", growth, "x a young session")]
+    for prefix, begun in (("", dreaming), ("writes_", writing)):
+        p99, growth = long_session(10_000, begun)
+        figures += [(f"{prefix}p99_ms", p99, "ms"), (f"{prefix}growth", growth, "x a young session")]
     return [(name, round(value, 3), unit) for name, value, unit in figures]
 
 
@@ -61,13 +62,13 @@ def costs(rounds: int, calls: int, made: BaseTool | None = None) -> dict[str, fl
     return {name: statistics.median(spent) for name, spent in found.items()}
 
 
-def long_session(calls: int) -> tuple[float, float]:
+def long_session(calls: int, begun: Callable[[], Session]) -> tuple[float, float]:
     """CPU of a dreamt answer: its 99th percentile in ms, and that of late calls beside a young session's.
 
     The last tenth is called in turn with a young session: what else the machine does slows both.
     """
-    add, young, inside = decorated(), copy_context(), entered(dreaming())
-    with _in_session(dreaming()):
+    add, young, inside = decorated(), copy_context(), entered(begun())
+    with _in_session(begun()):
         young.run(inside.__enter__)  # in a context of its own: both sessions stay open
         spent = [_timed_once(add) for _ in range(calls - calls // 10)]
         pairs = [(_timed_once(add), young.run(_timed_once, add)) for _ in range(calls // 10)]
@@ -107,6 +108,20 @@ class AddTool(BaseTool):
 def dreaming() -> Session:
     """A session that answers from one recording."""
     return Session(GatePolicy(Mode.DREAM, SPECS), experience=RecordedExperience(lambda *_: [RECORDED]))
+
+
+class KnownDouble(RecordedExperience):
+    """Answers writes too, so that a session has a long history of them."""
+
+    async def answer(self, call: Call, situation: Any) -> Answer:
+        """The recorded answer, whatever was written before."""
+        return RECORDED.answer
+
+
+def writing() -> Session:
+    """A session whose every call is a write, each in the state that the one before left."""
+    policy = GatePolicy(Mode.DREAM, {"add": ToolSpec("add", Effect.WRITE)})
+    return Session(policy, experience=KnownDouble(lambda *_: [RECORDED]), abstain="error")
 
 
 def _timed(made: Any, calls: int) -> float:

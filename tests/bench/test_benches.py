@@ -186,9 +186,19 @@ TIMED = {  # what they measure depends on the machine: here they only have to wo
 
 
 @pytest.mark.bench
-@pytest.mark.parametrize("bench", ["help", "orchestration", "tokens", "step_cost"], indirect=True)
-def test_a_timed_bench_in_small_gives_its_figures(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
+@pytest.mark.parametrize(
+    ("bench", "smaller"),
+    [
+        ("help", {"rounds": 1}),
+        ("orchestration", {"episodes": 16, "rounds": 1, "waves": 1}),
+        pytest.param("tokens", None, marks=pytest.mark.nightly),
+        pytest.param("step_cost", None, marks=pytest.mark.nightly),
+    ],
+    indirect=["bench"],
+)
+def test_a_timed_bench_in_small_gives_its_figures(bench: ModuleType, smaller: dict[str, int] | None) -> None:
+    measured = bench.quick(0) if smaller is None else bench.figures(**smaller)
+    figures = {name: value for name, value, _ in measured}
     print(figures)
     assert figures.keys() >= TIMED[bench.__name__]
     assert min(figures.values()) > 0
@@ -228,6 +238,7 @@ def test_sampled_logprobs_in_small_are_those_recomputed(bench: ModuleType) -> No
 
 @pytest.mark.bench
 @pytest.mark.parametrize("bench", ["disconnects"], indirect=True)
+@pytest.mark.nightly
 def test_disconnects_in_small_lose_nothing_and_a_lost_spool_is_seen(bench: ModuleType) -> None:
     pytest.importorskip("weaviate_double", reason="weaviate-client is not installed")
     trial = bench.run_trial(0, 5)

@@ -62,6 +62,7 @@ def _figures(
                 pairs = [(_speed(policy, asks), theirs.speed(prompts)) for _ in range(rounds)]
                 ours, hf = (of(one) for one in zip(*pairs, strict=True))
                 figures += [(f"at_{width}", ours, "tokens/CPU s"), (f"hf_at_{width}", hf, "tokens/CPU s")]
+                figures += [("ratio_at_8", ours / hf, "x generate")] if width == 8 else []
         finally:
             policy.close()
     return figures

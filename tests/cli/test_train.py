@@ -143,6 +143,7 @@ def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_in_workers_it_learns_from_the_same_episodes(tmp_path: Path) -> None:
     """Each worker serves the weights of the step before, found by their digest; the tokens say so."""
     pytest.importorskip("trl", reason="the extra train is not installed")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from embedding_server_double import EmbeddingServerDouble, embedding_server
+from ports import own_port
 
 from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
@@ -126,8 +127,8 @@ def test_only_plain_web_addresses_are_endpoints(url: str) -> None:
 def test_a_proxy_of_the_environment_gets_no_texts(
     server: EmbeddingServerDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    for name in ("HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{own_port()}")
     assert of_endpoint(server).embed(["a"]).shape == (1, 3)
 
 

@@ -72,6 +72,7 @@ def killed(folder: Path, place: str) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_and_resumed_it_chooses_and_learns_as_the_unbroken_one(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project_that_makes_tasks(tmp_path)

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from ports import own_port
 
 import dreamgym_kit
 from dreamgym_kit import Task
@@ -81,7 +82,7 @@ def test_a_block_dreams_by_the_same_chain_as_a_run(project: Any) -> None:
 
 def test_a_block_asks_the_endpoint_of_the_settings_like_a_run(project: Any) -> None:
     project.write()
-    said = '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nattempts = 1\n'
+    said = f'[endpoint]\nurls = ["http://127.0.0.1:{own_port()}/v1"]\nmodel = "m"\nattempts = 1\n'
     with (
         pytest.raises(UserError, match="the dream's model cannot be asked"),
         dreamgym_kit.dreaming(store=MemoryStore(), settings=parse_settings(said)),

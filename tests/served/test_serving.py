@@ -110,7 +110,7 @@ async def test_a_stop_waits_for_what_is_under_way_and_lets_nothing_new_in(served
         await wait_until_async(lambda: "nothing new is let in" in served.told, "the stop")
         late = await asyncio.to_thread(look, served.url, "/v1/completions", key=key, method="POST", body=body)
         assert (late.status, "being stopped" in late.text) == (503, True)
-        await asyncio.sleep(2)  # the engine's own page says all this time that nothing runs
+        await asyncio.sleep(2)  # sleeps: its own page says meanwhile that nothing runs
         assert served.process.poll() is None
     done = await asyncio.gather(*asked)
     assert [one["usage"]["completion_tokens"] for one in done] == [64] * 4

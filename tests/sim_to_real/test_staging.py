@@ -339,7 +339,7 @@ def test_a_late_approval_is_none_though_nothing_interrupts_it(tmp_path: Path, ti
     tools = till.tools()
 
     def slow(held: HeldCall) -> bool:
-        time.sleep(0.05)
+        time.sleep(0.05)  # sleeps: longer than the approval may take
         return True
 
     known = settings_with(approval_s=0.01)

@@ -46,7 +46,8 @@ def trained(base: Path, folder: Path, *, lora: bool, kill_at: int = 0, phase: st
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("lora", [False, True])
 def test_killed_in_every_phase_and_resumed_the_weights_are_those_of_the_unbroken_run(
     base: Path, tmp_path: Path, lora: bool
 ) -> None:

@@ -116,7 +116,9 @@ def begun(
         try:
             yield process
         finally:
-            if process.poll() is None:
-                for one in [process, *psutil.Process(process.pid).children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):  # some lead a session of their own
+                for one in psutil.Process(process.pid).children(recursive=True):
                     with suppress(psutil.NoSuchProcess):
                         one.kill()
+            with suppress(ProcessLookupError):  # also where the command itself has ended
+                os.killpg(process.pid, signal.SIGKILL)

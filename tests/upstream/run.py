@@ -79,7 +79,7 @@ class Upstream:
         if not ready.exists():
             self.root.mkdir(parents=True, exist_ok=True)
             run([sys.executable, "-m", "venv", "--clear", self.root / "environment"])
-            run([self.python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", LOCK])
+            run([self.python, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", LOCK])
             if unlocked := [f"{name}=={pin}" for name, pin in self.pins.items() if not locked(name, pin)]:
                 print(f"not the versions of {LOCK.name}: {', '.join(unlocked)}", file=sys.stderr)
                 run([self.python, "-m", "pip", "install", "--quiet", *unlocked])
