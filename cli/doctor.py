@@ -250,11 +250,11 @@ def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
 def _lock(facts: "GraphFacts", settings: "Settings") -> Check:
     """Whether the graph's tools are those that somebody has seen."""
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.gate.lockfile import LOCK_FILE, check_lock
+    from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
 
     path = settings.folder / LOCK_FILE
     try:
-        notes = check_lock(path, facts.locked, writes=False)
+        notes = check_lock(path, str(settings.graph), facts.locked, writes=False)
     except UserError as error:
         return Check("stop", "lock", str(error))
     if notes:

@@ -147,7 +147,7 @@ async def crawl(
         register_nodes(graph, request.settings)
         facts = inspect_compiled(graph, request.settings)
         hook_tool_functions(look=False)
-        checked_lock(request.settings, facts.locked, request.store)
+        checked_lock(request.graph, request.settings, facts.locked, request.store)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
         if not plan.reads:
             raise UserError(nothing_to_read(plan))

@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 from langchain_core.tools import BaseTool
 
 from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.lockfile import LOCK_FILE, LockedTool, check_lock, locked_tool
+from dreamgym_kit.rollout.tool_lock import LOCK_FILE, LockedTool, check_lock, locked_tool
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import ToolSpec
+
+_ANONYMOUS = "LangGraph"  # what LangGraph calls a graph that was compiled without a name
 
 
 def locked(spec: ToolSpec, tool: BaseTool | None = None) -> LockedTool:
@@ -45,12 +47,18 @@ def server_of(tool: BaseTool) -> str:
     return parts.netloc.rpartition("@")[2] or Path(str(connection.get("command", "mcp"))).name
 
 
-def lock_path(settings: Settings, store: object = None) -> Path | None:
-    """Where the lock stands: beside dreamgym.toml, else beside the buffer; None if there is neither file."""
-    if settings.path is not None:
-        return settings.folder / LOCK_FILE
-    file = getattr(store, "path", None)
-    return file.parent / LOCK_FILE if isinstance(file, Path) else None
+def lock_of(graph: object, settings: Settings, store: object = None) -> tuple[Path, str] | None:
+    """The lock of a graph, and the graph's name in it: beside dreamgym.toml, else beside the buffer's file.
+
+    None if there is neither, or if a live graph has no name of its own: none would mean the same graph
+    tomorrow.
+    """
+    name = graph if isinstance(graph, str) else getattr(graph, "name", None)
+    if not isinstance(name, str) or name == _ANONYMOUS:
+        return None
+    buffer = getattr(store, "path", None)
+    file = settings.path or (buffer if isinstance(buffer, Path) else None)
+    return (file.parent / LOCK_FILE, name) if file is not None else None
 
 
 def in_ci() -> bool:
@@ -58,15 +66,15 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-def checked_lock(settings: Settings, tools: list[LockedTool], store: object = None) -> list[str]:
-    """Hold a graph's line-up against its lock before the first episode; gives the notes.
+def checked_lock(graph: object, settings: Settings, tools: list[LockedTool], store: object) -> list[str]:
+    """Compare a graph's tools with its lock before the first episode; gives the notes.
 
     Raises:
         LockDiffers: a tool is new or changed.
-        UserError: the lock cannot be read or written.
+        UserError: the lock cannot be read.
     """
-    path = lock_path(settings, store)
-    if path is None:
+    place = lock_of(graph, settings, store)
+    if place is None:
         return []
     with egress.exempt():  # the kit's own file
-        return check_lock(path, tools, writes=not in_ci())
+        return check_lock(*place, tools, writes=not in_ci())

@@ -88,7 +88,7 @@ async def open_rollouts(
         with gated_process(request, directory.path) as warnings:
             try:
                 ready = await prepared(opened, request, tasks)
-                notes = checked_lock(request.settings, ready.facts.locked, request.store)
+                notes = checked_lock(request.graph, request.settings, ready.facts.locked, request.store)
                 budget = RunBudget(request.settings.budget.calls, request.settings.budget.usd)
                 who = await answering(opened, request, ready.facts, directory, budget)
                 if request.settings.engine.elsewhere:

@@ -101,7 +101,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         directory = stack.enter_context(run_directory(request, whole))
         warnings = stack.enter_context(gated_process(request, directory.path))
         ready = await prepared(stack, request, tasks)
-        warnings = [*warnings, *checked_lock(settings, ready.facts.locked, request.store)]
+        warnings = [*warnings, *checked_lock(request.graph, settings, ready.facts.locked, request.store)]
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()

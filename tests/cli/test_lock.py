@@ -42,7 +42,7 @@ def test_a_first_run_writes_it_but_not_in_ci(recorded: Path, run) -> None:
     (recorded / "dreamgym.toml").write_text("")
     lock = recorded / "dreamgym.lock"
     in_ci = run(*BASE, CI="true")
-    assert "no dreamgym.lock here; 2 guessed effects hold for this run" in " ".join(
+    assert "dreamgym.lock has no tools of agent:graph; 2 guessed effects hold for this run" in " ".join(
         (in_ci.stdout + in_ci.stderr).split()
     )
     assert not lock.exists()

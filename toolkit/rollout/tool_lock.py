@@ -1,8 +1,9 @@
-"""`dreamgym.lock`: which callables a graph had, and with what effect, when somebody last looked.
+"""`dreamgym.lock`: which tools each graph had, and with what effect, when somebody last looked.
 
-One line for each tool, sorted, so that a review sees what a change of the agent or of an MCP server added.
-The digest covers name, argument schema and annotations, not descriptions: those change often and decide
-nothing. A tool that is new or differs stops a run; `[tools]` in dreamgym.toml wins over the effects here.
+One line for each tool, sorted by graph and name, so that a review sees what a change of the agent or of an
+MCP server added. The digest covers name, argument schema and annotations, not descriptions: those change
+often and decide nothing. A tool that is new or differs stops a run; `[tools]` in dreamgym.toml wins over the
+effects here.
 """
 
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.canonical import digest
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import RunDirectoryError, UserError
 from dreamgym_kit.rollout.files import write_atomically
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
@@ -23,8 +24,11 @@ LOCK_FILE = "dreamgym.lock"
 _HEAD = (
     "# Written by dreamgym-kit; commit it. Effects are changed in dreamgym.toml, guesses confirmed with\n"
     "# `dreamgym-kit init --confirm`, new and changed tools accepted with `dreamgym-kit init --update`.\n"
-    "version = 1\n\n[tools]\n"
+    "version = 1\n"
 )
+Lock = Mapping[str, Mapping[str, "LockedTool"]]
+"""Lines by graph and tool."""
+
 _DIGITS = 16  # of the digest: 64 bits, and a line that fits on a screen
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -34,15 +38,10 @@ class DecidedBy(StrEnum):
 
     USER = "user"  # dreamgym.toml, or `init --confirm`
     AUTHOR = "author"  # `@effect` on the tool
-    FRAMEWORK = "framework"
     GUESS = "guess"  # by `init`; never `pure` or `control`
 
 
-_BY_SOURCE = {
-    "declared": DecidedBy.USER,
-    "decorator": DecidedBy.AUTHOR,
-    "framework": DecidedBy.FRAMEWORK,
-}
+_BY_SOURCE = {"declared": DecidedBy.USER, "decorator": DecidedBy.AUTHOR}
 
 
 class LockDiffers(UserError):
@@ -90,8 +89,8 @@ def tool_digest(name: str, schema: Mapping[str, Any], annotations: Mapping[str, 
     return digest([name, _without_prose(schema), kept])[:_DIGITS]
 
 
-def read_lock(path: Path) -> dict[str, LockedTool] | None:
-    """The lines of a lock by name; None if there is no such file.
+def read_lock(path: Path) -> Lock | None:
+    """The lines of a lock; None if there is no such file.
 
     Raises:
         UserError: the file is not a lock of this version, or a guess in it says `pure` or `control`.
@@ -103,28 +102,24 @@ def read_lock(path: Path) -> dict[str, LockedTool] | None:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({error}).") from None
     try:
-        return {name: _read(name, row) for name, row in _rows(tomllib.loads(text)).items()}
-    except (ValueError, TypeError, KeyError) as error:  # TOMLDecodeError is a ValueError
+        return {
+            graph: {name: _read(name, row) for name, row in rows.items()}
+            for graph, rows in _graphs(tomllib.loads(text)).items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # TOMLDecodeError is a ValueError
         raise UserError(
             f"{path}: is not a lock that this version can read ({error}). Restore it from version control, "
             "or remove it and run: dreamgym-kit init --update"
         ) from None
 
 
-def write_lock(path: Path, tools: Iterable[LockedTool]) -> None:
-    """Write the lock, whole or not at all; a file that says the same already is left alone.
+def write_lock(path: Path, graph: str, tools: Iterable[LockedTool]) -> None:
+    """Put a graph's lines into a lock, and leave those of other graphs alone.
 
     Raises:
-        RunDirectoryError: it cannot be written.
+        UserError: the lock cannot be read (see `read_lock`) or written.
     """
-    lines = [tool.line() for tool in sorted(tools, key=lambda tool: tool.name)]
-    data = (_HEAD + "".join(f"{line}\n" for line in lines)).encode("utf-8", "replace")
-    try:
-        if path.read_bytes() == data:
-            return
-    except OSError:
-        pass  # not there yet, or what writing it will say
-    write_atomically(path, data)
+    _write(path, {**(read_lock(path) or {}), graph: {tool.name: tool for tool in tools}})
 
 
 def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -> list[str]:
@@ -150,11 +145,12 @@ def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -
     return lines
 
 
-def check_lock(path: Path, tools: Iterable[LockedTool], *, writes: bool) -> list[str]:
+def check_lock(path: Path, graph: str, tools: Iterable[LockedTool], *, writes: bool) -> list[str]:
     """Compare a graph's tools with its lock; the notes for the person who runs it.
 
     Args:
         path: of the lock.
+        graph: the name under which the lock has them.
         tools: the graph's tools as they are now.
         writes: write a missing lock, and effects that dreamgym.toml has changed. In CI nothing is written.
 
@@ -163,24 +159,28 @@ def check_lock(path: Path, tools: Iterable[LockedTool], *, writes: bool) -> list
         UserError: see `read_lock`.
     """
     tools = list(tools)
-    before = read_lock(path)
+    before = (read_lock(path) or {}).get(graph)
     if before is None:
         guesses = sum(tool.decided_by is DecidedBy.GUESS for tool in tools)
-        hold = f"; {guesses} guessed effects hold for this run" if guesses else ""
+        hold = f"; {guesses} guessed effect{'s hold' if guesses != 1 else ' holds'} for this run"
+        hold = hold if guesses else ""
         if not writes:
-            return [f"no {path.name} here{hold}. Commit one: dreamgym-kit init --update"]
-        write_lock(path, tools)
-        return [f"wrote {path.name} ({len(tools)} tools){hold}. Commit it"]
+            return [f"{path.name} has no tools of {graph}{hold}. Commit one: dreamgym-kit init --update"]
+        try:
+            write_lock(path, graph, tools)
+        except RunDirectoryError as error:  # a project that may only be read
+            return [f"{path.name} was not written{hold}: {error}"]
+        return [f"wrote {len(tools)} tools of {graph} to {path.name}{hold}. Commit it"]
     if lines := differences(before, tools):
         listed = "\n  ".join(lines)
         raise LockDiffers(
-            f"{path}: the graph's tools differ from it; nothing was run.\n  {listed}\n"
+            f"{path}: the tools of {graph} differ from it; nothing was run.\n  {listed}\n"
             "If that is right: dreamgym-kit init --update"
         )
     gone = sorted(before.keys() - {tool.name for tool in tools})
     if writes and not gone:
-        write_lock(path, tools)
-    return [f"{path.name}: {name} is no longer in the graph" for name in gone]
+        write_lock(path, graph, tools)
+    return [f"{path.name}: {name} is no longer in {graph}" for name in gone]
 
 
 def confirm_lock(path: Path, effects: Mapping[str, Effect]) -> int:
@@ -189,11 +189,17 @@ def confirm_lock(path: Path, effects: Mapping[str, Effect]) -> int:
     Raises:
         UserError: see `read_lock`.
     """
-    tools = list((read_lock(path) or {}).values())
-    guesses = [tool for tool in tools if tool.decided_by is DecidedBy.GUESS]
+    lock = read_lock(path) or {}
+    guesses = sum(tool.decided_by is DecidedBy.GUESS for tools in lock.values() for tool in tools.values())
     if guesses:
-        write_lock(path, [_confirmed(tool, effects) for tool in tools])
-    return len(guesses)
+        _write(
+            path,
+            {
+                graph: {name: _confirmed(tool, effects) for name, tool in tools.items()}
+                for graph, tools in lock.items()
+            },
+        )
+    return guesses
 
 
 def _confirmed(tool: LockedTool, effects: Mapping[str, Effect]) -> LockedTool:
@@ -202,10 +208,25 @@ def _confirmed(tool: LockedTool, effects: Mapping[str, Effect]) -> LockedTool:
     return replace(tool, decided_by=DecidedBy.USER, effect=effects.get(tool.name, tool.effect))
 
 
-def _rows(document: Mapping[str, Any]) -> dict[str, Any]:
+def _write(path: Path, lock: Lock) -> None:
+    """Write a lock, whole or not at all; a file that says the same already is left alone."""
+    text = _HEAD
+    for graph, tools in sorted(lock.items()):
+        lines = [tools[name].line() for name in sorted(tools)]
+        text += "\n".join(["", f"[graphs.{_text(graph)}]", *lines, ""])
+    data = text.encode("utf-8", "replace")
+    try:
+        if path.read_bytes() == data:
+            return
+    except OSError:
+        pass  # not there yet, or what writing it will say
+    write_atomically(path, data)
+
+
+def _graphs(document: Mapping[str, Any]) -> dict[str, Any]:
     if document.get("version") != 1:
         raise ValueError(f"version {document.get('version')}, and 1 was expected")
-    return dict(document.get("tools", {}))
+    return dict(document.get("graphs", {}))
 
 
 def _read(name: str, row: Mapping[str, Any]) -> LockedTool:

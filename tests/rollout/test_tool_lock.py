@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.lockfile import (
+from dreamgym_kit.rollout.tool_lock import (
     DecidedBy,
     LockDiffers,
     LockedTool,
@@ -38,7 +38,7 @@ READ = LockedTool("read", "1" * 16, Effect.READ, DecidedBy.AUTHOR)
 
 @pytest.fixture
 def lock(tmp_path: Path) -> Path:
-    write_lock(path := tmp_path / "dreamgym.lock", [REFUND, READ])
+    write_lock(path := tmp_path / "dreamgym.lock", "shop", [REFUND, READ])
     return path
 
 
@@ -76,14 +76,15 @@ def test_any_names_come_back_from_a_file_with_a_line_each(
     tmp_path_factory: pytest.TempPathFactory, tools: list[LockedTool]
 ) -> None:
     path = tmp_path_factory.mktemp("lock") / "dreamgym.lock"
-    write_lock(path, tools)
-    assert read_lock(path) == {tool.name: tool for tool in tools}
-    assert path.read_text("utf-8").count("digest = ") == len(tools)
+    write_lock(path, "shop", tools)
+    write_lock(path, 'a: "b"', [READ])
+    assert read_lock(path) == {"shop": {tool.name: tool for tool in tools}, 'a: "b"': {"read": READ}}
+    assert path.read_text("utf-8").count("digest = ") == len(tools) + 1
 
 
 def test_same_tools_pass_and_leave_the_file_alone(lock: Path) -> None:
     before = lock.stat()
-    assert check_lock(lock, [READ, REFUND], writes=True) == []
+    assert check_lock(lock, "shop", [READ, REFUND], writes=True) == []
     assert (lock.stat().st_mtime_ns, lock.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
 
 
@@ -101,46 +102,51 @@ def test_same_tools_pass_and_leave_the_file_alone(lock: Path) -> None:
 )
 def test_new_or_changed_tool_is_refused_and_named(lock: Path, tools: Sequence[LockedTool], line: str) -> None:
     with pytest.raises(LockDiffers) as refused:
-        check_lock(lock, tools, writes=True)
+        check_lock(lock, "shop", tools, writes=True)
     assert line in str(refused.value)
-    assert read_lock(lock) == {"refund": REFUND, "read": READ}
+    assert read_lock(lock) == {"shop": {"refund": REFUND, "read": READ}}
 
 
 @pytest.mark.parametrize("writes", [True, False])
 def test_an_effect_that_a_person_wrote_wins_over_the_lock(lock: Path, writes: bool) -> None:
     said = replace(REFUND, effect=Effect.WRITE, decided_by=DecidedBy.USER)
-    assert check_lock(lock, [READ, said], writes=writes) == []
-    assert read_lock(lock) == {"refund": said if writes else REFUND, "read": READ}
+    assert check_lock(lock, "shop", [READ, said], writes=writes) == []
+    assert read_lock(lock) == {"shop": {"refund": said if writes else REFUND, "read": READ}}
 
 
 def test_a_tool_that_vanished_is_a_note(lock: Path) -> None:
-    assert check_lock(lock, [READ], writes=True) == ["dreamgym.lock: refund is no longer in the graph"]
+    assert check_lock(lock, "shop", [READ], writes=True) == ["dreamgym.lock: refund is no longer in shop"]
 
 
 def test_a_missing_lock_is_written_and_in_ci_only_noted(tmp_path: Path) -> None:
     path = tmp_path / "dreamgym.lock"
-    (note,) = check_lock(path, [REFUND], writes=False)
+    (note,) = check_lock(path, "shop", [REFUND], writes=False)
     assert "1 guessed effect" in note
     assert not path.exists()
-    check_lock(path, [REFUND], writes=True)
-    assert read_lock(path) == {"refund": REFUND}
+    check_lock(path, "shop", [REFUND], writes=True)
+    assert read_lock(path) == {"shop": {"refund": REFUND}}
+
+
+def test_a_graph_that_the_lock_does_not_have_is_added_beside_the_others(lock: Path) -> None:
+    assert check_lock(lock, "other", [REFUND], writes=True) != []
+    assert read_lock(lock) == {"shop": {"refund": REFUND, "read": READ}, "other": {"refund": REFUND}}
 
 
 def test_confirming_makes_each_guess_the_users(lock: Path) -> None:
     assert confirm_lock(lock, {"refund": Effect.WRITE}) == 1
     now = read_lock(lock)
     assert now is not None
-    assert now["refund"] == replace(REFUND, effect=Effect.WRITE, decided_by=DecidedBy.USER)
-    assert now["read"] == READ
+    assert now["shop"]["refund"] == replace(REFUND, effect=Effect.WRITE, decided_by=DecidedBy.USER)
+    assert now["shop"]["read"] == READ
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "version = 2",
-        "version = 1\n[tools]\nrefund = 3",
-        'version = 1\n[tools]\nrefund = { digest = "0", effect = "pure", decided_by = "guess" }',
-        'version = 1\n[tools]\nrefund = { digest = "0", effect = "harmless", decided_by = "user" }',
+        "version = 1\n[graphs.shop]\nrefund = 3",
+        'version = 1\n[graphs.shop]\nrefund = { digest = "0", effect = "pure", decided_by = "guess" }',
+        'version = 1\n[graphs.shop]\nrefund = { digest = "0", effect = "harmless", decided_by = "user" }',
         "<<<<<<< ours",
         "\udcff",
     ],
@@ -148,10 +154,10 @@ def test_confirming_makes_each_guess_the_users(lock: Path) -> None:
 def test_a_damaged_lock_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
     (path := tmp_path / "dreamgym.lock").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError, match=r"dreamgym\.lock: "):
-        check_lock(path, [REFUND], writes=True)
+        check_lock(path, "shop", [REFUND], writes=True)
 
 
 def test_a_guess_is_a_guess_and_settings_are_the_users() -> None:
-    sources = ("guessed", "declared", "decorator", "framework")
+    sources = ("guessed", "mcp", "declared", "decorator")
     decided = [locked_tool(ToolSpec("t", Effect.READ, source=source)).decided_by for source in sources]
-    assert decided == [DecidedBy.GUESS, DecidedBy.USER, DecidedBy.AUTHOR, DecidedBy.FRAMEWORK]
+    assert decided == [DecidedBy.GUESS, DecidedBy.GUESS, DecidedBy.USER, DecidedBy.AUTHOR]
