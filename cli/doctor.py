@@ -205,6 +205,7 @@ def _graph(settings: "Settings", asked: "_Asked") -> Iterator[Check]:
     yield from (Check("stop", "graph", problem) for problem in problems)
     yield from (Check("fix", "graph", warning) for warning in facts.warnings)
     yield from _effects(facts, settings)
+    yield _lock(facts, settings)
     yield from _hosts(facts, settings)
     if asked.tools:
         from dreamgym_kit.cli.tool_table import tool_rows
@@ -244,6 +245,21 @@ def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
     else:
         remedy = f'dreamgym.toml  [tools.{first.name}] effect = "{first.effect}"'
     yield Check("fix", "effects", f"{len(guessed)} guessed: {told}", remedy)
+
+
+def _lock(facts: "GraphFacts", settings: "Settings") -> Check:
+    """Whether the graph's tools are those that somebody has seen."""
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
+
+    path = settings.folder / LOCK_FILE
+    try:
+        notes = check_lock(path, str(settings.graph), facts.locked, writes=False)
+    except UserError as error:
+        return Check("stop", "lock", str(error))
+    if notes:
+        return Check("-", "lock", "\n".join(notes))
+    return Check("ok", "lock", f"{len(facts.locked)} tools as in {path}")
 
 
 def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:

@@ -111,11 +111,13 @@ def _look(graph: str, settings: "Settings") -> "GraphFacts":
 
 def _write(file: Path, settings: "Settings", facts: "GraphFacts", *, as_json: bool) -> None:
     from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.tool_lock import LOCK_FILE, write_lock
     from dreamgym_kit.settings.render import render_settings
 
     offered = _offered(settings)
     written = "\n".join([render_settings(settings, facts.tools), *offered])
     write_atomically(file, written.encode("utf-8"))
+    write_lock(file.with_name(LOCK_FILE), str(settings.graph), facts.locked)
     told = _Written(file, _first_task(settings, facts), sum(line.startswith("# [tools.") for line in offered))
     if as_json:
         say_json(_as_json(told, facts))
@@ -141,9 +143,10 @@ def _only_one_here(folder: Path) -> str:
 
 
 def _confirm(file: Path, *, as_json: bool) -> None:
-    """Take `guessed = true` out of the settings, and touch nothing else in them."""
+    """Take `guessed = true` out of the settings, and touch nothing else in them; the same in the lock."""
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.tool_lock import LOCK_FILE, confirm_lock
     from dreamgym_kit.settings.load import load_settings
 
     if not file.exists():
@@ -154,6 +157,8 @@ def _confirm(file: Path, *, as_json: bool) -> None:
     text, inside = _without_guesses("\n".join(kept))
     confirmed = len(lines) - len(kept) + inside
     write_atomically(file, text.encode("utf-8"))
+    said = {name: tool.effect for name, tool in load_settings(file=file, environ={}).tools.items()}
+    confirmed = max(confirmed, confirm_lock(file.with_name(LOCK_FILE), said))
     if as_json:
         say_json({"settings": str(file), "confirmed": confirmed})
         return

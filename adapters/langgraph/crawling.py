@@ -25,6 +25,7 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled, own_tools
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
+from dreamgym_kit.adapters.langgraph.locking import checked_lock
 from dreamgym_kit.adapters.langgraph.naming import real_worlds
 from dreamgym_kit.adapters.langgraph.opening import keeper
 from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
@@ -146,6 +147,7 @@ async def crawl(
         register_nodes(graph, request.settings)
         facts = inspect_compiled(graph, request.settings)
         hook_tool_functions(look=False)
+        checked_lock(request.graph, request.settings, facts.locked, request.store)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
         if not plan.reads:
             raise UserError(nothing_to_read(plan))

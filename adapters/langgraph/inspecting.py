@@ -24,12 +24,14 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, own_entry
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
+from dreamgym_kit.adapters.langgraph.locking import locked
 from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
 from dreamgym_kit.gate.effects import declared_effect, guess_effect
 from dreamgym_kit.plain import JsonValue, to_plain
+from dreamgym_kit.rollout.tool_lock import LockedTool
 from dreamgym_kit.settings.load import check_models
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Effect, ToolSpec
@@ -51,6 +53,7 @@ class GraphFacts:
     touched: list[str] = field(default_factory=list)  # by loading it, where a dream would refuse that
     example: JsonValue = ""  # an input that a first task may have
     own: frozenset[str] = frozenset()  # names in the graph's tool nodes
+    locked: list[LockedTool] = field(default_factory=list)  # the tools as dreamgym.lock has them
 
     def specs(self) -> dict[str, ToolSpec]:
         """Tools by name."""
@@ -102,6 +105,9 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     facts.tools = [spec_of(tool, settings) for tool in tools.values()]
     facts.tools += [function_spec(name, settings) for name in sorted(hooked_names() - set(tools))]
     facts.tools.sort(key=lambda spec: spec.name)
+    # the frameworks' own tools change with each release, and are known by their code
+    theirs = [spec for spec in facts.tools if spec.source != "framework"]
+    facts.locked = [locked(spec, tools.get(spec.name)) for spec in theirs]
     facts.hosts = sorted(_model_hosts(one for one in living if issubclass(type(one), BaseChatModel)))
     facts.example = _example(graph)
     _check_bound(settings, facts)
