@@ -21,7 +21,7 @@ from dreamgym_kit.adapters.langgraph.dispatching import (
 )
 from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entry
-from dreamgym_kit.adapters.langgraph.hooks import hooked_names, registered
+from dreamgym_kit.adapters.langgraph.hooks import forget_cached, hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
 from dreamgym_kit.adapters.langgraph.tapes import turn_of
@@ -203,6 +203,7 @@ class _Asked:
 
     def announce(self, session: Session) -> None:
         """Tell the session. Calls whose arguments were not heard count as equal to no other."""
+        forget_cached()
         if self._names:
             requests = [
                 f"{name}({request})" if request else key
@@ -274,7 +275,11 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     name. And a model that nobody was seen to tell anything has its names from elsewhere: none of them is
     taken on trust.
     """
-    if session.mode.bare or name in session.policy.structured or registered(name):
+    if session.mode.bare or name in session.policy.structured:
+        return
+    if registered(name):
+        if (other := loose_function(session, name)) is not None:
+            _refuse(session, name, "is the name of more functions than the one that is registered", other)
         return
     known = HOLDINGS.told(model)
     in_node = tool_of_node(session, name)

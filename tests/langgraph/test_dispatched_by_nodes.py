@@ -1,0 +1,170 @@
+"""Nodes that run functions by themselves: made per request, looked up by name, loaded twice, cached, overridden."""
+
+import sys
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit import Episode, Task
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.vocabulary import Answer, Call, Provenance
+
+HELLO = {"messages": [{"role": "user", "content": "hi"}]}
+BASE = """
+    import functools, importlib, json
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_core.tools import StructuredTool
+    from langgraph.graph import START, END, MessagesState, StateGraph
+
+    RAN = []
+    ASKS = [[("get_order", {"order_id": "o1"})], [("refund", {"order": "o1"})], "done"]
+    SCHEMA = {"type": "function", "function": {"name": "refund", "parameters": {"type": "object"}}}
+
+    class Told(ScriptedModelDouble):
+        def bind_tools(self, tools, **kwargs): return self.bind(tools=tools)
+
+    def ran(order):
+        RAN.append(order)
+        return "refunded"
+
+    def loop(table, model, answered):
+        def agent(state):
+            return {"messages": [(model() if callable(model) else model).invoke(state["messages"])]}
+
+        def act(state):
+            made = []
+            for call in state["messages"][-1].tool_calls:
+                if call["name"] == "get_order":
+                    made.append(get_order.invoke(call))
+                else:
+                    made.append(answered(str(table()[call["name"]](**call["args"])), call))
+            return {"messages": made}
+
+        async def aact(state):
+            return act(state)
+
+        made = StateGraph(MessagesState)
+        made.add_node("agent", agent)
+        made.add_node("act", aact if ASYNC else act)
+        made.add_edge(START, "agent")
+        made.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
+        made.add_edge("act", "agent")
+        return made.compile()
+
+    def as_tool(text, call): return ToolMessage(text, tool_call_id=call["id"], name=call["name"])
+    def as_human(text, call): return HumanMessage("Result: " + text)
+"""
+MADE = """
+    def make(user):
+        def refund(order: str) -> str:
+            "Refund an order."
+            return ran(order + user)
+        return refund
+    KEPT = {}
+    def model():
+        KEPT["refund"] = make("u1")
+        tools = [get_order, StructuredTool.from_function(KEPT["refund"])]
+        return Told(turns=ASKS).bind_tools(tools)
+    graph = loop(lambda: KEPT, model, ANSWERED)
+"""
+CACHED = """
+    @functools.lru_cache
+    def refund(order: str) -> str:
+        "Refund an order."
+        return ran(order)
+    held = StructuredTool.from_function(refund, name="refund", description="d")
+    graph = loop(lambda: {"refund": refund}, Told(turns=ASKS).bind_tools([get_order, held]), ANSWERED)
+"""
+TWICE = """
+    SCHEMA["function"]["name"] = "refund"
+    graph = loop(lambda: vars(importlib.import_module("OTHER_more")), Told(turns=ASKS).bind_tools([get_order, SCHEMA]), ANSWERED)
+"""
+RELOADED = """
+    import OTHER_more
+    def again():
+        importlib.reload(OTHER_more)
+        return vars(OTHER_more)
+    graph = loop(again, Told(turns=ASKS).bind_tools([get_order, SCHEMA]), ANSWERED)
+"""
+OVERRIDDEN = """
+    class Client:
+        def refund(self, order): return ran(order)
+    class Audited(Client):
+        def refund(self, order): return ran("audited " + order)
+    client = Audited()
+    graph = loop(lambda: {"refund": client.refund}, Told(turns=ASKS).bind_tools([get_order, SCHEMA]), ANSWERED)
+"""
+MORE = '''
+RAN = []
+def refund(order: str) -> str:
+    "Refund an order."
+    RAN.append(order)
+    return "refunded"
+'''
+SHAPES = {
+    "made per request": (MADE, ""),
+    "behind an lru_cache": (CACHED, ""),
+    "imported twice": (TWICE, '[functions."pkg_OTHER.OTHER_more:refund"]\neffect = "destructive"\n'),
+    "loaded again": (RELOADED, '[functions."OTHER_more:refund"]\neffect = "destructive"\n'),
+    "overridden": (OVERRIDDEN, '[functions."OTHER:Client.refund"]\neffect = "destructive"\n'),
+}
+
+
+class Scripted:
+    waits = False
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        return Answer("42", Provenance.SCRIPTED)
+
+
+def simulated(project: Any, source: str, settings: str, *, anync: bool, answered: str) -> Episode:
+    """One episode of a shape, its other modules written beside it."""
+    name = project.module
+    folder = project.folder / f"pkg_{name}"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / f"{name}_more.py").write_text(MORE)
+    if "reload" in source:
+        (project.folder / f"{name}_more.py").write_text(MORE)
+    else:
+        sys.path.append(str(folder))
+    switches = f"ASYNC = {anync}\nANSWERED = {answered}\n"
+    graph = project.write(dedent(BASE) + switches + dedent(source.replace("OTHER", name)))
+    try:
+        result = dreamgym_kit.simulate(
+            graph,
+            [Task("t", HELLO)],
+            experience=Scripted(),
+            settings=parse_settings(settings.replace("OTHER", name)),
+        )
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    return episode
+
+
+def ran(project: Any) -> list[str]:
+    """What real bodies left in the memory of the project's modules."""
+    return [
+        one
+        for name, module in list(sys.modules.items())
+        if project.module in name
+        for one in getattr(module, "RAN", ())
+    ]
+
+
+@pytest.mark.parametrize("answered", ["as_tool", "as_human"])
+@pytest.mark.parametrize("anync", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(("source", "settings"), SHAPES.values(), ids=SHAPES)
+def test_a_function_that_a_node_runs_by_hand_is_dreamt(
+    project: Any, source: str, settings: str, anync: bool, answered: str
+) -> None:
+    episode = simulated(project, source, settings, anync=anync, answered=answered)
+    assert ran(project) == []
+    assert [entry.call.tool for entry in episode.transitions] == ["get_order", "refund"]
+    assert (episode.stop, episode.violations) == ("finished", ())
