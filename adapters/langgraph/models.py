@@ -14,6 +14,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 
+from dreamgym_kit.adapters.langgraph.answered import check_answered
 from dreamgym_kit.adapters.langgraph.dispatching import (
     answers_unknown_names,
     loose_function,
@@ -39,7 +40,7 @@ def generating(real: Any) -> Any:
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
-        session = _session()
+        session = _session(args, kwargs)
         with turn_of(session, self, args, kwargs) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(leaf.result_now())
@@ -55,7 +56,7 @@ def generating_async(real: Any) -> Any:
 
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
-        session = _session()
+        session = _session(args, kwargs)
         with turn_of(session, self, args, kwargs) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(await leaf.result())
@@ -72,7 +73,7 @@ def streaming(real: Any) -> Any:
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        session = _session()
+        session = _session(args, kwargs)
         if session is None:
             yield from real(self, *args, **kwargs)
             return
@@ -93,7 +94,7 @@ def streaming_async(real: Any) -> Any:
 
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        session = _session()
+        session = _session(args, kwargs)
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
@@ -169,7 +170,7 @@ def _without_cache(model: BaseChatModel) -> BaseChatModel:
     return copy
 
 
-def _session() -> Session | None:
+def _session(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:
     if not PROCESS.armed and current.get() is None:
         return None
     from dreamgym_kit.adapters.langgraph.frames import config_here
@@ -177,6 +178,7 @@ def _session() -> Session | None:
     session = find(session_key(config_here()), "a chat model")
     if session is not None:
         session.check_open("a chat model")
+        check_answered(session, args[0] if args else kwargs.get("messages"))
     return session
 
 

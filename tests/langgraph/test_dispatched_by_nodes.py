@@ -168,3 +168,103 @@ def test_a_function_that_a_node_runs_by_hand_is_dreamt(
     assert ran(project) == []
     assert [entry.call.tool for entry in episode.transitions] == ["get_order", "refund"]
     assert (episode.stop, episode.violations) == ("finished", ())
+
+
+HIDDEN = """
+    class Desk:
+        def __getattr__(self, name): return eval("lambda order: ran(order)", {"ran": globals()["r" + "an"]})
+    desk = Desk()
+    @tool
+    def refund(order: str) -> str:
+        "Refund an order."
+        return ran(order)
+    bound = Told(turns=ASKS).bind_tools([get_order, refund])
+    graph = loop(lambda: {"refund": desk.pay}, bound, ANSWERED)
+"""
+
+
+@pytest.mark.parametrize("answered", ["as_tool", "as_human"])
+@pytest.mark.parametrize("anync", [False, True], ids=["sync", "async"])
+def test_a_call_that_was_answered_past_the_gate_is_told_of_beside_others(
+    project: Any, anync: bool, answered: str
+) -> None:
+    episode = simulated(project, HIDDEN, "", anync=anync, answered=answered)
+    assert episode.stop == "violation"
+    assert episode.violations == (
+        "refund answered without passing the gate: a middleware or node ran something by itself",
+    )
+    assert [entry.call.tool for entry in episode.transitions] == ["get_order"]
+
+
+DECLINED = """
+    from langgraph.types import interrupt
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    @tool
+    def refund(order: str) -> str:
+        "Refund an order."
+        return ran(order)
+    bound = Told(turns=ASKS).bind_tools([get_order, refund])
+
+    def act(state):
+        made = []
+        for call in state["messages"][-1].tool_calls:
+            if call["name"] == "refund" and interrupt({"action": "refund", "args": call["args"]}) == "no":
+                made.append(as_tool("The user declined.", call))
+            else:
+                made.append((get_order if call["name"] == "get_order" else refund).invoke(call))
+        return {"messages": made}
+
+    made = StateGraph(MessagesState)
+    made.add_node("agent", lambda state: {"messages": [bound.invoke(state["messages"])]})
+    made.add_node("act", act)
+    made.add_edge(START, "agent")
+    made.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
+    made.add_edge("act", "agent")
+    graph = made.compile(checkpointer=InMemorySaver())
+"""
+
+
+@pytest.mark.parametrize(("reply", "tools"), [("no", ["get_order"]), ("yes", ["get_order", "refund"])])
+def test_a_persons_no_that_the_node_answers_itself_is_no_violation(
+    project: Any, reply: str, tools: list[str]
+) -> None:
+    graph = project.write(dedent(BASE) + "ASYNC = False\n" + dedent(DECLINED))
+    task = Task("t", HELLO, replies=(reply,))
+    result = dreamgym_kit.simulate(graph, [task], experience=Scripted())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    assert ([entry.call.tool for entry in episode.transitions], ran(project)) == (tools, [])
+    assert (episode.stop, episode.violations) == ("finished", ())
+
+
+NESTED = """
+    @tool
+    def refund(order: str) -> str:
+        "Refund an order."
+        return ran(order)
+    bound = Told(turns=ASKS).bind_tools([get_order, refund])
+    TOOLS = {"get_order": get_order, "refund": refund}
+    def act(state):
+        return {"messages": [
+            {"role": "tool", "content": str(TOOLS[call["name"]].invoke(call["args"])), "tool_call_id": call["id"]}
+            for call in state["messages"][-1].tool_calls
+        ]}
+    inner = StateGraph(MessagesState)
+    inner.add_node("agent", lambda state: {"messages": [bound.invoke(state["messages"])]})
+    inner.add_node("act", act)
+    inner.add_edge(START, "agent")
+    inner.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
+    inner.add_edge("act", "agent")
+    outer = StateGraph(MessagesState)
+    outer.add_node("inner", inner.compile())
+    outer.add_edge(START, "inner")
+    graph = outer.compile()
+"""
+
+
+def test_an_answer_in_short_form_of_a_graph_inside_counts_once(project: Any) -> None:
+    graph = project.write(dedent(BASE) + "ASYNC = False\n" + dedent(NESTED))
+    result = dreamgym_kit.simulate(graph, [Task("t", HELLO)], experience=Scripted())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    assert (episode.stop, episode.violations, ran(project)) == ("finished", (), [])
+    assert sum(message["role"] == "tool" for message in episode.messages) == 2

@@ -27,6 +27,7 @@ def reconcile(
     *,
     held_call_ids: Collection[str],
     held_without_id: Mapping[str, int],
+    passed_over: Mapping[str, str],
     unknown_names: Collection[str],
     intercepted: int,
     known_tools: Collection[str],
@@ -39,6 +40,7 @@ def reconcile(
         messages: the episode's transcript, from the update stream.
         held_call_ids: framework call ids that passed the gate.
         held_without_id: how many calls passed it without such an id, by tool.
+        passed_over: calls that got no answer, though their conversation went on (id -> tool name).
         unknown_names: names that models asked for and under which nothing could run.
         intercepted: how many calls the gate saw, with or without an id.
         known_tools: names of tools and hooked functions.
@@ -67,6 +69,14 @@ def reconcile(
             without_id[name] -= 1
             continue
         unseen.append(name or "a tool")
+    answered = {str(message.get("tool_call_id")) for message in messages if message.get("role") == "tool"}
+    for call_id, name in passed_over.items():
+        if call_id in held_call_ids or call_id in answered:
+            continue
+        if without_id.get(name):
+            without_id[name] -= 1
+        else:
+            unseen.append(name)
     violations = tuple(
         f"{name} answered without passing the gate: a middleware or node ran something by itself"
         for name in dict.fromkeys(unseen)
