@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from dreamgym_kit.adapters.langgraph.dispatching import loose_function
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
+from dreamgym_kit.gate.reconcile import past_the_gate_told
 from dreamgym_kit.gate.session import Session
 
 
@@ -28,9 +29,7 @@ def check_answered(session: Session, messages: Any) -> None:
     given = {one.tool_call_id: one.status for one in messages if isinstance(one, ToolMessage)}
     for call in past_the_gate(session, messages):
         if given.get(call["id"]) == "success":
-            session.refuse(
-                f"{call['name']} answered without passing the gate: a middleware or node ran something by itself"
-            )
+            session.refuse(past_the_gate_told(call["name"]))
         if call["id"] not in given:
             session.passed_over[str(call["id"])] = call["name"]
 

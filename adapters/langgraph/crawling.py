@@ -27,7 +27,7 @@ from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.naming import real_worlds
 from dreamgym_kit.adapters.langgraph.opening import keeper
-from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
+from dreamgym_kit.adapters.langgraph.registering import check_confirmed, register_functions, register_nodes
 from dreamgym_kit.dream.frontier import Frontier, words_of
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.dream.passing import passes
@@ -145,6 +145,7 @@ async def crawl(
         register_functions(request.settings)
         register_nodes(graph, request.settings)
         facts = inspect_compiled(graph, request.settings)
+        check_confirmed(facts.inventory, request.settings)
         hook_tool_functions(look=False)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
         if not plan.reads:

@@ -113,7 +113,7 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
         known.also.append((name, tool))
     if isinstance(target, _CACHED) and not any(target is one for one in known.caches):
         known.caches.append(target)
-        target.cache_clear()
+        known.caches[-1].cache_clear()
     return known
 
 
@@ -124,7 +124,7 @@ def under(target: Any) -> Any:
     return target
 
 
-_CACHED: type = type(functools.lru_cache(lambda: None))
+_CACHED: Any = type(functools.lru_cache(lambda: None))
 
 
 def forget_cached() -> None:
@@ -197,6 +197,22 @@ def of_python(target: Callable[..., Any]) -> bool:
     function = under(target)
     name = function.__code__.co_filename if isinstance(function, types.FunctionType) else ""
     return name.startswith(("<frozen ", *_PYTHON)) and not name.startswith(_PACKAGES)
+
+
+def of_library(made: types.FunctionType | str) -> bool:
+    """Whether a function, or a file, is of an installed package, of Python, or of no file at all."""
+    file = made if isinstance(made, str) else real_of(made).__code__.co_filename
+    return file.startswith(("<", *_PYTHON, *_PACKAGES)) and not file.startswith("<ipython")
+
+
+def hook_of(function: types.FunctionType) -> Hook | None:
+    """The hook in a function, if there is one."""
+    return _OF.get(id(function))
+
+
+def real_of(function: types.FunctionType) -> types.FunctionType:
+    """The function itself, or what a hook took out of it."""
+    return _OF[id(function)].real if id(function) in _OF else function
 
 
 def is_empty(target: Callable[..., Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Nodes that run functions by themselves: made per request, looked up by name, loaded twice, cached, overridden."""
+"""Nodes that run functions by hand: made per request, looked up, loaded twice, cached, overridden."""
 
 import sys
 from textwrap import dedent
@@ -80,8 +80,8 @@ CACHED = """
     graph = loop(lambda: {"refund": refund}, Told(turns=ASKS).bind_tools([get_order, held]), ANSWERED)
 """
 TWICE = """
-    SCHEMA["function"]["name"] = "refund"
-    graph = loop(lambda: vars(importlib.import_module("OTHER_more")), Told(turns=ASKS).bind_tools([get_order, SCHEMA]), ANSWERED)
+    bound = Told(turns=ASKS).bind_tools([get_order, SCHEMA])
+    graph = loop(lambda: vars(importlib.import_module("OTHER_more")), bound, ANSWERED)
 """
 RELOADED = """
     import OTHER_more
@@ -96,15 +96,16 @@ OVERRIDDEN = """
     class Audited(Client):
         def refund(self, order): return ran("audited " + order)
     client = Audited()
-    graph = loop(lambda: {"refund": client.refund}, Told(turns=ASKS).bind_tools([get_order, SCHEMA]), ANSWERED)
+    bound = Told(turns=ASKS).bind_tools([get_order, SCHEMA])
+    graph = loop(lambda: {"refund": client.refund}, bound, ANSWERED)
 """
-MORE = '''
+MORE = """
 RAN = []
 def refund(order: str) -> str:
     "Refund an order."
     RAN.append(order)
     return "refunded"
-'''
+"""
 SHAPES = {
     "made per request": (MADE, ""),
     "behind an lru_cache": (CACHED, ""),
@@ -244,9 +245,10 @@ NESTED = """
         return ran(order)
     bound = Told(turns=ASKS).bind_tools([get_order, refund])
     TOOLS = {"get_order": get_order, "refund": refund}
+    def run(call): return str(TOOLS[call["name"]].invoke(call["args"]))
     def act(state):
         return {"messages": [
-            {"role": "tool", "content": str(TOOLS[call["name"]].invoke(call["args"])), "tool_call_id": call["id"]}
+            {"role": "tool", "content": run(call), "tool_call_id": call["id"]}
             for call in state["messages"][-1].tool_calls
         ]}
     inner = StateGraph(MessagesState)

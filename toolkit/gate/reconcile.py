@@ -69,7 +69,30 @@ def reconcile(
             without_id[name] -= 1
             continue
         unseen.append(name or "a tool")
+    unseen += _unanswered(messages, passed_over, held_call_ids, without_id)
+    violations = tuple(map(past_the_gate_told, dict.fromkeys(unseen)))
+    wanted = [name for name in asked_tools if name not in structured and name in known_tools]
+    answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
+    if wanted and intercepted == 0 and answered_badly == 0 and not violations:
+        missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
+        return Reconciliation((), (missed,), bad_arguments)
+    return Reconciliation(violations, (), bad_arguments)
+
+
+def past_the_gate_told(name: str) -> str:
+    """That code which the gate did not see ran under a tool's name."""
+    return f"{name} answered without passing the gate: a middleware or node ran something by itself"
+
+
+def _unanswered(
+    messages: Sequence[Mapping[str, JsonValue]],
+    passed_over: Mapping[str, str],
+    held_call_ids: Collection[str],
+    without_id: dict[str, int],
+) -> list[str]:
+    """Tools of calls that passed no gate and have no answer, though their conversation went on."""
     answered = {str(message.get("tool_call_id")) for message in messages if message.get("role") == "tool"}
+    unseen = []
     for call_id, name in passed_over.items():
         if call_id in held_call_ids or call_id in answered:
             continue
@@ -77,16 +100,7 @@ def reconcile(
             without_id[name] -= 1
         else:
             unseen.append(name)
-    violations = tuple(
-        f"{name} answered without passing the gate: a middleware or node ran something by itself"
-        for name in dict.fromkeys(unseen)
-    )
-    wanted = [name for name in asked_tools if name not in structured and name in known_tools]
-    answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
-    if wanted and intercepted == 0 and answered_badly == 0 and not violations:
-        missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
-        return Reconciliation((), (missed,), bad_arguments)
-    return Reconciliation(violations, (), bad_arguments)
+    return unseen
 
 
 def _asked_names(messages: Sequence[Mapping[str, JsonValue]]) -> dict[str, str]:
