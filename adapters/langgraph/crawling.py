@@ -28,7 +28,7 @@ from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.locking import checked_lock
 from dreamgym_kit.adapters.langgraph.naming import real_worlds
 from dreamgym_kit.adapters.langgraph.opening import keeper
-from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
+from dreamgym_kit.adapters.langgraph.registering import check_confirmed, register_functions, register_nodes
 from dreamgym_kit.dream.frontier import Frontier, words_of
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.dream.passing import passes
@@ -146,6 +146,7 @@ async def crawl(
         register_functions(request.settings)
         register_nodes(graph, request.settings)
         facts = inspect_compiled(graph, request.settings)
+        check_confirmed(facts.inventory, request.settings)
         hook_tool_functions(look=False)
         checked_lock(request.graph, request.settings, facts.locked, request.store)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)

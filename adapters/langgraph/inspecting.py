@@ -17,15 +17,16 @@ from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph.acting import acts_by_itself
+from dreamgym_kit.adapters.langgraph.acting import OPENS
 from dreamgym_kit.adapters.langgraph.alive import alive
 from dreamgym_kit.adapters.langgraph.guarding import watched_loading
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, own_entry
-from dreamgym_kit.adapters.langgraph.hooks import hooked_names
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
+from dreamgym_kit.adapters.langgraph.inventory import InventoryEntry, taken
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.locking import locked
-from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
@@ -52,6 +53,7 @@ class GraphFacts:
     hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
     touched: list[str] = field(default_factory=list)  # by loading it, where a dream would refuse that
     example: JsonValue = ""  # an input that a first task may have
+    inventory: list[InventoryEntry] = field(default_factory=list)  # what acts beside the tools
     own: frozenset[str] = frozenset()  # names in the graph's tool nodes
     locked: list[LockedTool] = field(default_factory=list)  # the tools as dreamgym.lock has them
 
@@ -97,7 +99,8 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     tools: dict[str, BaseTool] = {}
     for path, bound in nodes_of(graph):
         facts.nodes.append(path)
-        _read_node(path, bound, settings, facts, tools)
+        _read_node(path, bound, facts, tools)
+    makes_tools = _take_inventory(graph, settings, facts)
     facts.own = frozenset(tools)
     for tool in HOLDINGS.tools():
         if tool.name not in HOLDINGS.structured:
@@ -110,6 +113,11 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     facts.locked = [locked(spec, tools.get(spec.name)) for spec in theirs]
     facts.hosts = sorted(_model_hosts(one for one in living if issubclass(type(one), BaseChatModel)))
     facts.example = _example(graph)
+    if not (facts.tools or makes_tools or HOLDINGS.schemas or HOLDINGS.unhookable):
+        facts.problems.append(
+            "nothing in this graph can be intercepted: it has no tool, and no function that acts was found. "
+            'Name what acts: [functions."package.module:function"] effect = "write"'
+        )
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts
@@ -212,10 +220,7 @@ def _schema(tool: BaseTool) -> Mapping[str, Any]:
     return dict(to_plain(plain))
 
 
-def _read_node(
-    path: str, bound: Any, settings: Settings, facts: GraphFacts, tools: dict[str, BaseTool]
-) -> None:
-    name = path.rpartition("/")[2]
+def _read_node(path: str, bound: Any, facts: GraphFacts, tools: dict[str, BaseTool]) -> None:
     for inner in unwrapped(bound):
         if isinstance(inner, ToolNode):
             tools.update(inner.tools_by_name)
@@ -230,17 +235,31 @@ def _read_node(
                 f"node '{path}' is a remote graph: its tools run on another machine and cannot be simulated. "
                 "Simulate that graph where it runs, and leave this node out"
             )
-    if name in settings.nodes:
-        return
-    for function in functions_of(bound):
-        acting = acts_by_itself(function)
-        if acting:
+
+
+def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphFacts) -> bool:
+    """Hook what acts beside the tools; gives whether the graph makes tools while it runs."""
+    found = taken(graph, settings)
+    facts.inventory = found.entries
+    for entry in found.entries:
+        try:
+            hook(entry.function, entry.name)
+        except NotHookable as reason:
             facts.problems.append(
-                f"node '{path}' acts on the world by itself ({function.__module__}.{function.__qualname__} "
-                f"uses {acting}). Register the function that acts: "
-                f'[functions."{function.__module__}:{function.__qualname__}"] effect = "write", '
-                f'or say that the node is harmless: [nodes.{name}] effect = "pure"'
+                f"'{entry.reference}' ({entry.reached}: {entry.why}) cannot be hooked: {reason}"
             )
+    for where, function, acting in found.acting:
+        if acting == OPENS:
+            continue  # the guard tells files of the run's own from others
+        named = f"{function.__module__}:{function.__qualname__}"
+        node = where.rpartition("'")[0].rpartition("'")[2].rpartition("/")[2]
+        facts.problems.append(
+            f"{where} acts on the world by itself ({function.__module__}.{function.__qualname__} "
+            f"uses {acting}). Put what acts into a function of its own: that can be answered. Or register "
+            f'this one: [functions."{named}"] effect = "write", '
+            f'or say that the node is harmless: [nodes.{node}] effect = "pure"'
+        )
+    return found.makes_tools
 
 
 def _model_schema(model: Any) -> Any:

@@ -82,7 +82,6 @@ def test_a_function_run_by_a_node_of_its_own_is_refused_at_the_models_answer(pro
             touch("pay_voucher")
             return "paid"
 
-        RUN = {"pay_voucher": pay_voucher}
         schema = {"type": "function", "function": {"name": "pay_voucher", "parameters": {"type": "object"}}}
 
         class Telling(ScriptedModelDouble):
@@ -93,7 +92,7 @@ def test_a_function_run_by_a_node_of_its_own_is_refused_at_the_models_answer(pro
         def agent(state): return {"messages": [model.invoke(state["messages"])]}
         def act(state):
             call = state["messages"][-1].tool_calls[0]
-            return {"messages": [("ai", RUN[call["name"]](**call["args"]))]}
+            return {"messages": [("ai", globals()[call["name"]](**call["args"]))]}
 
         made = StateGraph(MessagesState)
         made.add_node("agent", agent)

@@ -27,6 +27,7 @@ def reconcile(
     *,
     held_call_ids: Collection[str],
     held_without_id: Mapping[str, int],
+    passed_over: Mapping[str, str],
     unknown_names: Collection[str],
     intercepted: int,
     known_tools: Collection[str],
@@ -39,6 +40,7 @@ def reconcile(
         messages: the episode's transcript, from the update stream.
         held_call_ids: framework call ids that passed the gate.
         held_without_id: how many calls passed it without such an id, by tool.
+        passed_over: calls that got no answer, though their conversation went on (id -> tool name).
         unknown_names: names that models asked for and under which nothing could run.
         intercepted: how many calls the gate saw, with or without an id.
         known_tools: names of tools and hooked functions.
@@ -67,16 +69,38 @@ def reconcile(
             without_id[name] -= 1
             continue
         unseen.append(name or "a tool")
-    violations = tuple(
-        f"{name} answered without passing the gate: a middleware or node ran something by itself"
-        for name in dict.fromkeys(unseen)
-    )
+    unseen += _unanswered(messages, passed_over, held_call_ids, without_id)
+    violations = tuple(map(past_the_gate_told, dict.fromkeys(unseen)))
     wanted = [name for name in asked_tools if name not in structured and name in known_tools]
     answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
     if wanted and intercepted == 0 and answered_badly == 0 and not violations:
         missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
         return Reconciliation((), (missed,), bad_arguments)
     return Reconciliation(violations, (), bad_arguments)
+
+
+def past_the_gate_told(name: str) -> str:
+    """That code which the gate did not see ran under a tool's name."""
+    return f"{name} answered without passing the gate: a middleware or node ran something by itself"
+
+
+def _unanswered(
+    messages: Sequence[Mapping[str, JsonValue]],
+    passed_over: Mapping[str, str],
+    held_call_ids: Collection[str],
+    without_id: dict[str, int],
+) -> list[str]:
+    """Tools of calls that passed no gate and have no answer, though their conversation went on."""
+    answered = {str(message.get("tool_call_id")) for message in messages if message.get("role") == "tool"}
+    unseen = []
+    for call_id, name in passed_over.items():
+        if call_id in held_call_ids or call_id in answered:
+            continue
+        if without_id.get(name):
+            without_id[name] -= 1
+        else:
+            unseen.append(name)
+    return unseen
 
 
 def _asked_names(messages: Sequence[Mapping[str, JsonValue]]) -> dict[str, str]:

@@ -99,6 +99,9 @@ class Session:
         self.held_without_id: Counter[str] = Counter()  # by tool: nodes often pass on arguments alone
         self.unknown_names: set[str] = set()  # asked for, and no tool or function of that name is alive
         self.asked_tools: list[str] = []
+        self.asked_ids: dict[str, str] = {}  # tools that models asked for, by call id
+        self.passed_over: dict[str, str] = {}  # of those: the conversation went on without an answer
+        self.excused: set[str] = set()  # of those: a person was asked about the call
         self._experience = experience
         self._charge = charge
         self._on_transition = on_transition
@@ -161,6 +164,7 @@ class Session:
         """
         if self.ledger.announce(list(calls), requests):
             self.asked_tools.extend(calls.values())
+            self.asked_ids.update(calls)
             self._occurrences.asked(calls)
 
     def check_open(self, tool: str) -> None:
