@@ -200,7 +200,7 @@ def _graph(settings: "Settings", asked: "_Asked") -> Iterator[Check]:
         return
     problems = [*facts.problems, *facts.touched]
     held = "all can be simulated" if not facts.problems else f"{len(facts.problems)} cannot be simulated"
-    count = f"{len(facts.tools)} tool{'' if len(facts.tools) == 1 else 's'}"
+    count = f"{len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'}"
     yield Check("stop" if facts.problems else "ok", "graph", f"{settings.graph} imports; {count}, {held}")
     yield from (Check("stop", "graph", problem) for problem in problems)
     yield from (Check("fix", "graph", warning) for warning in facts.warnings)
@@ -210,7 +210,7 @@ def _graph(settings: "Settings", asked: "_Asked") -> Iterator[Check]:
     if asked.tools:
         from dreamgym_kit.cli.tool_table import tool_rows
 
-        yield Check("-", "tools", "\n".join([count, *tool_rows(facts.tools)]))
+        yield Check("-", "tools", "\n".join([count, *tool_rows(facts.every())]))
 
 
 def _no_graph(folder: "Path") -> Check:

@@ -244,7 +244,7 @@ def _with_hosts(settings: "Settings", facts: "GraphFacts") -> "Settings":
 def _as_json(told: "_Written", facts: "GraphFacts") -> dict[str, object]:
     tools = [
         {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
-        for spec in facts.tools
+        for spec in facts.every()
     ]
     return {
         "settings": str(told.settings),
@@ -261,8 +261,8 @@ def _show(told: "_Written", facts: "GraphFacts", settings: "Settings") -> None:
     from dreamgym_kit.report.clean import one_line
     from dreamgym_kit.report.terminal import fold, next_steps
 
-    say(f" {len(facts.tools)} tool{'' if len(facts.tools) == 1 else 's'} found:")
-    say(effects_told(facts.tools, written=told.settings.name))
+    say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
+    say(effects_told(facts.every(), written=told.settings.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
         tell(fold(f"to mend: {one_line(problem)}", indent=2))
     say(f"\n Written: {told.settings}")

@@ -104,14 +104,15 @@ class ReadingSession(Session):
 
     reads: frozenset[str] = frozenset()
 
-    def admit(self, call: Call) -> tuple[Route, Place]:
+    def admit(self, call: Call, called: object = None) -> tuple[Route, Place]:
         """See `Session.admit`; what is no read is refused, and nothing runs after it."""
-        effect = self.policy.spec(call.tool).effect
-        if call.tool not in self.reads and not effect.runs_in_dream:
+        effect = self.policy.spec(call.tool, called).effect
+        reads = effect is Effect.READ and call.tool in self.reads
+        if not reads and not effect.runs_in_dream:
             self.refuse(
                 f"{call.tool} ({effect}) was about to run in a crawl, which only reads; it did not run"
             )
-        return super().admit(call)
+        return super().admit(call, called)
 
 
 def plan_crawl(facts: GraphFacts, *, trust_guesses: bool) -> CrawlPlan:
@@ -187,7 +188,7 @@ class _World:
         settings = request.settings
         reads = frozenset(spec.name for spec in plan.reads)
         self._session = ReadingSession(
-            GatePolicy(Mode.RECORD, facts.specs(), frozenset(settings.structured_outputs)),
+            GatePolicy(Mode.RECORD, facts.specs(), frozenset(settings.structured_outputs), judge=facts.judge),
             episode=self._episode,
             world=self._world,
             tenant=settings.tenant,

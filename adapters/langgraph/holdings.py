@@ -18,8 +18,6 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from dreamgym_kit.adapters.langgraph.alive import alive
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, is_empty, of_python, under
 from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, LEAVES
-from dreamgym_kit.gate.effects import declared_effect
-from dreamgym_kit.vocabulary import Effect
 
 Callback = Callable[..., Any]
 
@@ -47,7 +45,6 @@ class Holdings:
         self.structured: set[str] = set()
         self.schemas: set[str] = set()
         self.unhookable: dict[str, str] = {}
-        self.declared: dict[str, Effect] = {}
         self._told: dict[int, Told] = {}
 
     def clear(self) -> None:
@@ -138,9 +135,6 @@ class Holdings:
         except NotHookable as reason:
             self.unhookable[name] = str(reason)
             return
-        effect = declared_effect(function)
-        if effect is not None:
-            self.declared[name] = effect
 
 
 def _forgetting(known: dict[int, Any], key: int) -> Callable[[weakref.ref[Any]], None]:

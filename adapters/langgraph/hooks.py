@@ -72,6 +72,7 @@ class Hook:
     leaf: bool = False  # the body of a tool class: its first argument is the tool
     also: list[tuple[str, BaseTool | None]] = field(default_factory=list)  # other tools over the same body
     caches: list[Any] = field(default_factory=list)  # `lru_cache`s before it, which keep what it answered
+    reference: str = ""  # as `[functions]` names it
 
     def undo(self) -> None:
         """Give the function its own code back."""
@@ -205,11 +206,6 @@ def of_library(made: types.FunctionType | str) -> bool:
     return file.startswith(("<", *_PYTHON, *_PACKAGES)) and not file.startswith("<ipython")
 
 
-def hook_of(function: types.FunctionType) -> Hook | None:
-    """The hook in a function, if there is one."""
-    return _OF.get(id(function))
-
-
 def real_of(function: types.FunctionType) -> types.FunctionType:
     """The function itself, or what a hook took out of it."""
     return _OF[id(function)].real if id(function) in _OF else function
@@ -270,6 +266,27 @@ def registered(name: str) -> bool:
 def is_hooked(function: types.FunctionType) -> bool:
     """Whether calls of this very function meet the gate, or it is the real one that only the gate calls."""
     return any(function is one.function or function is one.real for one in _HOOKS.values())
+
+
+def hooked_as(name: str) -> list[Hook]:
+    """The functions that were hooked for their own sake under a name."""
+    return [
+        one
+        for one in list(_HOOKS.values())
+        if not one.leaf and (name, None) in [(one.name, one.tool), *one.also]
+    ]
+
+
+def real_code(function: types.FunctionType) -> types.CodeType:
+    """The code that its author wrote."""
+    known = _OF.get(id(function))
+    return (known.real if known is not None and known.function is function else function).__code__
+
+
+def hook_of(function: object) -> Hook | None:
+    """The hook in a function."""
+    known = _OF.get(id(function))
+    return known if known is not None and known.function is function else None
 
 
 def unhook_all() -> None:
@@ -344,7 +361,7 @@ def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if session is None:
         return one.real(*args, **kwargs)
     call, tool = _call(one, session, args, kwargs)
-    route, place = session.admit(call)
+    route, place = session.admit(call, one.function if tool is None else tool)
     if route is Route.DREAM:
         return deliver(tool, session.ask(call, place), None)
     if route is Route.OVERSEEN:
@@ -363,7 +380,7 @@ async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     if session is None:
         return await one.real(*args, **kwargs)
     call, tool = _call(one, session, args, kwargs)
-    route, place = session.admit(call)
+    route, place = session.admit(call, one.function if tool is None else tool)
     if route is Route.DREAM:
         return deliver(tool, await session.ask_async(call, place), None)
     if route is Route.OVERSEEN:
@@ -382,7 +399,7 @@ def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if session is None:
         return (yield from one.real(*args, **kwargs))
     call, tool = _call(one, session, args, kwargs)
-    route, place = session.admit(call)
+    route, place = session.admit(call, one.function if tool is None else tool)
     if route is Route.DREAM:
         items = deliver(tool, session.ask(call, place), None)
     elif route is Route.OVERSEEN:
@@ -432,8 +449,11 @@ def _call(
     if one.leaf and args and isinstance(args[0], BaseTool):
         return Call(args[0].name, plain_arguments(args[0], args[1:], kwargs), None, node), args[0]
     known = [(one.name, one.tool), *one.also]
-    dreamt = (pair for pair in known if session.policy.route(pair[0]) is Route.DREAM)
-    name, tool = next(dreamt, max(known, key=lambda pair: _POWER[effect_of(session, pair[0])]))
+    policy = session.policy
+    objects = [(name, tool, one.function if tool is None else tool) for name, tool in known]
+    dreamt = (each for each in objects if policy.route(each[0], each[2]) is Route.DREAM)
+    worst = max(objects, key=lambda each: _POWER[effect_of(policy.spec(each[0], each[2]))])
+    name, tool, _ = next(dreamt, worst)
     return Call(name, masked_arguments(_arguments(one, tool, args, kwargs)), None, node), tool
 
 

@@ -1,7 +1,7 @@
 """A graph's line-up as `dreamgym.lock` has it, and where that file stands."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from dreamgym_kit.vocabulary import ToolSpec
 _ANONYMOUS = "LangGraph"  # what LangGraph calls a graph that was compiled without a name
 
 
-def locked(spec: ToolSpec, tool: BaseTool | None = None) -> LockedTool:
-    """The line of a tool, or of a function where there is no tool object."""
+def locked(spec: ToolSpec, bearers: Iterable[object] = ()) -> LockedTool:
+    """The line of a tool by what bears its name; of a function where no tool object does."""
+    tool = next((bearer for bearer in bearers if isinstance(bearer, BaseTool)), None)
     if tool is None:
         return locked_tool(spec)
     metadata: Mapping[str, Any] = tool.metadata or {}

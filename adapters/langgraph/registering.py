@@ -25,7 +25,7 @@ def register_functions(settings: Settings) -> None:
         target = _body(load_named(reference, kind="function", where=where, folder=settings.folder))
         name = entry.name or str(getattr(target, "__name__", reference.rpartition(":")[2]))
         try:
-            hook(target, name)
+            hook(target, name).reference = reference
         except NotHookable as reason:
             raise UserError(f"{where}: '{reference}' cannot be hooked: {reason}") from None
     if settings.functions:
