@@ -25,6 +25,7 @@ from dreamgym_kit.rollout.distributed import DistributedRunner, spec_for
 from dreamgym_kit.rollout.engine import RunTotals, run_episodes
 from dreamgym_kit.rollout.jobs import jobs_for
 from dreamgym_kit.rollout.journal import Journal
+from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory, directory_name
 from dreamgym_kit.rollout.signals import stop_on_signals
@@ -196,7 +197,7 @@ def main() -> int:
             )
             runner = RunnerDouble(given.seconds, given.way, given.stand_at)
             doing = work(runner) if not given.workers else in_workers(work, given, events, stop)
-            totals: RunTotals = asyncio.run(doing)
+            totals: RunTotals = run_to_end(doing)
     print(json.dumps(asdict(totals)))
     return stop.exit_code or 0
 

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
+from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.rollout.signals import stop_on_signals
 from dreamgym_kit.rollout.stop import StopSwitch
 
@@ -54,6 +56,27 @@ async def test_a_signal_wakes_a_loop_that_sleeps() -> None:
         await heard.wait()
 
 
+def test_a_signal_that_another_thread_takes_is_handled_while_the_loop_waits() -> None:
+    stop, pressed, seen = StopSwitch(), threading.Event(), []
+    stop.listen(pressed.set)
+
+    async def waiting() -> None:
+        over, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def take() -> None:
+            time.sleep(0.3)  # sleeps: nothing shows that the loop waits; one that is late is no harder
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            seen.append(pressed.wait(30))
+            loop.call_soon_threadsafe(over.set)
+
+        threading.Thread(target=take).start()
+        await over.wait()
+
+    with stop_on_signals(stop):
+        run_to_end(waiting())
+    assert seen == [True]
+
+
 def test_the_first_reason_stays_and_each_change_is_told_once() -> None:
     stop, told = StopSwitch(), []
     end = stop.listen(lambda: told.append((stop.requested, stop.cancelled)))
@@ -81,6 +104,7 @@ def test_ctrl_c_after_a_budget_stopped_the_run_still_needs_two() -> None:
 
 HELD = """
 import os, signal, sys, threading, time
+from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.rollout.signals import stop_on_signals
 from dreamgym_kit.rollout.stop import StopSwitch
 with stop_on_signals(StopSwitch(), leave_after_s=float(sys.argv[1])):

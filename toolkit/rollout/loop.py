@@ -5,7 +5,11 @@ it as of any other failure; the loop is simply entered again, and the other epis
 """
 
 import asyncio
-from collections.abc import Coroutine
+import os
+import signal
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dreamgym_kit.errors import EpisodeStop
@@ -15,7 +19,7 @@ T = TypeVar("T")
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run`, but only Ctrl-C or the end of `work` ends it."""
-    with asyncio.Runner() as runner:
+    with asyncio.Runner() as runner, _woken_by_signals(runner.get_loop()):
         runner.get_loop().set_exception_handler(_without_refusals)
         task = runner.get_loop().create_task(work)
         while True:
@@ -27,6 +31,30 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
             except KeyboardInterrupt:
                 task.cancel()
                 raise
+
+
+@contextmanager
+def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Have a signal end the loop's wait, so that its handler runs at once.
+
+    Python runs handlers in the main thread, between two instructions. A signal that another thread took, or
+    that came just before the loop began to wait, would be handled when something else wakes the loop.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which takes no signals
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    loop.add_reader(reading, os.read, reading, 4096)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        loop.remove_reader(reading)
+        os.close(reading)
+        os.close(writing)
 
 
 def _without_refusals(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
