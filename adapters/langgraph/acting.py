@@ -106,11 +106,7 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
     words = frozenset(name for code in codes for name in code.co_names)
     found = Reading(words=words)
     stores = {one.opname for code in codes for one in dis.get_instructions(code)}
-    texts = {
-        one for code in codes for part in code.co_consts for one in (part if type(part) is tuple else (part,))
-    }
-    writes = any(type(one) is str and _FOR_WRITING.fullmatch(one) for one in texts)
-    if words & _WRITE_WORDS or ("open" in words and writes):
+    if words & _WRITE_WORDS or any(map(_opens_for_writing, codes)):
         found.acts = OPENS
     changes = bool(words & _CHANGES or stores & _STORES)
     if "STORE_GLOBAL" in stores or (owner is not None and stores & _STORES):
@@ -148,12 +144,24 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
+def _opens_for_writing(code: types.CodeType) -> bool:
+    """Whether a mode for writing is among what follows the name `open`; its first argument is a path."""
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "PUSH_NULL")]
+    for place, one in enumerate(instructions):
+        if one.argval == "open" and one.opname.startswith("LOAD_"):
+            first = place + (2 if one.opname in ("LOAD_GLOBAL", "LOAD_NAME") else 1)
+            loaded = [after.argval for after in instructions[first : place + 25] if "CONST" in after.opname]
+            if any(type(text) is str and _FOR_WRITING.fullmatch(text) for text in loaded):
+                return True
+    return False
+
+
 def _names_used(function: types.FunctionType) -> Iterator[Any]:
     """Values of the global names, imported modules and closure cells that the code names."""
     for code in _codes(function.__code__):
         instructions = list(dis.get_instructions(code))
         for place, instruction in enumerate(instructions):
-            after = instructions[place + 1 :]
+            after = instructions[place + 1 : place + 60]  # of one import, or one chain of attributes
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 value = function.__globals__.get(instruction.argval, vars(builtins).get(instruction.argval))
                 yield _attribute_of(value, after)

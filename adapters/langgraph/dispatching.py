@@ -38,11 +38,14 @@ def tool_of_node(session: Session, name: str) -> BaseTool | None:
     return next((tool for tool in found if tool is not None), None)
 
 
-def loose_function(session: Session, name: str) -> str | None:
-    """Where a living user's function of that name stands ("module:qualname") that no gate holds."""
+def loose_function(session: Session, name: str, *, again: bool = False) -> str | None:
+    """Where a living user's function of that name stands ("module:qualname") that no gate holds.
+
+    With `again`, one that was found before is looked for anew: it may be hooked by now.
+    """
     graphs = graphs_of(session)
     known = _FOUND.setdefault(graphs[0] if graphs else session, {})
-    if name not in known:
+    if name not in known or (again and known[name] is not None):
         known[name] = _find(name)
     return known[name]
 

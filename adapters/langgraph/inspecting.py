@@ -240,6 +240,12 @@ def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphFacts) -
             facts.problems.append(
                 f"'{entry.reference}' ({entry.reached}: {entry.why}) cannot be hooked: {reason}"
             )
+    guessed = [entry for entry in found.entries if not entry.confirmed]
+    if guessed:
+        listed = "; ".join(f"{entry.reference} ({entry.reached}: {entry.why})" for entry in guessed)
+        facts.warnings.append(
+            f"intercepted beside the tools, by a guess, until [functions] names it: {listed}"
+        )
     for where, function, acting in found.acting:
         if acting == OPENS:
             continue  # the guard tells files of the run's own from others

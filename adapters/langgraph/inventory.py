@@ -87,6 +87,7 @@ class _Walk:
             for one in settings.functions
         }  # fmt: skip
         self._seen: set[tuple[int, bool]] = set()
+        self._doubts: dict[int, str | None] = {}
         self._graphs: set[int] = set()
         self.found: dict[str, InventoryEntry] = {}
         self.acting: list[tuple[str, types.FunctionType, str]] = []
@@ -139,7 +140,7 @@ class _Walk:
         self.makes_tools = self.makes_tools or bool(found.words & _MAKES_TOOLS)
         why = found.acts
         if why is None and chosen:
-            why = self._doubt(one, frozenset())
+            why = self._doubt(one)
             why = f"a callable that is picked at run time ({why})" if why and one.chosen else why
         if why is not None or self._said_of(function) is not None:
             self._list(one, why or "named in dreamgym.toml", where)
@@ -149,13 +150,17 @@ class _Walk:
         for further in found.reached:
             self._follow(further, where, further.chosen, depth + 1)
 
-    def _doubt(self, one: Reached, above: frozenset[int]) -> str | None:
+    def _doubt(self, one: Reached) -> str | None:
         """Why a function is not known to only compute: by its own code, or by that of what it calls."""
-        if id(one.function) in above or len(above) > _MAX_DEPTH or HOLDINGS.is_body(one.function):
-            return None
-        found = read(one.function, one.owner)
-        inner = (self._doubt(further, above | {id(one.function)}) for further in found.reached)
-        return found.acts or found.doubt or next((why for why in inner if why), None)
+        function = one.function
+        if id(function) in self._doubts or HOLDINGS.is_body(function):
+            return self._doubts.get(id(function))
+        self._doubts[id(function)] = None  # while it is looked at: it may call itself
+        found = read(function, one.owner)
+        inner = (self._doubt(further) for further in found.reached)
+        why = found.acts or found.doubt or next((why for why in inner if why), None)
+        self._doubts[id(function)] = why
+        return why
 
     def _said_of(self, function: types.FunctionType) -> str | None:
         """The entry of `[functions]` for a function, its twin, or what it overrides."""

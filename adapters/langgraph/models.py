@@ -22,7 +22,7 @@ from dreamgym_kit.adapters.langgraph.dispatching import (
 )
 from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entry
-from dreamgym_kit.adapters.langgraph.hooks import forget_cached, hooked_names, registered
+from dreamgym_kit.adapters.langgraph.hooks import forget_cached, hook_twins, hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
 from dreamgym_kit.adapters.langgraph.tapes import turn_of
@@ -280,8 +280,7 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     if session.mode.bare or name in session.policy.structured:
         return
     if registered(name):
-        if (other := loose_function(session, name)) is not None:
-            _refuse(session, name, "is the name of more functions than the one that is registered", other)
+        _check_alone(session, name)
         return
     known = HOLDINGS.told(model)
     in_node = tool_of_node(session, name)
@@ -307,6 +306,15 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     held = name in hooked_names() or HOLDINGS.has_tool(name)
     if unhookable is not None or loose is not None or not held:
         _refuse(session, name, why, loose or f"package.module:{name}")
+
+
+def _check_alone(session: Session, name: str) -> None:
+    """Refuse a registered name under which a node may run another function."""
+    if loose_function(session, name) is None:
+        return
+    hook_twins()  # it may be one that was made since, of the same origin
+    if (other := loose_function(session, name, again=True)) is not None:
+        _refuse(session, name, "is the name of more functions than the one that is registered", other)
 
 
 def _refuse(session: Session, name: str, why: str, function: str) -> None:

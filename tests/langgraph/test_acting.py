@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from dreamgym_kit.adapters.langgraph.acting import read
+from dreamgym_kit.adapters.langgraph.acting import OPENS, read
 
 
 def quotes(state: Any) -> str:
@@ -53,3 +53,27 @@ def test_what_names_a_client_acts(function: Any, module: str) -> None:
 
 def test_what_a_function_hands_on_to_is_reached() -> None:
     assert [one.function for one in read(hands_on).reached] == [gets]  # type: ignore[arg-type]
+
+
+def reads_a_file(path: Any) -> Any:
+    with open("x") as file, path.open("r") as other:
+        return file.read() + other.read() + path.read_text()
+
+
+def writes_a_file(path: Any) -> Any:
+    with open(str(path), mode="w", encoding="utf-8") as file:
+        file.write("x")
+
+
+def appends(path: Any) -> Any:
+    path.open("a").write("x")
+
+
+def writes_text(path: Any) -> Any:
+    path.write_text("x")
+
+
+@pytest.mark.parametrize("function", [writes_a_file, appends, writes_text])
+def test_a_file_opened_for_writing_is_told_from_one_that_is_read(function: Any) -> None:
+    assert read(function).acts == OPENS
+    assert read(reads_a_file).acts is None  # type: ignore[arg-type]

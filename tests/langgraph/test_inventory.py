@@ -11,7 +11,7 @@ import pytest
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
 from dreamgym_kit.adapters.langgraph.inspecting import inspect_compiled
-from dreamgym_kit.adapters.langgraph.inventory import inventory
+from dreamgym_kit.adapters.langgraph.inventory import inventory, taken
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import ShapeRefused, UserError
 from dreamgym_kit.ports import Situation
@@ -222,6 +222,54 @@ def test_a_graph_with_nothing_to_intercept_is_refused(project: Any, monkeypatch:
         alone.setattr("dreamgym_kit.adapters.langgraph.inspecting.hooked_names", set)
         with pytest.raises(ShapeRefused, match="nothing in this graph can be intercepted"):
             dreamgym_kit.simulate(graph, [Task("t", HELLO)], store=MemoryStore())
+
+
+USUAL = """
+    import datetime, json, os, pathlib, uuid
+    from langchain_core.prompts import ChatPromptTemplate
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.store.memory import InMemoryStore
+
+    class Route(BaseModel):
+        next: str
+    TOOLS = {"get_order": get_order}
+    MODEL = Told(turns=["done"])
+    router = MODEL.with_structured_output(Route)
+    prompt = ChatPromptTemplate.from_messages([("system", "be kind")])
+    store, saver = InMemoryStore(), InMemorySaver()
+    CACHED = {}
+    def trimmed(messages): return messages[-3:]
+    def shown(messages): return json.dumps([one.content for one in messages])
+    def loaded():
+        CACHED["prompt"] = pathlib.Path("prompt.txt").read_text() + open("more.txt").read()
+        return CACHED["prompt"]
+    FORMS = {"json": shown, "short": trimmed}
+    def route(state):
+        said = router.invoke(trimmed(state["messages"]))
+        logging.getLogger("x").warning(shown(state["messages"]))
+        return {"messages": [("ai", f"{said} {datetime.datetime.now()} {uuid.uuid4()} {os.getenv('HOME')}")]}
+    async def agent(state):
+        store.put(("notes",), "key", {"text": loaded()})
+        chain = prompt | MODEL.bind_tools([get_order])
+        return {"messages": [await chain.ainvoke({"form": FORMS["json"](state["messages"])})]}
+    async def act(state):
+        asked = state["messages"][-1].tool_calls
+        return {"messages": [await TOOLS[call["name"]].ainvoke(call) for call in asked]}
+    helper = create_agent(MODEL, [get_order, cancel_order])
+    def asks_helper(state): return {"messages": helper.invoke(state)["messages"]}
+    made = StateGraph(MessagesState)
+    for name, node in {"route": route, "agent": agent, "act": act, "asks": asks_helper}.items():
+        made.add_node(name, node)
+    made.add_edge(START, "route")
+    made.add_conditional_edges("agent", lambda state: "act" if state["messages"][-1].tool_calls else END)
+    graph = made.compile(checkpointer=saver, store=store)
+"""
+
+
+def test_what_agents_usually_have_beside_their_tools_is_not_listed(project: Any) -> None:
+    written(project, USUAL, "acts")
+    found = taken(__import__(project.module).graph, parse_settings(""))
+    assert (found.entries, found.acting) == ([], [])
 
 
 class _Empty:
