@@ -162,14 +162,15 @@ def _spec_of(name: str, bearers: list[object], settings: Settings, facts: GraphF
     judge = facts.judge
     if not bearers or judge is None:
         return function_spec(name, settings)
-    distinct = list({body_of(one): one for one in bearers}.values())
-    judge.mean(name, distinct)
-    found = [judge.spec(one, name) for one in distinct]
-    facts.problems += filter(None, (_never_free(name, one, settings) for one in distinct))
+    judge.mean(name, bearers)
+    specs = [(one, judge.spec(one, name)) for one in bearers]
+    distinct = {(body_of(one), spec.effect): (one, spec) for one, spec in specs}
+    facts.problems += filter(None, (_never_free(name, one, settings) for one, _ in distinct.values()))
+    found = [spec for _, spec in distinct.values()]
     worst = max(found, key=lambda spec: power(spec.effect))
     if len(distinct) == 1:
         return worst
-    placed = [f"{place_of(one)}({', '.join(_arguments(one))})" for one in distinct]
+    placed = [f"{place_of(one)}({', '.join(_arguments(one))})" for one, _ in distinct.values()]
     facts.namesakes[name] = [
         replace(spec, name=f"{name} [{place}]") for spec, place in zip(found, placed, strict=True)
     ]

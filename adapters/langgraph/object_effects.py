@@ -15,7 +15,7 @@ from dreamgym_kit.adapters.langgraph.bodies import bodies_of, body_of, framework
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hook_of, hooked_as, is_empty
 from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
-from dreamgym_kit.gate.effects import declared_effect, guess_effect
+from dreamgym_kit.gate.effects import declared_effect, guess_effect, same_objects, what_runs
 from dreamgym_kit.plain import to_plain
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Effect, ToolSpec
@@ -35,7 +35,7 @@ class ObjectEffects:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._meant: dict[str, frozenset[Hashable]] = {}
-        self._judged: dict[int, tuple[weakref.ref[Any], ToolSpec, ToolSpec]] = {}
+        self._judged: dict[int, tuple[weakref.ref[Any], ToolSpec, ToolSpec, tuple[object, ...]]] = {}
 
     def mean(self, name: str, bearers: Iterable[object]) -> None:
         """Keep which objects bear a name now: whom its settings entry means."""
@@ -45,12 +45,19 @@ class ObjectEffects:
         """`known`, what its name says, where that holds for the object itself; else its own."""
         entry = self._judged.get(id(called))
         if entry is not None and entry[0]() is called and entry[1] is known:
-            return entry[2]
+            own = entry[2]
+            if not own.effect.runs_in_dream or same_objects(entry[3], what_runs(called)):
+                return own
         said = self._said(called, known.name)
         alike = said[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
         own = known if alike else _described(called, known.name, said)
         key, judged = id(called), self._judged
-        judged[key] = (weakref.ref(called, lambda _: judged.pop(key, None) and None), known, own)
+        judged[key] = (
+            weakref.ref(called, lambda _: judged.pop(key, None) and None),
+            known,
+            own,
+            what_runs(called),
+        )
         return own
 
     def spec(self, called: object, name: str) -> ToolSpec:

@@ -398,3 +398,20 @@ def test_a_body_s_code_tells_and_not_what_it_says_of_itself() -> None:
     assert body_of(renamed) != body_of(one)
     assert body_of(of_class()) == body_of(of_class())
     assert body_of(of_class()) != body_of(subclassed())
+
+
+def test_one_body_that_is_marked_in_one_tool_only_is_a_question_too() -> None:
+    graph = nodes([paying()], [effect("pure")(paying())]).compile()
+    with pytest.raises(ShapeRefused, match="'apply' is the name of 2 tools"):
+        simulated(graph)
+    assert RAN == []
+
+
+def test_a_tool_that_gets_another_body_after_it_was_judged_is_judged_again() -> None:
+    pure, other = effect("pure")(formula()), paying()
+    with dreamgym_kit.dreaming(experience=ScriptedExperienceDouble()):
+        assert pure.invoke({"f": "x"}) == "4"
+        pure.func = lambda f: RAN.append("paid") or "paid"
+        assert pure.invoke({"f": "x"}) == "42"
+    assert RAN == ["formula"]
+    assert other.name == "apply"

@@ -176,7 +176,7 @@ def effect(kind: Effect | str) -> Callable[[T], T]:
     declared = Effect(kind)
 
     def mark(tool: T) -> T:
-        said = _Mark(declared, _what_runs(tool))
+        said = _Mark(declared, what_runs(tool))
         if isinstance(tool, type) or not _is_tool(tool):
             setattr(tool, _MARK, said)
         else:
@@ -202,7 +202,7 @@ def declared_effect(tool: object) -> Effect | None:
     holder = tool.__func__ if isinstance(tool, types.MethodType) else tool
     mark = getattr(holder, "__dict__", {}).get(_MARK)
     if isinstance(mark, _Mark):
-        return mark.effect if _same(mark.on, _what_runs(holder)) else None
+        return mark.effect if same_objects(mark.on, what_runs(holder)) else None
     kind = holder if isinstance(holder, type) else type(holder)
     for one in kind.__mro__:
         mark = vars(one).get(_MARK)
@@ -217,7 +217,7 @@ def _is_tool(holder: object) -> bool:
     return hasattr(holder, "args_schema") and hasattr(holder, "metadata")
 
 
-def _what_runs(holder: object) -> tuple[object, ...]:
+def what_runs(holder: object) -> tuple[object, ...]:
     """A tool's class and the functions in its fields; anything else is what it is."""
     if isinstance(holder, type) or not _is_tool(holder):
         return (holder,)
@@ -225,7 +225,8 @@ def _what_runs(holder: object) -> tuple[object, ...]:
     return (type(holder), *(one for one in held if callable(one) and not isinstance(one, type)))
 
 
-def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+def same_objects(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Whether two rows hold the very same things."""
     return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
 
 
