@@ -33,7 +33,8 @@ EXAMPLES = (
 )
 CODES = (
     "Exit codes: 0 evaluated; 1 a rule of the gate or of --must-be broke, or something real was about to run "
-    "in a dream; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
+    "in a dream; 2 cannot run, or nobody agreed; 6 a real call was executed in a dream; 130 or 143 stopped, "
+    "can be resumed."
 )
 
 
@@ -248,12 +249,14 @@ def _show(found: "Evaluation", result: "RunResult", *, as_json: bool) -> None:
 
     from dreamgym_kit.cli.running import look_at, near, stdout_paint, tell_warnings, unfinished
     from dreamgym_kit.report.evaluation_text import render_evaluation
-    from dreamgym_kit.report.terminal import next_steps
+    from dreamgym_kit.report.terminal import executed_first, next_steps
 
     tell_warnings(result)
     if as_json:
         say_json(found.to_json())
         return
+    if result.summary.executed:
+        say(executed_first(result.summary, stdout_paint()) + "\n")
     say(render_evaluation(found, paint=stdout_paint()))
     going_on = unfinished(result)
     run = shlex.quote(near(result.directory))

@@ -19,8 +19,8 @@ EXAMPLES = (
     "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
 )
 CODES = (
-    "Exit codes: 0 done; 1 the gate failed (something real ran or was about to, or a rule of [gate] or "
-    "of the flags broke); 2 cannot run; 130 or 143 stopped, can be resumed."
+    "Exit codes: 0 done; 1 the gate failed (something real was about to run, or a rule of [gate] or "
+    "of the flags broke); 2 cannot run; 6 a real call was executed; 130 or 143 stopped, can be resumed."
 )
 
 FailOnFindings = Annotated[

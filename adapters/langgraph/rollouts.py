@@ -53,7 +53,7 @@ from dreamgym_kit.gate.registry import awake
 from dreamgym_kit.ports import ChatEndpoint, Checker, EpisodeRunner, EventSink, Group, Rollout
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
-from dreamgym_kit.rollout.engine import run_episodes
+from dreamgym_kit.rollout.engine import kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut, NoEvents
 from dreamgym_kit.rollout.jobs import Job, jobs_for
 from dreamgym_kit.rollout.manifest import Manifest
@@ -273,8 +273,10 @@ class Rollouts:
         ):
             policy = self._policy_for(label, drawn, came) if self._workers is None else None
             events = MaskedEvents(FanOut([log, self._events]), self._ready.masker)
+            at_once = kept_at_once(journal, self._stop, events)
             whole = f"{request.label or self._directory.manifest.run}:{label}"
             if self._workers is not None:
+                self._workers.on_executed = at_once
                 await self._prepare(self._workers, whole, drawn, label, events, came)
             runner: EpisodeRunner = self._workers or runner_of(
                 request,
@@ -286,6 +288,7 @@ class Rollouts:
                 seed=drawn,
                 policy=policy,
                 on_turns=came.turns.__setitem__,
+                on_executed=at_once,
             )
             for wave in self._waves(jobs):
                 try:
