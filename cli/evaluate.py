@@ -192,7 +192,7 @@ def _carry_out(
             result = carry_out(_request(side, resume, store, server, weights), plain=asked.plain)
         found = evaluation_of(result, asked.own, against=before, run=near(result.directory))
         codes.append(_code(found, result, must_be))
-        if result.stopped_by is not None:
+        if result.stopped_by is not None or result.summary.executed:
             break
         before, resume = found.b, None
     _show(found, result, as_json=as_json)
@@ -249,14 +249,12 @@ def _show(found: "Evaluation", result: "RunResult", *, as_json: bool) -> None:
 
     from dreamgym_kit.cli.running import look_at, near, stdout_paint, tell_warnings, unfinished
     from dreamgym_kit.report.evaluation_text import render_evaluation
-    from dreamgym_kit.report.terminal import executed_first, next_steps
+    from dreamgym_kit.report.terminal import next_steps
 
     tell_warnings(result)
     if as_json:
         say_json(found.to_json())
         return
-    if result.summary.executed:
-        say(executed_first(result.summary, stdout_paint()) + "\n")
     say(render_evaluation(found, paint=stdout_paint()))
     going_on = unfinished(result)
     run = shlex.quote(near(result.directory))

@@ -46,7 +46,7 @@ from dreamgym_kit.adapters.langgraph.policy_opening import policy_of
 from dreamgym_kit.adapters.langgraph.run_directories import run_directory
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.curriculum.verdicts import OfGiven
-from dreamgym_kit.errors import EndpointError, UnknownName, UserError
+from dreamgym_kit.errors import EndpointError, RunDirectoryError, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import awake
@@ -56,9 +56,10 @@ from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.engine import kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut, NoEvents
 from dreamgym_kit.rollout.jobs import Job, jobs_for
+from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import MaskedEvents
-from dreamgym_kit.rollout.rundir import RunDirectory, half_made
+from dreamgym_kit.rollout.rundir import EPISODES, RunDirectory, half_made
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Task, Verdict
@@ -369,6 +370,8 @@ class Rollouts:
             ours = (there / "manifest.json").is_file() or half_made(there)
             if there.is_symlink() or (there.exists() and not ours):
                 raise UserError(f"{there}: is in the way of the step's episodes; move it, or remove it.")
+            if ours and there.exists() and _executed_in(there):  # what ran stays told of
+                there.rename(there.with_name(f"{label}-executed-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
             shutil.rmtree(there, ignore_errors=True)
             mode = self._request.kind
             matters = {"mode": mode, "step": step, "n": n, "seed": seed, "tasks": [task.id for task in tasks]}
@@ -377,6 +380,13 @@ class Rollouts:
             directory = RunDirectory.create(self.path, label, Manifest(run, at, matters))
         with directory:
             yield directory
+
+
+def _executed_in(step: Path) -> bool:
+    try:
+        return any(episode.executed for episode in JournalReader(step / EPISODES))
+    except RunDirectoryError:
+        return False  # damaged, and made anew as any step that was broken off
 
 
 def _group(task: Task, n: int, came: _Step, why: str) -> Group:
