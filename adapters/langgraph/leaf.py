@@ -42,7 +42,7 @@ from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Answer, Call
+from dreamgym_kit.vocabulary import Answer, Call, Provenance
 
 Body = Callable[..., Any]
 
@@ -236,7 +236,9 @@ def _session_for(tool: BaseTool) -> Session | None:
 
 
 def _keep(session: Session, call: Call, answer: Answer, place: Place, after: str, started: float) -> None:
-    session.keep(call, answer, place, after=after, started=started)
+    entry = session.keep(call, answer, place, after=after, started=started)
+    if answer.provenance is Provenance.REAL:
+        session.kept_real(entry)
 
 
 def _admitted(

@@ -15,6 +15,7 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
+from dreamgym_kit.adapters.langgraph.leaf import run_real
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -33,7 +34,7 @@ from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.rundir import EPISODES, EVENTS, RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec
+from dreamgym_kit.vocabulary import Call, Effect, ToolSpec
 
 LEAKS = """
     import threading
@@ -210,10 +211,9 @@ def test_a_real_body_that_the_gate_itself_sees_is_executed_too() -> None:
     session.on_executed = lambda: written.append(len(session.executed))
     with entered(session):
         call = Call("pay", {"to": "bob"})
-        _, place = session.admit(call)
-        for number in (1, 2):
+        for number, (_, place) in enumerate([session.admit(call), session.admit(call)], 1):
             with pytest.raises(RealCallExecuted, match=f"^{number} real call"):
-                session.keep(call, Answer("paid", Provenance.REAL), place, after="", started=0.0)
+                run_real(session, call, place, None, lambda: "paid")
         with pytest.raises(RealCallExecuted):
             session.admit(call)
     assert (written, [str(one) for one in session.executed]) == ([1, 2], ["pay(to='bob')"] * 2)

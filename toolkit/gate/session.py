@@ -188,6 +188,16 @@ class Session:
         self.on_executed()
         return stop
 
+    def kept_real(self, entry: Transition) -> None:
+        """Hear of a call whose real body ran.
+
+        Raises:
+            RealCallExecuted: this is a dream, in which such a body must not run.
+        """
+        if self.mode is Mode.DREAM and not entry.effect.runs_in_dream:
+            ran = Executed(entry.call.tool, entry.call.args, "its real body ran")
+            raise self.ran([*self.executed, ran])
+
     def refuse(self, why: str) -> NoReturn:
         """Latch the session and end the episode."""
         raise self.latch(why)
@@ -335,12 +345,6 @@ class Session:
         if answer.provenance is Provenance.REAL or spoilt:
             with self._lock:
                 self.real_calls += 1
-        if (
-            self.mode is Mode.DREAM
-            and answer.provenance is Provenance.REAL
-            and not entry.effect.runs_in_dream
-        ):
-            raise self.ran([*self.executed, Executed(call.tool, entry.call.args, "its real body ran")])
         if self._on_transition is not None:
             try:
                 self._on_transition(entry)
