@@ -39,7 +39,7 @@ def command(
 
     None of that runs. Its model is a script with one planted bug, which the dry run has to expose.
     """
-    from dreamgym_kit.cli.running import carry_out, end
+    from dreamgym_kit.cli.running import EXECUTED, carry_out, end
 
     folder = _folder(keep)
     request = _request(folder, fixed=fixed)
@@ -48,7 +48,8 @@ def command(
         say_json(result.summary.to_json(fail_on_findings=True))
     else:
         _show(result, fixed=fixed)
-    end(128 + result.stopped_by if result.stopped_by is not None else 0, dreamt=True)
+    stopped = 128 + result.stopped_by if result.stopped_by is not None else 0
+    end(EXECUTED if result.summary.executed else stopped, dreamt=True)
 
 
 def _folder(keep: Path | None) -> Path:

@@ -33,7 +33,8 @@ EXAMPLES = (
 )
 CODES = (
     "Exit codes: 0 evaluated; 1 a rule of the gate or of --must-be broke, or something real was about to run "
-    "in a dream; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
+    "in a dream; 2 cannot run, or nobody agreed; 6 a real call was executed in a dream; 130 or 143 stopped, "
+    "can be resumed."
 )
 
 
@@ -191,7 +192,7 @@ def _carry_out(
             result = carry_out(_request(side, resume, store, server, weights), plain=asked.plain)
         found = evaluation_of(result, asked.own, against=before, run=near(result.directory))
         codes.append(_code(found, result, must_be))
-        if result.stopped_by is not None:
+        if result.stopped_by is not None or result.summary.executed:
             break
         before, resume = found.b, None
     _show(found, result, as_json=as_json)

@@ -3,6 +3,7 @@
     0        done
     1        the gate failed
     2        cannot run: the input is at fault, one line says how to mend it
+    6        a real call was executed in a dream; before all others
     70       a fault of the kit's own; the traceback is in a crash log, and nowhere else
     128 + n  stopped by signal n (130 Ctrl-C, 143 SIGTERM)
 

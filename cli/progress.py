@@ -50,6 +50,8 @@ class Course:
             steps = facts.get("steps") or ()
             place = f"{episode} step {steps[-1]}" if steps else episode
             self.anomalies.append(f"{facts['text']}: {place}")
+        elif kind == "executed":
+            self.anomalies.insert(0, f"EXECUTED {episode} {facts['text']}")
         elif kind == "violation":
             self.anomalies.append(f"refused: {episode} {facts['text']}")
         elif kind == "episode_finished":
@@ -104,6 +106,8 @@ class PlainProgress:
             steps = facts.get("steps") or ()
             place = f"{facts['episode']} step {steps[-1]}" if steps else str(facts["episode"])
             return f"ANOMALY {facts['finding']}  {place}  {facts['text']}"
+        if kind == "executed":
+            return f"EXECUTED {facts['episode']}  {facts['text']}"
         if kind == "violation":
             return f"REFUSED {facts['episode']}  {facts['text']}"
         if kind == "lost":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.rollout.stop import StopSwitch
     from dreamgym_kit.settings.model import Settings
 
-DONE, GATE_FAILED = 0, 1
+DONE, GATE_FAILED, EXECUTED = 0, 1, 6
 _STDOUT, _STDERR = 1, 2  # descriptors
 _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
 
@@ -40,7 +40,13 @@ def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
         progress(plain=plain) as events,
         prints_on_stderr(),
     ):
-        return run_to_end(run(request, events=events, stop=stop))
+        try:
+            return run_to_end(run(request, events=events, stop=stop))
+        except Exception as error:
+            if stop.code is None:
+                raise
+            tell(f"FAILED  {stop.reason}\nThe run's report could not be made: {error}")
+            end(stop.code, dreamt=True)
 
 
 @contextmanager
@@ -79,7 +85,9 @@ def prints_on_stderr() -> Iterator[None]:
 
 
 def exit_code(result: "RunResult", *, fail_on_findings: bool) -> int:
-    """0 done, 1 the gate failed, 128 + n stopped by signal n."""
+    """6 a real call was executed, whatever else; 0 done, 1 the gate failed, 128 + n stopped by signal n."""
+    if result.summary.executed:
+        return EXECUTED
     if result.stopped_by is not None:
         return 128 + result.stopped_by
     return DONE if result.summary.gate(fail_on_findings=fail_on_findings) else GATE_FAILED
@@ -128,7 +136,7 @@ def tell_warnings(result: "RunResult") -> None:
 
 def unfinished(result: "RunResult") -> list[tuple[str, str, str]]:
     """The step that goes on with a run that was stopped early; nothing for a whole one."""
-    if not result.totals.stopped:
+    if not result.totals.stopped or result.summary.executed:
         return []
     left = result.totals.total - result.totals.finished
     say(f" Stopped ({result.totals.stopped}): {left} episodes are left.")

@@ -14,7 +14,7 @@ EXAMPLES = (
 )
 CODES = (
     "Exit codes: 0 merged, also where it was before; 1 the gate failed, over all shards; 2 shards are "
-    "missing, twice there, not finished or of different runs."
+    "missing, twice there, not finished or of different runs; 6 a real call was executed in one of them."
 )
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Run directories: put shards together.")
@@ -35,7 +35,7 @@ def merge(directories: Directories, into: Into, as_json: options.AsJson = False)
 
     All of them must be there, finished, and of the same run. Merging them again changes nothing.
     """
-    from dreamgym_kit.cli.running import DONE, GATE_FAILED, look_at, near, stdout_paint
+    from dreamgym_kit.cli.running import DONE, EXECUTED, GATE_FAILED, look_at, near, stdout_paint
     from dreamgym_kit.report.merging import merge_runs
     from dreamgym_kit.report.terminal import next_steps, render_run
 
@@ -47,4 +47,6 @@ def merge(directories: Directories, into: Into, as_json: options.AsJson = False)
         say(f" {len(directories)} shards {done}: {merged.episodes} episodes in {near(merged.directory)}\n")
         say(render_run(merged.summary, paint=stdout_paint()))
         say(next_steps([look_at(merged.summary, merged.directory)]))
+    if merged.summary.executed:
+        raise typer.Exit(EXECUTED)
     raise typer.Exit(DONE if merged.summary.gate() else GATE_FAILED)

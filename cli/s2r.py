@@ -27,8 +27,8 @@ EXAMPLES = (
 )
 CODES = (
     "Exit codes: 0 done, or its budget spent; 1 the gate is shut, a call was refused, dream and reality "
-    "parted, or the audit log is not whole; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be "
-    "resumed."
+    "parted, or the audit log is not whole; 2 cannot run, or nobody agreed; 6 a real call was executed past "
+    "the gate; 130 or 143 stopped, can be resumed."
 )
 
 Policy = Annotated[
@@ -212,6 +212,8 @@ def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
 
 
 def _code(result: "S2rResult") -> int:
+    if result.executed:
+        return 6
     if result.stopped_by is not None:
         return 128 + result.stopped_by
     if result.stopped is not None:
@@ -222,6 +224,7 @@ def _code(result: "S2rResult") -> int:
 def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
     from dreamgym_kit.adapters.langgraph.s2r_request import report_of
     from dreamgym_kit.cli.running import near, stdout_paint
+    from dreamgym_kit.report.clean import one_line
     from dreamgym_kit.report.s2r_text import render_s2r
     from dreamgym_kit.report.terminal import next_steps
 
@@ -229,6 +232,8 @@ def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
     if as_json:
         say_json({"directory": str(result.directory), **report})
         return
+    if result.executed:
+        say(f"FAILED  {one_line(result.executed)}\n")
     say(f" {near(result.directory)}")
     say(render_s2r(report, stage=stage, paint=stdout_paint()))
     run = shlex.quote(near(result.directory))

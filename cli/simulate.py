@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import gate_options, options
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.runs import RunResult
@@ -19,8 +19,8 @@ EXAMPLES = (
     "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
 )
 CODES = (
-    "Exit codes: 0 done; 1 the gate failed (something real ran or was about to, or a rule of [gate] or "
-    "of the flags broke); 2 cannot run; 130 or 143 stopped, can be resumed."
+    "Exit codes: 0 done; 1 the gate failed (something real was about to run, or a rule of [gate] or "
+    "of the flags broke); 2 cannot run; 6 a real call was executed; 130 or 143 stopped, can be resumed."
 )
 
 FailOnFindings = Annotated[
@@ -111,6 +111,7 @@ def command(
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
     from dreamgym_kit.cli.running import carry_out, end, exit_code, opened_recordings
+    from dreamgym_kit.errors import UserError
 
     settings = with_policy(policy, settings)
     spec, chosen = options.graph_of(settings, "simulate"), options.tasks_of(settings, "simulate")
@@ -126,9 +127,14 @@ def command(
             shard=options.shard_of(shard),
         )
         result = carry_out(request, plain=plain)
-    gate_options.write_reports(
-        result.summary, result.directory, junit, markdown, fail_on_findings=fail_on_findings
-    )
+    try:
+        gate_options.write_reports(
+            result.summary, result.directory, junit, markdown, fail_on_findings=fail_on_findings
+        )
+    except UserError as error:
+        if not result.summary.executed:  # else there is worse to say than that
+            raise
+        tell(f"error: {error}")
     _show(result, as_json=as_json, fail_on_findings=fail_on_findings)
     end(exit_code(result, fail_on_findings=fail_on_findings), dreamt=True)
 

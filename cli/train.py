@@ -26,8 +26,8 @@ EXAMPLES = (
     "torchrun --nproc-per-node 2 --no-python dreamgym-kit train",
 )
 CODES = (
-    "Exit codes: 0 trained; 1 an alarm stopped it at its last good checkpoint; 2 cannot run; 130 or 143 "
-    "stopped, can be resumed."
+    "Exit codes: 0 trained; 1 an alarm stopped it at its last good checkpoint; 2 cannot run; 6 a real call "
+    "was executed in a dream; 130 or 143 stopped, can be resumed."
 )
 
 Policy = Annotated[
@@ -257,6 +257,8 @@ def _carried_out(request: "TrainRequest", *, plain: bool) -> "TrainResult":
 
 
 def _code(result: "TrainResult") -> int:
+    if result.trained.alarm is not None and result.trained.alarm.alarm == "executed":
+        return 6
     if result.stopped_by is not None:
         return 128 + result.stopped_by
     return 1 if result.trained.alarm is not None else 0
@@ -276,6 +278,9 @@ def _show(result: "TrainResult", *, as_json: bool) -> None:
     if as_json:
         say_json({"directory": str(result.directory), **result.training.to_json()})
         return
+    alarm = result.trained.alarm
+    if alarm is not None and alarm.alarm == "executed":
+        say(f"FAILED  {one_line(alarm.text)}\n")
     say(f" {near(result.directory)}")
     say(render_training(result.training, paint=stdout_paint()))
     run = shlex.quote(near(result.directory))

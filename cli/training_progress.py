@@ -60,7 +60,7 @@ class Learning:
         line = line_of(kind, facts, self.steps, self.where)
         if kind in ("step_finished", "evaluated"):
             self.lines.append(line)
-        elif kind in ("violation", "alarm", "real_calls_stopped"):
+        elif kind in ("executed", "violation", "alarm", "real_calls_stopped"):
             self.troubles.append(line)
         return line
 
@@ -78,8 +78,8 @@ def line_of(kind: str, facts: Mapping[str, Any], steps: int, where: str) -> str:
     match kind:
         case "training_started":
             return f"step {facts['step']} of {facts['steps']}"
-        case "violation":
-            return f"REFUSED {facts['episode']}  {facts['text']}"
+        case "executed" | "violation":
+            return f"{'REFUSED' if kind == 'violation' else 'EXECUTED'} {facts['episode']}  {facts['text']}"
         case "draw_without_signal":
             why = f"{facts['dead']} dead groups, {facts['small']} too small"
             return f"step {facts['step']}: draw {facts['draw']} taught nothing ({why})"

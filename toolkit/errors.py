@@ -17,6 +17,7 @@ DreamgymError(Exception)
 EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except Exception` in an
                              agent, a tool node or a retry cannot swallow it
   GateRefused            something real was about to run where it must not   -> violation, latches
+  RealCallExecuted       something real ran where it must not                -> failure, ends the run
   DreamAbstained         the dream cannot tell what the tool would answer    -> undetermined
   BudgetSpent            a hard limit was reached                            -> undetermined
   TimeIsUp               its wall time is over, and something still asked    -> undetermined
@@ -40,6 +41,7 @@ __all__ = [
     "GraphNotLoaded",
     "MissingExtra",
     "NotJson",
+    "RealCallExecuted",
     "RunDirectoryError",
     "SeveralGraphs",
     "ShapeRefused",
@@ -215,6 +217,10 @@ class EpisodeStop(BaseException):
 
 class GateRefused(EpisodeStop):
     """Something real was about to run. The refusal is kept in the session too."""
+
+
+class RealCallExecuted(EpisodeStop):
+    """Something real ran; it stands in the session and in the journal, and the run ends."""
 
 
 class DreamAbstained(EpisodeStop):

@@ -309,6 +309,32 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True)
+class Executed:
+    """A real call that ran where none may run: it happened, and nobody can refuse it any more."""
+
+    tool: str
+    args: Mapping[str, JsonValue] = field(default_factory=dict)  # without secrets
+    how: str = ""  # a plain sentence: how it was noticed
+
+    def __str__(self) -> str:
+        return f"{self.tool}({', '.join(f'{name}={_short(value)}' for name, value in self.args.items())})"
+
+
+def _short(value: JsonValue) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... (+{len(text) - _LONGEST} chars)"
+
+
+_LONGEST = 300  # characters of one argument in a sentence; records keep all of it
+
+
+def executed_told(calls: Sequence[Executed]) -> str:
+    """Real calls that ran, in words: "1 real call executed: refund(order='o1')"."""
+    count = len(calls)
+    return f"{count} real call{'s'[: count != 1]} executed: {', '.join(map(str, calls))}"
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """One run of the graph on one task: everything that a report or a learner needs later."""
 
@@ -321,7 +347,7 @@ class Episode:
     transitions: tuple[Transition, ...] = ()
     messages: tuple[Mapping[str, JsonValue], ...] = ()  # transcript: role, content, tool_calls
     reward: float | None = None  # 0..1; None where nothing was judged
-    stop: str = "finished"  # interrupted, abstained, violation, limit, budget, refused, error, cancelled
+    stop: str = "finished"  # interrupted, abstained, executed, violation, limit, budget, refused, error, ...
     violations: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     model_calls: int = 0  # of the agent
@@ -334,6 +360,7 @@ class Episode:
     final: JsonValue = None  # the graph's last state without its messages
     dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
     user_turns: tuple[UserTurn, ...] = ()  # in order; none in runs of versions that did not keep them
+    executed: tuple[Executed, ...] = ()  # real calls that ran; `violations` are those that were refused
 
     @property
     def digest(self) -> str:
@@ -342,6 +369,7 @@ class Episode:
         return digest(
             [
                 *([turns] if turns else []),
+                *([[[one.tool, dict(one.args), one.how] for one in self.executed]] if self.executed else []),
                 [self.id, self.task, self.world.name, self.world.seed],
                 [self.verdict, self.reason, self.reward, self.stop, list(self.violations)],
                 [

@@ -14,24 +14,29 @@ from langchain_core.messages import AIMessage, ToolMessage
 from dreamgym_kit.adapters.langgraph.dispatching import loose_function
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
-from dreamgym_kit.gate.reconcile import past_the_gate_told
+from dreamgym_kit.gate.reconcile import PAST_THE_GATE
 from dreamgym_kit.gate.session import Session
+from dreamgym_kit.plain import to_plain
+from dreamgym_kit.vocabulary import Executed
 
 
 def check_answered(session: Session, messages: Any) -> None:
     """Look at the conversation that a model is about to go on with.
 
     Raises:
-        GateRefused: a call of it was answered past the gate.
+        RealCallExecuted: a call of it was answered past the gate.
     """
     if session.mode.bare or not session.asked_ids or not isinstance(messages, Sequence):
         return
     given = {one.tool_call_id: one.status for one in messages if isinstance(one, ToolMessage)}
-    for call in past_the_gate(session, messages):
-        if given.get(call["id"]) == "success":
-            session.refuse(past_the_gate_told(call["name"]))
+    missing = past_the_gate(session, messages)
+    for call in missing:
         if call["id"] not in given:
             session.passed_over[str(call["id"])] = call["name"]
+    if ran := [call for call in missing if given.get(call["id"]) == "success"]:
+        raise session.ran(
+            [Executed(call["name"], dict(to_plain(call["args"])), PAST_THE_GATE) for call in ran]
+        )
 
 
 def past_the_gate(session: Session, messages: Sequence[Any]) -> list[Any]:

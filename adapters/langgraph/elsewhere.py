@@ -1,6 +1,6 @@
 """The driver's side of a run whose episodes run in workers: the spec that they are opened with, and where."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import task_to_record
 from dreamgym_kit.rollout.working import kit_version
 from dreamgym_kit.settings.render import render_settings
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.vocabulary import Episode, Task
 
 OPENER = "dreamgym_kit.adapters.langgraph.workplace:opened"
 
@@ -124,6 +124,7 @@ def distributed(
     events: EventSink,
     stop: StopSwitch,
     at_once: int | None = None,
+    on_executed: Callable[[Episode], None] = lambda _: None,
 ) -> DistributedRunner:
     """What runs the episodes in workers, as settings want them; not begun yet.
 
@@ -148,6 +149,7 @@ def distributed(
         events=events,
         stop=stop,
         repeatable=request.mode is Mode.DREAM,
+        on_executed=on_executed,
     )
     if settings.engine.workers > workers:
         runner.told.warnings[

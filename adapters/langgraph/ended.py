@@ -7,7 +7,15 @@ from langgraph.errors import GraphRecursionError
 from dreamgym_kit.adapters.langgraph.answers import is_of_tool
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.dream.user import UserFailed
-from dreamgym_kit.errors import BudgetSpent, ContextFull, DreamAbstained, EpisodeStop, GateRefused, TimeIsUp
+from dreamgym_kit.errors import (
+    BudgetSpent,
+    ContextFull,
+    DreamAbstained,
+    EpisodeStop,
+    GateRefused,
+    RealCallExecuted,
+    TimeIsUp,
+)
 from dreamgym_kit.s2r.stops import RealCallRefused
 from dreamgym_kit.vocabulary import Transition
 
@@ -67,6 +75,8 @@ def say_stop(course: Course, stop: EpisodeStop) -> None:
     course.reason, course.ran_on = str(stop), False
     if isinstance(stop, GateRefused):
         course.stop = "violation"
+    elif isinstance(stop, RealCallExecuted):
+        course.stop = "executed"
     elif isinstance(stop, RealCallRefused):
         course.stop = "refused"
     elif isinstance(stop, DreamAbstained):

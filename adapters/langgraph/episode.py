@@ -5,7 +5,6 @@ What ended it is read from the session, not from the exception: an agent may hav
 """
 
 import asyncio
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from dreamgym_kit.adapters.langgraph.ended import say_error, say_stop
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
+from dreamgym_kit.adapters.langgraph.lived import Lived
 from dreamgym_kit.adapters.langgraph.nested import hearing_nested_graphs
 from dreamgym_kit.adapters.langgraph.standing_in import answered, played_by
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
@@ -83,6 +83,7 @@ class LangGraphRunner:
         detectors: look at each ended episode; what they find stands in it.
         real_faults: whether real calls fail by the settings' faults too.
         lore: what detectors worked out of the tools, for all episodes alike.
+        on_executed: is given an episode as soon as a real call is noticed in it, before all else.
     """
 
     graph: Pregel[Any]
@@ -106,13 +107,18 @@ class LangGraphRunner:
     model_policy: ModelPolicy | None = None
     on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None
     real_faults: bool = False
+    on_executed: Callable[[Episode], None] | None = None
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
         episode = f"{task.id}.{sibling}"
-        started, clock = time.time(), time.perf_counter()
         session = self._session(task, episode)
         usage = UsageCounter(session, self.settings.model, self.budget)
+        course = Course(Transcript(), heard=usage.heard, calls=lambda: len(session.ledger), hear=session.hear)
+        lived = Lived(
+            task=task, sibling=sibling, attempt=attempt, session=session, usage=usage, course=course
+        )
+        session.on_executed = lambda: self._keep_executed(lived)
         world = self.worlds.get(task.world.name)
         place = self.prefix + episode
         configurable = dict(world.configurable(task.world, place)) if world is not None else {}
@@ -120,8 +126,10 @@ class LangGraphRunner:
         try:
             if real and world is not None:
                 await world.reset(task.world, place)
-            course = await self._driven(task, episode, session, usage, configurable)
+            await self._driven(task, episode, session, usage, course, configurable)
             self._reconcile(session, course)
+            if session.executed:
+                return self._keep_executed(lived)
             found = self._look(task, session, course)
             judgement, alarms = await self._judge(task, session, course, configurable)
         finally:
@@ -131,34 +139,17 @@ class LangGraphRunner:
         transitions = session.ledger.transitions()
         judgement = _under_faults(judgement, transitions, session)
         findings = (*found, *alarms)
+        if session.executed:
+            return self._keep_executed(lived)
         self._tell(episode, session, findings)
-        return masked_episode(
-            Episode(
-                id=episode,
-                task=task.id,
-                sibling=sibling,
-                world=task.world,
-                verdict=judgement.verdict,
-                reason=judgement.reason,
-                reward=judgement.reward,
-                transitions=transitions,
-                messages=tuple(course.transcript.records),
-                stop=course.stop,
-                violations=tuple(session.violations),
-                findings=findings,
-                model_calls=usage.calls,
-                tokens=usage.tokens,
-                cost_usd=usage.cost_usd + sum(spend.cost_usd for spend in session.spends.values()),
-                attempt=attempt,
-                started_at=started,
-                elapsed_s=time.perf_counter() - clock,
-                counts=dict(session.counts),
-                final=final_state(course.values),
-                dream_spend=dict(sorted(session.spends.items())),
-                user_turns=tuple(course.turns),
-            ),
-            self.masker,
-        )
+        return masked_episode(lived.episode(judgement, findings), self.masker)
+
+    def _keep_executed(self, lived: Lived) -> Episode:
+        """Have it written down that something real ran; gives the episode, which is over."""
+        episode = masked_episode(lived.executed(), self.masker)
+        if self.on_executed is not None:
+            self.on_executed(episode)
+        return episode
 
     def _tell(self, episode: str, session: Session, findings: Sequence[Finding]) -> None:
         """Say at once what a person should not have to wait for."""
@@ -235,22 +226,27 @@ class LangGraphRunner:
         episode: str,
         session: Session,
         usage: UsageCounter,
+        course: Course,
         configurable: dict[str, Any],
-    ) -> Course:
+    ) -> None:
         """Drive the graph, its models answered by the policy where there is one."""
         if self.model_policy is None:
-            return await self._drive(task, session, usage, configurable)
+            await self._drive(task, session, usage, course, configurable)
+            return
         async with self.model_policy.lives(episode):
             with captured(self.model_policy, session, episode) as capture:
-                course = await self._drive(task, session, usage, configurable)
+                await self._drive(task, session, usage, course, configurable)
         if capture is not None and self.on_turns is not None:
             self.on_turns(episode, capture.turns())
-        return course
 
     async def _drive(
-        self, task: Task, session: Session, usage: UsageCounter, configurable: dict[str, Any]
-    ) -> Course:
-        course = Course(Transcript(), heard=usage.heard, calls=lambda: len(session.ledger), hear=session.hear)
+        self,
+        task: Task,
+        session: Session,
+        usage: UsageCounter,
+        course: Course,
+        configurable: dict[str, Any],
+    ) -> None:
         course.interrupted = lambda asked: excuse(session, asked)
         course.hear(map(str, leaves(dict(task.input))))
         course.transcript.start(task)
@@ -268,6 +264,7 @@ class LangGraphRunner:
                     await _follow(graph, task, config, course, user, in_thread=self.in_thread)
         except asyncio.CancelledError:
             if session.stopped is None:
+                self._reconcile(session, course)  # what ran has run, though its episode is dropped
                 raise
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
@@ -275,7 +272,6 @@ class LangGraphRunner:
             say_error(course, error, session.ledger.transitions()[-1:])
         if session.stopped is not None:
             say_stop(course, session.stopped)
-        return course
 
     def _user(self, task: Task, session: Session) -> SimulatedUser | None:
         chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
@@ -295,10 +291,12 @@ class LangGraphRunner:
         )
         if found.bad_arguments:
             session.count("bad_arguments", found.bad_arguments)
+        if found.executed and not self.policy.mode.bare:
+            session.ran(found.executed)
+        if not self.policy.mode.bare:
+            session.violations.extend(found.violations)
         if course.stop == "finished" and found.errors:
             session.violations.extend(found.errors)
-        if not self.policy.mode.bare:
-            session.violations.extend(why for why in found.violations if why not in session.violations)
         if session.violations:
             course.stop, course.reason = "violation", session.violations[0]
 

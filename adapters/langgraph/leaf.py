@@ -45,7 +45,7 @@ from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.sealing import sealed
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Answer, Call, Effect
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance
 
 Body = Callable[..., Any]
 
@@ -250,7 +250,9 @@ def _session_for(tool: BaseTool) -> Session | None:
 
 
 def _keep(session: Session, call: Call, answer: Answer, place: Place, after: str, started: float) -> None:
-    session.keep(call, answer, place, after=after, started=started)
+    entry = session.keep(call, answer, place, after=after, started=started)
+    if answer.provenance is Provenance.REAL:
+        session.kept_real(entry)
 
 
 def _admitted(

@@ -52,7 +52,7 @@ from dreamgym_kit.settings.keys import open_key_files
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.training.distil.gate import Gate
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.vocabulary import Provenance, Spend, Task, Transition
+from dreamgym_kit.vocabulary import Episode, Provenance, Spend, Task, Transition
 
 
 def tasks_of(request: RunRequest) -> list[Task]:
@@ -186,6 +186,7 @@ def runner_of(
     seed: int,
     policy: ModelPolicy | None = None,
     on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None,
+    on_executed: Callable[[Episode], None] | None = None,
 ) -> LangGraphRunner:
     """What runs the episodes. `label`: put before recorded episodes' ids; `seed`: of planned faults."""
     settings, chat = request.settings, who.chat
@@ -216,6 +217,7 @@ def runner_of(
         detectors=ready.detectors,
         model_policy=policy,
         on_turns=on_turns,
+        on_executed=on_executed,
         real_faults=request.real_faults,
     )
 

@@ -47,19 +47,20 @@ from dreamgym_kit.adapters.langgraph.policy_opening import policy_of
 from dreamgym_kit.adapters.langgraph.run_directories import run_directory
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.curriculum.verdicts import OfGiven
-from dreamgym_kit.errors import EndpointError, UnknownName, UserError
+from dreamgym_kit.errors import EndpointError, RunDirectoryError, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import awake
 from dreamgym_kit.ports import ChatEndpoint, Checker, EpisodeRunner, EventSink, Group, Rollout
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
-from dreamgym_kit.rollout.engine import run_episodes
+from dreamgym_kit.rollout.engine import kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut, NoEvents
 from dreamgym_kit.rollout.jobs import Job, jobs_for
+from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.masked import MaskedEvents
-from dreamgym_kit.rollout.rundir import RunDirectory, half_made
+from dreamgym_kit.rollout.rundir import EPISODES, RunDirectory, half_made
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Task, Verdict
@@ -275,8 +276,10 @@ class Rollouts:
         ):
             policy = self._policy_for(label, drawn, came) if self._workers is None else None
             events = MaskedEvents(FanOut([log, self._events]), self._ready.masker)
+            at_once = kept_at_once(journal, self._stop, events)
             whole = f"{request.label or self._directory.manifest.run}:{label}"
             if self._workers is not None:
+                self._workers.on_executed = at_once
                 await self._prepare(self._workers, whole, drawn, label, events, came)
             runner: EpisodeRunner = self._workers or runner_of(
                 request,
@@ -288,6 +291,7 @@ class Rollouts:
                 seed=drawn,
                 policy=policy,
                 on_turns=came.turns.__setitem__,
+                on_executed=at_once,
             )
             for wave in self._waves(jobs):
                 try:
@@ -368,6 +372,8 @@ class Rollouts:
             ours = (there / "manifest.json").is_file() or half_made(there)
             if there.is_symlink() or (there.exists() and not ours):
                 raise UserError(f"{there}: is in the way of the step's episodes; move it, or remove it.")
+            if ours and there.exists() and _executed_in(there):  # what ran stays told of
+                there.rename(there.with_name(f"{label}-executed-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
             shutil.rmtree(there, ignore_errors=True)
             mode = self._request.kind
             matters = {"mode": mode, "step": step, "n": n, "seed": seed, "tasks": [task.id for task in tasks]}
@@ -376,6 +382,13 @@ class Rollouts:
             directory = RunDirectory.create(self.path, label, Manifest(run, at, matters))
         with directory:
             yield directory
+
+
+def _executed_in(step: Path) -> bool:
+    try:
+        return any(episode.executed for episode in JournalReader(step / EPISODES))
+    except RunDirectoryError:
+        return False  # damaged, and made anew as any step that was broken off
 
 
 def _group(task: Task, n: int, came: _Step, why: str) -> Group:

@@ -48,14 +48,14 @@ from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.report.unmatched import unmatched
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import Told
-from dreamgym_kit.rollout.engine import RunTotals, run_episodes
+from dreamgym_kit.rollout.engine import RunTotals, kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.jobs import jobs_for
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
 from dreamgym_kit.settings.model import GateSettings, Settings
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.vocabulary import Task, executed_told
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         heard = MaskedEvents(FanOut([log, events]), ready.masker)
         budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
         count_earlier(directory, budget, tally)
+        if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
+            switch.cancel(executed_told([call for _, call in tally.executed]), code=EXECUTED)
+        at_once = kept_at_once(journal, switch, heard)
         who = await answering(stack, request, ready.facts, directory, budget)
         tally.charge("calibration", who.spend)
         policy = policy_of(request)
@@ -136,7 +139,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
                 seed=settings.simulate.seed,
                 trials=who.trials,
             )
-            async with distributed(request, given, budget=budget, events=heard, stop=switch) as workers:
+            async with distributed(
+                request, given, budget=budget, events=heard, stop=switch, on_executed=at_once
+            ) as workers:
                 told = workers.told
                 totals = await work(workers)
             take_strays(told)
@@ -151,6 +156,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
                 label=label,
                 seed=settings.simulate.seed,
                 policy=policy,
+                on_executed=at_once,
             )
             totals = await work(runner, limit_s=settings.limits.seconds)
         servers = await watch.table()

@@ -276,6 +276,7 @@ class _Run:
             training=training,
             head=self._audit.head,
             stopped_by=self._stop.signal,
+            executed=self._stop.reason if self._stop.code is not None else "",
         )
 
 

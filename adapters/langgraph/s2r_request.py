@@ -61,6 +61,7 @@ class S2rResult:
     training: TrainResult | None  # None: it never began
     head: str  # digest of the audit log's last line, to be kept elsewhere
     stopped_by: int | None = None  # signal number
+    executed: str = ""  # the real calls that ran past every gate, in a sentence
 
     @property
     def weights(self) -> Path | None:
@@ -87,4 +88,5 @@ def report_of(result: S2rResult) -> dict[str, Any]:
         "steps": len(result.training.trained.steps) if result.training is not None else 0,
         "weights": None if weights is None else str(weights.relative_to(result.directory)),
         "audit": {"head": result.head},
+        **({"executed": result.executed} if result.executed else {}),
     }

@@ -4,7 +4,7 @@ Named as the opener in the spec of a run's workers; imported in a process of its
 first moment on: gate and guard stand before the agent's module is imported.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +39,7 @@ from dreamgym_kit.ports import ChatEndpoint, EventSink, PolicyServer
 from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.rollout.working import Heard
 from dreamgym_kit.rollout.workplace import Workplace
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.model import Settings
@@ -74,7 +75,8 @@ async def opened(given: Mapping[str, Any], events: EventSink, budget: Budget) ->
         ready = await prepared(stack, request, tasks)
         trials = [ReasonedTrial(*one) for one in given["trials"]]
         who = await answering(stack, request, ready.facts, None, budget, known=trials)
-        here = _Here(request, ready, who, MaskedEvents(events, ready.masker), budget, given)
+        at_once = events.executed if isinstance(events, Heard) else None
+        here = _Here(request, ready, who, MaskedEvents(events, ready.masker), budget, given, at_once)
         yield here.workplace(warnings)
 
 
@@ -136,6 +138,7 @@ class _Here:
     events: EventSink
     budget: Budget
     given: Mapping[str, Any]
+    on_executed: Callable[[Episode], None] | None = None
     turns: dict[str, tuple[Turn, ...]] = field(default_factory=dict)
     gone: list[EndpointError] = field(default_factory=list)
     policy: ModelPolicy | None = None
@@ -174,6 +177,7 @@ class _Here:
             seed=seed,
             policy=policy,
             on_turns=self.turns.__setitem__,
+            on_executed=self.on_executed,
         )
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:

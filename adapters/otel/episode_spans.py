@@ -19,7 +19,7 @@ from dreamgym_kit.adapters.traces.own_spans import spelled, to_attributes
 from dreamgym_kit.report.episode import text_of
 from dreamgym_kit.vocabulary import Episode, Finding, Transition
 
-_FAILED = ("error", "violation")
+_FAILED = ("error", "violation", "executed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ def _agent(episode: Episode, facts: RunFacts) -> dict[str, Value]:
     }
     if said and not said[-1].get("tool_calls"):
         attributes["gen_ai.output.messages"] = spelled([output_message(said[-1])])
+    if episode.executed:
+        attributes["dreamgym.executed"] = [str(call) for call in episode.executed]
     if episode.violations:
         attributes["dreamgym.violations"] = list(episode.violations)
     if episode.stop in _FAILED:

@@ -36,6 +36,7 @@ from dreamgym_kit.plain import to_plain
 from dreamgym_kit.ports import ExperienceModel
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.clean import clean
+from dreamgym_kit.report.executed import executed_line, what_to_do
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
@@ -221,6 +222,7 @@ class Dream:
         with self._further() as further, taped(run.task.id, tape):
             experience = CassetteExperience(run.answers, calls, further)
             result = yield self._order(run, real=False, experience=experience, store=MemoryStore())
+        _stop_if_executed(result)  # before anything is recorded, or told of a cassette
         if experience.mistakes:
             _stop(experience.mistakes[0])
         return result, [*tape.misses, *experience.misses]
@@ -385,6 +387,14 @@ def _told_as_failures() -> Iterator[None]:
         yield
     except UserError as error:
         _stop(str(error))
+
+
+def _stop_if_executed(result: RunResult) -> None:
+    """A test in whose dream something real ran fails, and says what to do about it."""
+    __tracebackhide__ = True
+    if result.summary.executed:
+        lines = (executed_line(result.summary), *what_to_do(result.summary))
+        _stop("\n".join(clean(line) for line in lines))
 
 
 def _stop(why: str) -> NoReturn:

@@ -18,6 +18,8 @@ from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import Group
+from dreamgym_kit.rollout.journal import JournalReader
+from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict
 
@@ -423,3 +425,42 @@ def test_a_policy_that_talks_until_its_context_is_full_has_failed_unless_it_had_
     episode = group.rollouts[0].episode
     assert (episode.stop, episode.verdict, len(group.rollouts[0].turns)) == (stop, verdict, before)
     assert "the prompt has 2050 tokens" in episode.reason
+
+
+LEAKING = """
+from langchain.agents.middleware import wrap_tool_call
+from langchain_core.messages import ToolMessage
+
+LEDGER = []  # its `append` is a method of a C type
+
+
+@wrap_tool_call
+async def by_itself(request, handler):
+    LEDGER.append(request.tool_call["args"])
+    return ToolMessage("shipped", tool_call_id=request.tool_call["id"], name=request.tool_call["name"])
+
+
+graph = create_agent(ChatOpenAI(model="gpt-x"), [get_order], middleware=[by_itself])
+"""
+
+
+def test_a_real_call_in_a_collection_ends_it_and_stays_told_of(folder: Path) -> None:
+    switch = StopSwitch()
+    request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_leaks", tasks=3)
+    (folder / "agent_leaks.py").write_text(AGENT + LEAKING)
+
+    async def work() -> list[Group]:
+        async with open_rollouts(request, stop=switch) as rollouts:
+            first = await rollouts.collect(request.tasks, 2, step=1, seed=7)
+            again = await rollouts.collect(request.tasks, 2, step=1, seed=7)
+            assert not any(one.turns for group in again for one in group.rollouts)
+            return first
+
+    told = [one.episode for group in asyncio.run(work()) for one in group.rollouts]
+    ran = [one for one in told if one.executed]
+    assert ran
+    assert {one.stop for one in told} <= {"executed", "cancelled"}
+    assert (switch.code, switch.reason) == (6, ran[0].reason)
+    assert ran[0].reason.startswith("1 real call executed: get_order(order_id='o1')")
+    (kept,) = (folder / "rollouts").glob("step-000001-*-executed-*/episodes.jsonl")
+    assert [one.id for one in JournalReader(kept)] == [one.id for one in ran]

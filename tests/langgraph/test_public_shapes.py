@@ -92,10 +92,10 @@ def test_a_tool_node_made_by_hand_is_no_violation(project: Any, node: str) -> No
     assert (episode.verdict, episode.violations) == (Verdict.SUCCESS, ())
 
 
-def test_more_answers_than_calls_that_passed_the_gate_are_a_violation(project: Any) -> None:
+def test_more_answers_than_calls_that_passed_the_gate_are_executed_calls(project: Any) -> None:
     episode = simulated(project, ANSWERED_BY_ITSELF)
-    assert episode.stop == "violation"
-    assert "get_order answered without passing the gate" in episode.reason
+    assert episode.stop == "executed"
+    assert episode.reason == "1 real call executed: get_order(order_id='o2')"
 
 
 @pytest.mark.parametrize("how", ["twice at once", "twice in a loop"])

@@ -258,8 +258,9 @@ def test_a_middleware_that_answers_by_itself_taints_the_episode(project: Any) ->
         """
     )
     (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
-    assert one.stop == "violation"
-    assert "get_order answered without passing the gate" in one.violations[0]
+    assert (one.stop, one.violations) == ("executed", ())
+    asked = ["get_order(order_id='o1')", "cancel_order(order_id='o1')", "get_order(order_id='o1')"]
+    assert [str(call) for call in one.executed] == asked
 
 
 def test_a_node_that_exits_ends_its_own_episode_and_not_the_run(project: Any) -> None:
@@ -310,5 +311,5 @@ def test_a_loop_over_a_raw_client_that_runs_functions_by_itself_is_no_success(pr
         """
     )
     (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
-    assert (one.stop, one.verdict) == ("violation", Verdict.UNDETERMINED)
-    assert "refund answered without passing the gate" in one.violations[0]
+    assert (one.stop, one.verdict) == ("executed", Verdict.FAILURE)
+    assert [call.tool for call in one.executed] == ["refund"]

@@ -189,6 +189,7 @@ class Report(Strict):
     run: Run
     verdict: VerdictBlock
     findings: list[FindingGroup]
+    executed: list[tuple[Count, str, str]] | None = None
     violations: list[tuple[Count, str]]
     effects: list[Effect]
     tools: list[Tool]
@@ -250,6 +251,7 @@ class VerdictStep(Strict):
     verdict: VerdictName
     text: str
     findings: list[FoundAt] = []
+    executed: list[str] = []
     violations: list[str] = []
 
 

@@ -474,3 +474,35 @@ def test_an_agent_named_by_its_module_is_imported_inside_the_dream(project, run,
     said.assert_outcomes(failed=1)
     said.stdout.fnmatch_lines(["*refused to *touched*"])
     assert touched() == []
+
+
+def test_a_real_call_that_ran_fails_the_test_by_name_and_nothing_is_recorded(project, run, touched) -> None:
+    agent = project.path / "agent.py"
+    agent.write_text(
+        agent.read_text()
+        + """
+from langchain.agents.middleware import wrap_tool_call
+from langchain_core.messages import ToolMessage
+
+LEDGER = []
+
+
+@wrap_tool_call
+def by_itself(request, handler):
+    call = request.tool_call
+    if call["name"] == "get_order":
+        LEDGER.append(call["args"])
+        return ToolMessage("open", tool_call_id=call["id"], name=call["name"])
+    return handler(request)
+
+
+graph = create_agent(ScriptedModelDouble(), [get_order, cancel_order], middleware=[by_itself])
+"""
+    )
+    project.makepyfile(test_orders=CANCELS)
+    said = run("--dream-record=new")
+    said.assert_outcomes(failed=1)
+    said.stdout.fnmatch_lines(["FAILED  1 real call executed: get_order(order_id='o1')", "  *"][:1])
+    said.stdout.fnmatch_lines(["Undo it on the real system: get_order ran there*"])
+    assert not (project.path / "cassettes").exists()
+    assert touched() == []

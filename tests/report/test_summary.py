@@ -185,7 +185,7 @@ def test_the_worst_task_comes_first() -> None:
         ),
         (
             [episode("a", transitions=(refund(1, Provenance.REAL),)), double_refund("b")],
-            "A real tool ran once in a dream. Report this: it must never be.",
+            "1 real call executed: refund_payment(payment='p')",
         ),
         (
             [episode("a", violations=("x", "y")), double_refund("b")],
@@ -224,7 +224,7 @@ def test_the_json_form_says_what_it_promises() -> None:
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert list(said) == [
         *("schema", "manifest", "headline", "gate", "episodes", "success", "calls", "would_have", "tools"),
-        *("trust", "findings", "violations", "counts", "faults", "judges", "cost", "list"),
+        *("trust", "findings", "executed", "violations", "counts", "faults", "judges", "cost", "list"),
     ]
     assert (said["gate"]["passed"], said["gate"]["fail_on_findings"]) == (False, True)
     assert [rule["rule"] for rule in said["gate"]["rules"]] == ["nothing real", "findings critical"]

@@ -4,18 +4,29 @@ import asyncio
 import errno
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.rollout import files
-from dreamgym_kit.rollout.engine import RunTotals, run_episodes
+from dreamgym_kit.rollout.engine import RunTotals, kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job, jobs_for
 from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Episode,
+    Executed,
+    Task,
+    Transition,
+    Verdict,
+    World,
+)
 
 
 def ended(job: Job, verdict: Verdict = Verdict.SUCCESS, stop: str = "finished") -> Episode:
@@ -64,6 +75,40 @@ async def run(
 
 def kept(path: Path) -> dict[str, Episode]:
     return {episode.id: episode for episode in JournalReader(path)}
+
+
+async def test_a_real_call_is_in_the_journal_at_once_and_drops_what_else_runs(path: Path) -> None:
+    stop, told, heard = StopSwitch(), [], []
+
+    class Events:
+        def emit(self, kind: str, /, **facts: object) -> None:
+            heard.append((kind, facts.get("episode"), facts.get("reason")))
+
+    async def act(job: Job) -> Episode | None:
+        if job.task.id == "t1":
+            ran = replace(ended(job, Verdict.FAILURE, "executed"), executed=(Executed("refund"),))
+            keep(ran)
+            assert kept(path) == {"t1.1": ran}
+            await asyncio.sleep(0)  # where the run's end meets it
+            return ran
+        return await asyncio.sleep(3600)
+
+    with Journal(path) as journal:
+        keep = kept_at_once(journal, stop, Events())
+        given = {"concurrency": 4, "events": Events(), "stop": stop, "on_episode": told.append}
+        totals = await run_episodes(jobs(8), RunnerDouble(act), journal=journal, **given)
+    assert [episode.id for episode in told] == ["t1.1"]
+    assert (totals.failure, totals.cut, totals.not_run, stop.exit_code) == (1, 3, 4, 6)
+    assert ("executed", "t1.1", None) in heard
+    assert [kind for kind, episode, _ in heard if episode == "t1.1"].count("episode_finished") == 1
+
+
+def test_no_signal_takes_back_the_exit_code_of_a_real_call() -> None:
+    stop = StopSwitch()
+    stop.press(2)
+    stop.cancel("1 real call executed: refund()", code=6)
+    stop.press(15)
+    assert (stop.exit_code, stop.reason) == (6, "1 real call executed: refund()")
 
 
 def test_groups_are_siblings_of_one_task_in_order() -> None:

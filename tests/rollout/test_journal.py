@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.rollout import files, journal
 from dreamgym_kit.rollout.journal import Journal, JournalReader, TornLine
-from dreamgym_kit.vocabulary import Episode, Verdict, World
+from dreamgym_kit.vocabulary import Episode, Executed, Verdict, World
 
 
 def episode(number: int, reason: str = "paid", final: object = None) -> Episode:
@@ -50,6 +51,36 @@ def test_an_episode_is_accepted_once(path: Path) -> None:
     with Journal(path) as opened:
         assert not opened.append(episode(1, "third"))
     assert [found.reason for found in JournalReader(path)] == ["first"]
+
+
+def test_of_an_episode_in_which_a_real_call_ran_the_last_record_wins(path: Path) -> None:
+    first = replace(episode(1, "one ran"), executed=(Executed("refund", {"order": "o1"}),))
+    both = replace(first, executed=(*first.executed, Executed("mail")))
+    with Journal(path) as opened:
+        opened.append(episode(2))
+        assert opened.append(first)
+        assert list(JournalReader(path)) == [episode(2), first]
+        assert not opened.append(first)  # nothing new
+        assert opened.append(both)
+        assert not opened.append(episode(1, "nothing ran"))
+        assert opened.executed == {"t1.1": both}
+    assert list(JournalReader(path)) == [episode(2), both]
+    with Journal(path) as opened:
+        assert not opened.append(episode(1, "in a later leg"))
+        assert list(opened.done) == ["t2.1", "t1.1"]
+
+
+def test_what_ran_is_told_of_though_the_disk_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = replace(episode(1, "one ran"), executed=(Executed("refund"),))
+    with Journal(path) as opened:
+        monkeypatch.setattr(journal, "write_whole", full)
+        with pytest.raises(RunDirectoryError):
+            opened.append(ran)
+        assert opened.executed == {"t1.1": ran}
+
+
+def full(_descriptor: int, _data: bytes) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_of_two_records_of_one_episode_the_first_wins(path: Path) -> None:

@@ -14,6 +14,7 @@ from dreamgym_kit.vocabulary import (
     Call,
     Effect,
     Episode,
+    Executed,
     Finding,
     Provenance,
     Spend,
@@ -66,7 +67,9 @@ FULL = Episode(
         UserTurn("interrupt", "script", 1, 1, {"really": True}, "yes"),
         UserTurn("reply", "task", 0, 0),
     ),
+    executed=(Executed("refund", {"order": "o1"}, "its real body ran"),),
 )
+LATER = ("user_turns", "executed")  # fields that runs of earlier versions do not have
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(-1e300, 1e300), st.text()),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
@@ -93,10 +96,23 @@ def test_any_json_value_comes_back(content: object, final: object, text: str) ->
     assert through_json(episode) == episode
 
 
-def test_a_record_from_before_user_turns_were_kept_is_read() -> None:
-    record = episode_to_record(replace(FULL, user_turns=()))
-    del record["user_turns"]
-    assert episode_from_record(record) == replace(FULL, user_turns=())
+@pytest.mark.parametrize("name", LATER)
+def test_a_record_from_before_a_field_was_kept_is_read(name: str) -> None:
+    record = episode_to_record(replace(FULL, **{name: ()}))
+    del record[name]
+    assert episode_from_record(record) == replace(FULL, **{name: ()})
+
+
+def test_a_call_that_ran_cannot_be_edited_away() -> None:
+    record = episode_to_record(FULL) | {"executed": []}
+    with pytest.raises(NotJson, match=r"^digest: "):
+        episode_from_record(record)
+
+
+def test_executed_calls_say_their_arguments_and_long_ones_are_cut_at_their_end() -> None:
+    call = Executed("pay", {"to": "bob", "n": 2, "note": "x" * 400})
+    assert str(call).startswith("pay(to='bob', n=2, note='xxx")
+    assert str(call).endswith("x... (+102 chars))")
 
 
 def test_what_a_user_was_asked_and_said_is_part_of_the_content() -> None:
@@ -106,7 +122,7 @@ def test_what_a_user_was_asked_and_said_is_part_of_the_content() -> None:
         episode_from_record(record)
 
 
-@pytest.mark.parametrize("name", [name for name in episode_to_record(FULL) if name != "user_turns"])
+@pytest.mark.parametrize("name", [name for name in episode_to_record(FULL) if name not in LATER])
 def test_a_missing_field_is_named(name: str) -> None:
     record = episode_to_record(FULL)
     del record[name]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.evaluation import Evaluation, Scores
+from dreamgym_kit.report.executed import executed_of
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.vocabulary import Provenance, Split, Task
 
@@ -61,7 +62,9 @@ def _of_runs(evidence: Evidence, found: Evaluation, a: Scores) -> Iterator[str]:
             yield f"{side.run}: was dreamed; only what the real tools say can promote (evaluate --real)."
         elif dreamt := _not_from_tools(side):
             yield f"{side.run}: says that its tools were real, and {dreamt} of its calls no tool answered."
-        if side.summary.not_run:
+        if side.summary.executed:
+            yield f"{side.run}: {executed_of(side.summary)}; nothing is deployed on such a run."
+        elif side.summary.not_run:
             yield f"{side.run}: {side.summary.not_run} of its episodes were not run; resume it."
     graphs = found.b.summary.fact("graph"), a.summary.fact("graph")
     if evidence.current and graphs[0] != graphs[1]:

@@ -8,17 +8,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.vocabulary import Executed
 
 _HANDED_BACK = "transfer_back_to_"  # a supervisor's own messages: no tool of that name exists
+PAST_THE_GATE = "it answered without passing the gate: a middleware or node ran something by itself"
 _BAD_ARGUMENTS = "Error invoking tool"  # how LangGraph's tool node begins its answer
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What does not fit, each as a plain sentence."""
+    """What does not fit."""
 
-    violations: tuple[str, ...]  # something may have run outside the gate
-    errors: tuple[str, ...]  # the episode cannot be trusted for another reason
+    executed: tuple[Executed, ...]  # each answer that nothing in the gate's log accounts for: its code ran
+    violations: tuple[str, ...]  # calls that were neither seen nor answered: code may have run for them
+    errors: tuple[str, ...]  # the episode cannot be trusted for another reason, as a plain sentence
     bad_arguments: int = 0  # calls that the framework answered itself: their arguments did not fit
 
 
@@ -47,8 +50,9 @@ def reconcile(
         structured: names that only shape an answer.
         asked_tools: tool names that models asked for, as heard at the model's leaf.
     """
-    names = _asked_names(messages)
-    unseen = []
+    asked = _asked_calls(messages)
+    names = {call_id: name for call_id, (name, _) in asked.items()}
+    executed = []
     without_id = dict(held_without_id)
     failed: set[str] = set()
     bad_arguments = 0
@@ -68,20 +72,19 @@ def reconcile(
         if without_id.get(name):
             without_id[name] -= 1
             continue
-        unseen.append(name or "a tool")
-    unseen += _unanswered(messages, passed_over, held_call_ids, without_id)
-    violations = tuple(map(past_the_gate_told, dict.fromkeys(unseen)))
+        executed.append(Executed(name or "a tool", asked.get(call_id, ("", {}))[1], PAST_THE_GATE))
+    dropped = _unanswered(messages, passed_over, held_call_ids, without_id)
+    violations = tuple(map(_dropped_told, dict.fromkeys(dropped)))
     wanted = [name for name in asked_tools if name not in structured and name in known_tools]
     answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
-    if wanted and intercepted == 0 and answered_badly == 0 and not violations:
+    if wanted and intercepted == 0 and answered_badly == 0 and not (executed or violations):
         missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
-        return Reconciliation((), (missed,), bad_arguments)
-    return Reconciliation(violations, (), bad_arguments)
+        return Reconciliation((), (), (missed,), bad_arguments)
+    return Reconciliation(tuple(executed), violations, (), bad_arguments)
 
 
-def past_the_gate_told(name: str) -> str:
-    """That code which the gate did not see ran under a tool's name."""
-    return f"{name} answered without passing the gate: a middleware or node ran something by itself"
+def _dropped_told(name: str) -> str:
+    return f"{name} was asked for, the gate never saw it, and the model went on: a node may have run it"
 
 
 def _unanswered(
@@ -103,9 +106,13 @@ def _unanswered(
     return unseen
 
 
-def _asked_names(messages: Sequence[Mapping[str, JsonValue]]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _asked_calls(
+    messages: Sequence[Mapping[str, JsonValue]],
+) -> dict[str, tuple[str, Mapping[str, JsonValue]]]:
+    """Name and arguments of what models asked for, by call id."""
+    found: dict[str, tuple[str, Mapping[str, JsonValue]]] = {}
     for message in messages:
         for call in message.get("tool_calls") or ():
-            found[str(call.get("id"))] = str(call.get("name"))
+            args = call.get("args")
+            found[str(call.get("id"))] = str(call.get("name")), args if isinstance(args, Mapping) else {}
     return found

@@ -28,12 +28,30 @@ from dreamgym_kit.dream.faults import (
     took_effect,
 )
 from dreamgym_kit.dream.ledger import Ledger, Place
-from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, TimeIsUp
+from dreamgym_kit.errors import (
+    BudgetSpent,
+    DreamAbstained,
+    EpisodeStop,
+    GateRefused,
+    RealCallExecuted,
+    TimeIsUp,
+)
 from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
 from dreamgym_kit.ports import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
-from dreamgym_kit.vocabulary import Answer, Call, Provenance, Spend, Split, ToolSpec, Transition, World
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Executed,
+    Provenance,
+    Spend,
+    Split,
+    ToolSpec,
+    Transition,
+    World,
+    executed_told,
+)
 
 Identity = tuple[str, str]
 """Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
@@ -91,6 +109,8 @@ class Session:
         self.open = True
         self.stopped: EpisodeStop | None = None
         self.violations: list[str] = []
+        self.executed: list[Executed] = []  # ran for real; `violations` were refused
+        self.on_executed: Callable[[], object] = lambda: None  # writes them down, at once
         self.notes: list[str] = []
         self.counts: dict[str, int] = {}
         self.spends: dict[str, Spend] = {}
@@ -153,6 +173,35 @@ class Session:
                 self.violations.append(why)
             self.stopped = self.stopped or refusal
         return refusal
+
+    def ran(self, calls: Sequence[Executed]) -> RealCallExecuted:
+        """Keep that these real calls ran, written down before this returns; nothing runs here any more.
+
+        Args:
+            calls: all that are known by now; those that were told of before are kept once.
+        """
+        masked = [replace(call, args=self._masker.plain(dict(call.args))) for call in calls]
+        with self._lock:
+            before = list(self.executed)
+            for call in masked:
+                if call in before:
+                    before.remove(call)
+                else:
+                    self.executed.append(call)
+            stop = RealCallExecuted(executed_told(self.executed))
+            self.stopped = stop  # whatever else ended it
+        self.on_executed()
+        return stop
+
+    def kept_real(self, entry: Transition) -> None:
+        """Hear of a call whose real body ran.
+
+        Raises:
+            RealCallExecuted: this is a dream, in which such a body must not run.
+        """
+        if self.mode is Mode.DREAM and not entry.effect.runs_in_dream:
+            ran = Executed(entry.call.tool, entry.call.args, "its real body ran")
+            raise self.ran([*self.executed, ran])
 
     def refuse(self, why: str) -> NoReturn:
         """Latch the session and end the episode."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.comparing import Change, Comparison, TaskChange
+from dreamgym_kit.report.executed import executed_short
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.terminal import WIDTH, fold
 
@@ -27,6 +28,7 @@ def _head(found: Comparison, paint: Paint) -> str:
     lines = [
         fold(f" {word}  {one_line(found.sentence)}", indent=len(word) + 3).replace(word, colour(word), 1)
     ]
+    lines += [paint.red(fold(f"  ! {one_line(told)}", indent=4)) for told in executed_compared(found)]
     lines.append(f"  before       {one_line(found.before)}")
     lines.append(f"  after        {one_line(found.after)}")
     for name, change in (("success", found.success), ("undetermined", found.undetermined)):
@@ -51,6 +53,12 @@ def left_out(found: Comparison) -> list[str]:
     """What was not compared."""
     sides = ((found.only_before, "before"), (found.only_after, "after"))
     return [f"{len(names)} tasks that only the run {side} has" for names, side in sides if names]
+
+
+def executed_compared(found: Comparison) -> list[str]:
+    """Real calls that ran in either run, where none may."""
+    sides = zip(("before", "after"), found.executed, strict=True)
+    return [f"{side}: FAILED  {executed_short(calls)}" for side, calls in sides if calls]
 
 
 def faults_compared(found: Comparison) -> list[str]:

@@ -11,7 +11,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import EFFECT_ORDER, EpisodeLine, Summary, natural
 from dreamgym_kit.rollout.manifest import differences
 from dreamgym_kit.trust.paired import mean_change, share_change
-from dreamgym_kit.vocabulary import Verdict
+from dreamgym_kit.vocabulary import Executed, Verdict
 
 COMPARE_SCHEMA = 1
 _EXPECTED = frozenset({"agent", "graph", "weights"})  # a comparison is there to compare agents
@@ -70,6 +70,7 @@ class Comparison:
     cost_usd: Change | None  # of an episode
     faults: tuple[int, int]  # calls that a plan made to fail, before and after
     differs: tuple[str, ...]  # settings in which the runs differ, other than the agent
+    executed: tuple[tuple[Executed, ...], tuple[Executed, ...]] = ((), ())  # real calls, before and after
 
     @property
     def sentence(self) -> str:
@@ -105,6 +106,10 @@ class Comparison:
             "only_after": list(self.only_after),
             "faults": dict(zip(("before", "after"), self.faults, strict=True)),
             "differs": list(self.differs),
+            "executed": {
+                side: [{"tool": call.tool, "args": dict(call.args), "how": call.how} for call in calls]
+                for side, calls in zip(("before", "after"), self.executed, strict=True)
+            },
         }
 
 
@@ -129,11 +134,16 @@ def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comp
         cost_usd=_means(pairs, lambda lines: sum(line.cost_usd for line in lines) / len(lines)),
         faults=(before.faults, after.faults),
         differs=tuple(differing(before, after)),
+        executed=(_executed(before), _executed(after)),
     )
 
 
 Pairs = Sequence[tuple[list[EpisodeLine], list[EpisodeLine]]]
 Figure = Callable[[list[EpisodeLine]], float]
+
+
+def _executed(summary: Summary) -> tuple[Executed, ...]:
+    return tuple(call for _, call in summary.executed)
 
 
 def _task(task: str, old: list[EpisodeLine], new: list[EpisodeLine]) -> TaskChange:

@@ -91,6 +91,9 @@ class _Layout:
         for finding in episode.findings:
             if not finding.steps:
                 yield self._finding(finding)
+        for call in episode.executed:
+            told = f"  ! executed: {one_line(str(call))}{f': {call.how}' if call.how else ''}"
+            yield paint.red(fold(told, indent=4))
         for text in episode.violations:
             yield paint.red(fold(f"  ! refused: {one_line(text)}", indent=4))
         colour = {

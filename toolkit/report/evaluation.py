@@ -69,7 +69,11 @@ class Scores:
             "pass_all": {str(k): share_to_json(share) for k, share in self.in_a_row.items()},
             "pass_any": {str(k): share_to_json(share) for k, share in self.any_of.items()},
             "families": {name: share_to_json(share) for name, share in self.families.items()},
-            "calls": {"total": summary.calls, "real": summary.real_calls},
+            "calls": {
+                "total": summary.calls,
+                "real": summary.real_calls,
+                "executed": len(summary.executed),
+            },
             "model_calls": summary.model_calls,
             "tokens": summary.tokens,
             "cost_usd": summary.cost_usd,

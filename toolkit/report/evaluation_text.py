@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.evaluation import Evaluation, Scores
+from dreamgym_kit.report.executed import executed_of
 from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.terminal import duration, fold
+from dreamgym_kit.report.terminal import duration, executed_first, fold
 from dreamgym_kit.trust.beating import Beating, Word
 from dreamgym_kit.trust.outcomes import Share
 
@@ -22,7 +23,7 @@ _STAMPS = {
 
 def render_evaluation(found: Evaluation, *, paint: Paint = PLAIN) -> str:
     """Give the whole evaluation."""
-    parts = [_head(found, paint)]
+    parts = [executed_first(found.b.summary, paint), _head(found, paint)]
     if found.a is not None and found.beating is not None:
         parts.append(_scores(found.a, "A"))
         parts.append(_scores(found.b, "B"))
@@ -50,6 +51,8 @@ def _head(found: Evaluation, paint: Paint) -> str:
 def _scores(scores: Scores, name: str) -> str:
     summary = scores.summary
     where = "the real tools" if scores.real else "a dream, no real tool ran"
+    if summary.executed:
+        where = f"a dream; {executed_of(summary)}"
     rows = [
         ("agent", one_line(scores.agent)),
         ("run", one_line(scores.run)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.gating import Rule, rules_of
 from dreamgym_kit.trust.interval import wilson
-from dreamgym_kit.vocabulary import Effect, Provenance, Spend, Verdict
+from dreamgym_kit.vocabulary import Effect, Executed, Provenance, Spend, Verdict
 
 SUMMARY_SCHEMA = 1
 CRITICAL = "critical"
@@ -112,7 +112,7 @@ class Summary:
     tools: tuple[ToolUse, ...]  # destructive first, then by calls
     findings: tuple[FindingGroup, ...]  # worst first
     violations: tuple[tuple[str, str], ...]  # (episode, sentence)
-    real_calls: int  # of tools that must not run in a dream; what a record run is made of
+    real_calls: int  # of tools that must not run in a dream, executed ones too; what a record run is made of
     counts: Mapping[str, int]
     model_calls: int
     tokens: int
@@ -120,6 +120,7 @@ class Summary:
     elapsed_s: float  # from the first start to the last end
     dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
     curve: tuple[TrustPoint, ...] = ()  # by threshold; empty where nothing was mined
+    executed: tuple[tuple[str, Executed], ...] = ()  # (episode, real call that ran where none may)
 
     @property
     def recorded(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.executed import executed_of
 from dreamgym_kit.settings.model import GateSettings
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _CONTRADICTS, _DISAGREE, _DETECTOR_FAILED = "contradicting_answer", "judges_disagree", "detector_failed"
 _CRITICAL = "critical"
+REAL = "nothing real"  # the rule that always holds
 _MOST_PLACES = 9
 _MOST_NAMED = 6
 Places = tuple[tuple[str, int | None], ...]
@@ -86,13 +88,15 @@ def _real(summary: "Summary") -> Iterator[Rule]:
     """In a dream nothing real ran; and in any run nothing went past the gate, or tried to."""
     strays = summary.fact("strays")
     refused = len(summary.violations) + (len(strays) if isinstance(strays, list) else 0)
-    ran = 0 if summary.really_read else summary.real_calls
+    ran = len(summary.executed)
     passed = ran == 0 and refused == 0
     if summary.recorded and passed:
         return
-    why = f"{ran} real calls ran, {refused} were refused" if not passed else ""
-    places = tuple((episode, None) for episode, _ in summary.violations)
-    yield Rule("nothing real", passed, f"{ran} ran, {refused} refused", "0", why, places)
+    told = [executed_of(summary)] if ran else [f"{ran} real calls ran"]
+    told += [f"{refused} were refused"] if refused or not ran else []
+    why = "" if passed else ", ".join(told)
+    places = tuple((episode, None) for episode, _ in (*summary.executed, *summary.violations))
+    yield Rule(REAL, passed, f"{ran} ran, {refused} refused", "0", why, places)
 
 
 def _finished(summary: "Summary") -> Iterator[Rule]:

@@ -5,6 +5,7 @@ irreversible, then most frequent); the first rule of the gate that broke; too li
 all of it passes.
 """
 
+from dreamgym_kit.report.executed import executed_of
 from dreamgym_kit.report.figures import CRITICAL, FindingGroup, Summary
 from dreamgym_kit.report.gating import gate_of
 from dreamgym_kit.report.wording import past
@@ -26,8 +27,8 @@ def headline(summary: Summary) -> str:
     total = len(summary.episodes)
     if total == 0:
         return "Nothing is known: no episode has finished."
-    if summary.real_calls and not summary.really_read:
-        return f"A real tool ran {_times(summary.real_calls)} in a dream. Report this: it must never be."
+    if summary.executed:
+        return executed_of(summary)
     if summary.violations:
         episodes = len({episode for episode, _ in summary.violations})
         return f"Something real was about to run in {_of(episodes, total)}; it was refused."
@@ -50,6 +51,8 @@ def headline(summary: Summary) -> str:
 
 def stamp(summary: Summary, *, fail_on_findings: bool = False) -> tuple[str, str]:
     """The gate in one word for programs and in two for people: `("failed", "GATE FAILED")`."""
+    if summary.executed:
+        return "failed", "FAILED"
     if not summary.gate(fail_on_findings=fail_on_findings):
         return "failed", "GATE FAILED"
     if summary.critical:
@@ -98,7 +101,3 @@ def _tasks(summary: Summary) -> str:
 
 def _of(some: int, total: int) -> str:
     return f"{some} of {total} episode{'s' if total != 1 else ''}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

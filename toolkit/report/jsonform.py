@@ -12,7 +12,8 @@ Fields (schema 1; a later version adds fields and keeps these):
                   "rules": [{"rule", "passed", "measured", "limit", "why", "at": [{"episode", "step"}]}]}
     episodes     {"total", "success", "failure", "undetermined", "decided": int}
     success      {"rate", "low", "high": 0..1, or null when nothing was decided}
-    calls        {"total", "real", "abstained": int}; real = real runs of tools that must not run in a dream
+    calls        {"total", "real", "executed", "abstained": int}; real = real runs of tools that must not run
+                 in a dream, executed = those of them where none may run
     would_have   [tool] of effect write or destructive, destructive first
     tools        [{"name", "effect", "calls", "episodes", "errors", "repeated", "wrong": int,
                    "provenance": {provenance: answers}}]
@@ -20,7 +21,8 @@ Fields (schema 1; a later version adds fields and keeps these):
                   {provenance: answers}, "curve": [{"threshold", "answered", "exact": 0..1}]}; the curve is
                   that of mined answers on held-out recordings, [] where nothing was mined
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
-    violations   [{"episode", "text"}]
+    executed     [{"episode", "tool", "args": {name: value}, "how": text}]: real calls that ran; exit code 6
+    violations   [{"episode", "text"}]: what was about to run, and was refused
     counts       {what: int}, such as bad_arguments, unknown_tool
     faults       {"calls", "failure", "undetermined", "success": int}: calls that a plan made to fail, and the
                   episodes of each verdict that met one
@@ -71,7 +73,12 @@ def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict
             "decided": summary.decided,
         },
         "success": {"rate": summary.rate, "low": low, "high": high},
-        "calls": {"total": summary.calls, "real": summary.real_calls, "abstained": summary.abstentions},
+        "calls": {
+            "total": summary.calls,
+            "real": summary.real_calls,
+            "executed": len(summary.executed),
+            "abstained": summary.abstentions,
+        },
         "would_have": [tool.name for tool in summary.tools if tool.effect.changes_world],
         "tools": _tools(summary),
         "trust": {
@@ -85,6 +92,10 @@ def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict
             ],
         },
         "findings": _findings(summary),
+        "executed": [
+            {"episode": episode, "tool": call.tool, "args": dict(call.args), "how": call.how}
+            for episode, call in summary.executed
+        ],
         "violations": [{"episode": episode, "text": text} for episode, text in summary.violations],
         "counts": dict(summary.counts),
         "faults": {"calls": summary.faults, **{str(one): summary.faulted(one) for one in Verdict}},

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dreamgym_kit.report.clean import clean
+from dreamgym_kit.report.executed import executed_of, what_to_do
 from dreamgym_kit.report.figures import EpisodeLine, Summary
+from dreamgym_kit.report.gating import REAL
 from dreamgym_kit.report.terminal import faults_told
 from dreamgym_kit.vocabulary import Verdict
 
@@ -33,6 +35,7 @@ def junit(summary: Summary, look: Callable[[str], str], *, fail_on_findings: boo
         case = SubElement(rules, "testcase", classname="gate", name=_xml(rule.rule), time="0.000")
         if not rule.passed:
             where = "\n".join(look(episode) for episode, _ in dict.fromkeys(rule.at[:20]))
+            where += "".join(f"\n{told}" for told in what_to_do(summary)) if rule.rule == REAL else ""
             text = f"measured {rule.measured}, limit {rule.limit}\n{where}"
             SubElement(case, "failure", message=_xml(rule.why), type="gate").text = _xml(text)
     tasks = _suite(root, name)
@@ -40,6 +43,8 @@ def junit(summary: Summary, look: Callable[[str], str], *, fail_on_findings: boo
         _task(tasks, name, task, lines, look, holds=holds)
     properties = Element("properties")
     SubElement(properties, "property", name="headline", value=_xml(summary.headline))
+    if summary.executed:
+        SubElement(properties, "property", name="executed", value=_xml(executed_of(summary)))
     if summary.faults:
         SubElement(properties, "property", name="faults", value=_xml(faults_told(summary)))
     tasks.insert(0, properties)

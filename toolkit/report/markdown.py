@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 from dreamgym_kit.report.clean import one_line, shown
+from dreamgym_kit.report.executed import what_to_do
 from dreamgym_kit.report.figures import CRITICAL, EFFECT_ORDER, EpisodeLine, Summary
 from dreamgym_kit.report.headline import stamp
 from dreamgym_kit.report.terminal import faults_told
@@ -24,6 +25,7 @@ def markdown(summary: Summary, look: Callable[[str], str], *, fail_on_findings: 
     word = stamp(summary, fail_on_findings=fail_on_findings)[1].capitalize()
     parts = [
         f"## {word}: {plain(summary.headline)}",
+        _executed(summary, look),
         _figures(summary),
         _rules(summary, fail_on_findings=fail_on_findings),
         _findings(summary),
@@ -56,18 +58,31 @@ def _figures(summary: Summary) -> str:
     if rate is not None and interval is not None:
         shares = [whole_percent(share) for share in (rate, *interval)]
         success = f"{shares[0]}% ({shares[1]}% to {shares[2]}%)"
+    real = f"{summary.real_calls} of {summary.calls}"
+    real = f"{len(summary.executed)} executed" if summary.executed else real
     cells = [
         f"{success}, {summary.success} of {summary.decided}",
         f"{summary.failure}",
         f"{summary.undetermined}",
         f"{sum(group.count for group in summary.findings)}, {summary.critical} critical",
-        f"{summary.real_calls} of {summary.calls}",
+        real,
         f"USD {summary.cost_usd:.2f}, {summary.elapsed_s:.0f} s",
     ]
     head = _head("success", "failed", "undetermined", "findings", "real calls", "cost")
     told = faults_told(summary)
     planned = ["", f"Planned faults: {plain(told)}."] if told else []
     return "\n".join([*head, f"| {' | '.join(cells)} |", *planned])
+
+
+def _executed(summary: Summary, look: Callable[[str], str]) -> str:
+    """Real calls that ran, and what to do next."""
+    if not summary.executed:
+        return ""
+    rows = _head("executed", "episode", "how", "look")
+    for episode, call in summary.executed[:_MOST]:
+        rows.append(f"| {code(str(call))} | {code(episode)} | {plain(call.how)} | {code(look(episode))} |")
+    steps = [f"- {plain(told)}" for told in what_to_do(summary)]
+    return "\n".join([*rows, *_more(len(summary.executed)), "", *steps])
 
 
 def _head(*columns: str) -> list[str]:

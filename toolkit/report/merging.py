@@ -82,7 +82,7 @@ def merge_runs(paths: Sequence[Path], into: Path) -> Merged:
             raise
         _events(made.path / EVENTS, parts)
         _trials(made, parts, tally)
-        summary = tally.summary(_facts(parts, manifest, place), curve_of(parts[0].directory))
+        summary = tally.summary(_facts(parts, manifest, place, episodes), curve_of(parts[0].directory))
         made.write_report(summary.to_json())
         made.path.rename(place)
     return Merged(place, summary, episodes, again=False)
@@ -173,7 +173,7 @@ def _clear(half: Path) -> None:
 
 def _journal(made: RunDirectory, parts: Sequence[_Part]) -> tuple[int, Tally]:
     """One journal of all; a shard that is not finished is named before anything is kept."""
-    tally, seen = Tally(), 0
+    tally, seen, unfinished = Tally(), 0, ""
     with closing(made.journal()) as journal:
         for part in parts:
             before = seen
@@ -183,11 +183,13 @@ def _journal(made: RunDirectory, parts: Sequence[_Part]) -> tuple[int, Tally]:
                 tally.add(episode)
                 seen += 1
             left = part.expected - (seen - before)
-            if left:
-                raise UserError(
+            if left and not unfinished:
+                unfinished = (
                     f"{part.path}: shard {part.shard} has {left} of its {part.expected} episodes left; "
                     "finish it with --resume first. Nothing was merged."
                 )
+    if unfinished and not tally.executed:  # a real call ends its shard for good: that is told of as it is
+        raise UserError(unfinished)
     return seen, tally
 
 
@@ -218,7 +220,7 @@ def _trials(made: RunDirectory, parts: Sequence[_Part], tally: Tally) -> None:
         tally.charge("calibration", spend)
 
 
-def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path) -> dict[str, JsonValue]:
+def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path, episodes: int) -> dict[str, JsonValue]:
     """What the end of one run would have written; see `runs._finish`."""
     first = _ended(parts[0].directory)
     strays = [stray for part in parts for stray in _list(part.facts.get("strays"))]
@@ -227,8 +229,8 @@ def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path) -> dict[str,
         **first,
         "run": manifest.run,
         "directory": str(place.absolute()),
-        "not_run": 0,
-        "stopped": "",
+        "not_run": sum(part.expected for part in parts) - episodes,
+        "stopped": next((one for part in parts if (one := part.facts.get("stopped"))), ""),
         "strays": strays,
     }
     spent = [one for part in parts if isinstance(one := part.facts.get("spent"), Mapping)]

@@ -22,7 +22,16 @@ from dreamgym_kit.report.figures import (
     TrustPoint,
     natural,
 )
-from dreamgym_kit.vocabulary import Effect, Episode, Finding, Provenance, Spend, Transition
+from dreamgym_kit.vocabulary import (
+    Effect,
+    Episode,
+    Executed,
+    Finding,
+    Provenance,
+    Spend,
+    Transition,
+    executed_told,
+)
 
 __all__ = ["Summary", "Tally", "summarise"]
 
@@ -69,6 +78,8 @@ class Tally:
     tools: dict[str, _ToolTally] = field(default_factory=dict)
     findings: dict[tuple[str, str, str | None], _FindingTally] = field(default_factory=dict)
     violations: list[tuple[str, str]] = field(default_factory=list)
+    executed: list[tuple[str, Executed]] = field(default_factory=list)
+    really: list[tuple[str, Executed]] = field(default_factory=list)  # real answers: executed in a dream
     counts: dict[str, int] = field(default_factory=dict)
     real_calls: int = 0
     spoiled_calls: int = 0  # done, and told otherwise by a fault plan; real ones where the tools are
@@ -86,6 +97,7 @@ class Tally:
         for name in {step.call.tool for step in episode.transitions}:
             self.tools[name].episodes += 1
         self._findings(episode)
+        self._executed(episode)
         self.violations += [(episode.id, text) for text in episode.violations]
         for what, count in episode.counts.items():
             self.counts[what] = self.counts.get(what, 0) + count
@@ -116,6 +128,19 @@ class Tally:
             self.real_calls += step.answer.provenance is Provenance.REAL
             self.spoiled_calls += made and took_effect(step.answer)
 
+    def _executed(self, episode: Episode) -> None:
+        """What is said to have run, and what only a call's answer says."""
+        steps = [
+            Executed(step.call.tool, step.call.args)
+            for step in episode.transitions
+            if step.answer.provenance is Provenance.REAL and not step.effect.runs_in_dream
+        ]
+        for call in episode.executed:
+            known = next((one for one in steps if (one.tool, one.args) == (call.tool, call.args)), None)
+            if known is None:
+                self.executed.append((episode.id, call))
+        self.really += [(episode.id, one) for one in steps]
+
     def _findings(self, episode: Episode) -> None:
         by_step = {step.step: step for step in episode.transitions}
         repeated: set[int] = set()
@@ -136,13 +161,20 @@ class Tally:
 
     def summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()) -> Summary:
         """Say what was counted; `manifest` and `curve` as for `summarise`."""
+        counted = self._summary(manifest, curve)
+        executed = self.executed if counted.really_read else [*self.executed, *self.really]
+        return replace(counted, executed=tuple(sorted(executed, key=lambda found: natural(found[0]))))
+
+    def _summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint]) -> Summary:
         return Summary(
             manifest=dict(manifest),
             episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.sibling, line.id))),
             tools=self._tools(),
             findings=self._groups(),
             violations=tuple(sorted(self.violations, key=lambda found: (natural(found[0]), found[1]))),
-            real_calls=self.real_calls + self.spoiled_calls * (manifest.get("mode") == "record"),
+            real_calls=self.real_calls
+            + len(self.executed)
+            + self.spoiled_calls * (manifest.get("mode") == "record"),
             counts=dict(sorted(self.counts.items())),
             model_calls=self.model_calls,
             tokens=self.tokens,
@@ -227,6 +259,8 @@ def _uses(episode: Episode) -> tuple[tuple[str, int, int], ...]:
 
 def _worst(episode: Episode) -> tuple[str | None, int | None]:
     """The sentence of an episode's worst trouble and its step; nothing for mere warnings."""
+    if episode.executed:
+        return executed_told(episode.executed), None
     if episode.violations:
         return episode.violations[0], None
     by_step = {step.step: step.effect for step in episode.transitions}

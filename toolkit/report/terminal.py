@@ -10,6 +10,7 @@ from itertools import groupby
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.clean import one_line, shown
+from dreamgym_kit.report.executed import executed_of, what_to_do
 from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary, ToolUse
 from dreamgym_kit.report.headline import headline, stamp
 from dreamgym_kit.report.paint import PLAIN, Paint
@@ -31,7 +32,21 @@ _LEGEND = "! anomaly x failure - undetermined . success"
 def render_run(summary: Summary, *, paint: Paint = PLAIN, fail_on_findings: bool = False) -> str:
     """Give the whole first screen of a run, without what to do next."""
     parts = [matrix(summary, paint), verdict(summary, paint, fail_on_findings=fail_on_findings)]
+    if summary.executed:  # first of all, whatever else there is to say
+        parts = [executed_first(summary, paint), *parts]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def executed_first(summary: Summary, paint: Paint = PLAIN) -> str:
+    """That real calls ran, each with its arguments, and what to do next; empty where none did."""
+    if not summary.executed:
+        return ""
+    told = [
+        f"FAILED  {one_line(executed_of(summary))}",
+        *(f"  {one_line(step)}" for step in what_to_do(summary)),
+    ]
+    lines = [textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False) for text in told]
+    return "\n".join([*map(paint.red, lines[0]), *(row for step in lines[1:] for row in step)])
 
 
 def matrix(summary: Summary, paint: Paint = PLAIN) -> str:
@@ -65,7 +80,7 @@ def _band(tasks: Sequence[Sequence[EpisodeLine]], paint: Paint) -> list[str]:
 
 def verdict(summary: Summary, paint: Paint = PLAIN, *, fail_on_findings: bool = False) -> str:
     """Give the gate, the headline and the figures below it."""
-    lines = [_stamp(summary, paint, fail_on_findings=fail_on_findings)]
+    lines = [] if summary.executed else [_stamp(summary, paint, fail_on_findings=fail_on_findings)]
     for rule in summary.rules()[0 if summary.recorded else 1 :]:  # the first one is the headline's
         if not rule.passed:
             lines += [paint.red(row) for row in _row("gate", f"{one_line(rule.rule)}: {one_line(rule.why)}")]
@@ -109,7 +124,7 @@ def changes_told(summary: Summary) -> str:
     """Say what the agent changed, or would have: what cannot be undone first."""
     changing = [tool for tool in summary.tools if tool.effect.changes_world and tool.calls]
     if not changing:
-        return "changed nothing"
+        return f"changed nothing{' more' if summary.executed else ''}"
     told = [past_times(one_line(tool.name), tool.calls) for tool in changing[:_TOOLS_NAMED]]
     if len(changing) > _TOOLS_NAMED:
         told.append(f"and {len(changing) - _TOOLS_NAMED} more tools")
@@ -160,7 +175,8 @@ def reasoned_told(summary: Summary) -> str:
 def _real(summary: Summary, paint: Paint) -> list[str]:
     if summary.really_read:
         return _row("real calls", f"{summary.real_calls} of {summary.calls}, as asked")
-    rows = _row("real calls", f"{summary.real_calls} of {summary.calls}")
+    blocked = f"{len(summary.executed)} executed, {len(summary.violations)} refused"
+    rows = _row("real calls", blocked if summary.executed else f"{summary.real_calls} of {summary.calls}")
     colour = paint.red if summary.real_calls else paint.green
     rows = [colour(row) for row in rows]
     if summary.abstentions:

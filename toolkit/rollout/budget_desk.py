@@ -7,6 +7,8 @@ run has no limit nobody is asked. What a worker that was lost had reserved and n
 Where the tools are real every call is asked for, limit or not: a worker that was given up while it still
 lives (a frozen machine, a broken line) gets no answer, or a no, and calls nothing any more.
 
+A worker says on the same way that a real call was executed: it waits until that is in the driver's journal.
+
 The driver's side is `BudgetDesk`, one for each worker; the worker's is `DistantBudget`. Between them go
 bytes.
 """
@@ -17,8 +19,9 @@ from typing import Any
 
 from dreamgym_kit.errors import BudgetSpent, CutOff
 from dreamgym_kit.rollout.budgets import Budget, Reservation, RunBudget
+from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
 from dreamgym_kit.rollout.wire import read, spelled
-from dreamgym_kit.vocabulary import Call
+from dreamgym_kit.vocabulary import Call, Episode
 
 Ask = Callable[[bytes], bytes]
 """Puts a question to the driver and waits for the answer; from any thread."""
@@ -27,8 +30,8 @@ Ask = Callable[[bytes], bytes]
 class BudgetDesk:
     """The driver's side for one worker. Thread-safe; knows nothing but numbers, so it may live anywhere."""
 
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
+    def __init__(self, budget: Budget, on_executed: Callable[[Episode], None] = lambda _: None) -> None:
+        self._budget, self._on_executed = budget, on_executed
         self._lock = threading.Lock()
         self._open: dict[int, Reservation] = {}
         self._last = 0
@@ -37,6 +40,9 @@ class BudgetDesk:
     def answer(self, question: bytes) -> bytes:
         """Answer one question of a `DistantBudget`."""
         asked = read(question)
+        if asked["do"] == "executed":  # also of a worker that was given up: it happened
+            self._on_executed(episode_from_record(asked["episode"]))
+            return spelled({})
         if self._closed and asked["do"] == "reserve":
             return spelled({"closed": True})
         try:
@@ -69,6 +75,11 @@ class BudgetDesk:
         elif held is not None:
             self._budget.refund(held)
         return {}
+
+
+def executed_question(episode: Episode) -> bytes:
+    """Tell the driver's `BudgetDesk` of an episode in which a real call was executed."""
+    return spelled({"do": "executed", "episode": episode_to_record(episode)})
 
 
 class DistantBudget:

@@ -82,6 +82,7 @@ class DistributedRunner:
         repeatable: whether a lost episode may be run again; never where its tools are real.
         on_turns: is given what the policy said in an episode, by its id.
         gone: hears when the policy's server is there no more.
+        on_executed: is given an episode at the moment that a worker notices a real call in it.
     """
 
     def __init__(
@@ -96,11 +97,12 @@ class DistributedRunner:
         repeatable: bool,
         on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None,
         gone: Callable[[EndpointError], None] = lambda _: None,
+        on_executed: Callable[[Episode], None] = lambda _: None,
     ) -> None:
         if workers < 1:
             raise ValueError("workers are 1 or more")
         self.told = Told()
-        self.events, self.on_turns, self.gone = events, on_turns, gone
+        self.events, self.on_turns, self.gone, self.on_executed = events, on_turns, gone, on_executed
         self._spec = replace(spec, every_call=not repeatable)
         self._host, self._budget, self._stop = host, budget, stop
         self._repeatable = repeatable
@@ -304,7 +306,7 @@ class DistributedRunner:
 
     async def _fill(self, seat: _Seat) -> None:
         """Start a worker and open it."""
-        desk = BudgetDesk(self._budget)
+        desk = BudgetDesk(self._budget, lambda episode: self.on_executed(episode))
         with egress.exempt():
             worker = await self._host.start(seat.number, desk.answer)
         try:

@@ -5,6 +5,9 @@ what becomes of one whose runner fails or never ends (undetermined, never the en
 begins any more (the switch, a spent budget) and when those that run are dropped. Which episodes a run
 has and what each does is independent of the order in which they finish; the journal keeps that order.
 
+One in which a real call was executed is in the journal from the moment that this was noticed, and cancels the
+run; it is told of at the end, whether its own end was waited for or not.
+
 An episode that was cancelled or ran out of the run's budget is not finished: it is not in the journal,
 and a resume runs it again.
 """
@@ -19,7 +22,7 @@ from dreamgym_kit.rollout.heap import settled_heap
 from dreamgym_kit.rollout.jobs import Job, not_kept, run_bounded, undetermined
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.pace import Pace
-from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
 from dreamgym_kit.rollout.threads import lane_threads
 from dreamgym_kit.vocabulary import Episode, Verdict
 
@@ -134,6 +137,12 @@ class _Run:
             for lane in lanes:
                 lane.cancel()
             await asyncio.gather(*lanes, return_exceptions=True)
+        executed = self._journal.executed
+        for episode in [executed[job.episode] for job in self._todo if job.episode in executed]:
+            self._done += 1
+            self._say_finished(episode)
+            if self._on_episode is not None:
+                self._on_episode(episode)
 
     def totals(self) -> RunTotals:
         """Count over the journal, so that a resumed run and an unbroken one count alike."""
@@ -166,6 +175,8 @@ class _Run:
         try:
             episode = await run_bounded(self._runner, job, self._stop, self._backstop_s)
         except asyncio.CancelledError:
+            if job.episode in self._journal.executed:
+                raise
             self._drop(undetermined(job, "dropped when the run was stopped", "cancelled"))
             raise
         if episode.stop in UNFINISHED:
@@ -179,6 +190,9 @@ class _Run:
         except NotJson as error:
             episode = not_kept(job, error, episode)
             self._journal.append(episode)
+        if episode.executed:
+            self._stop.cancel(episode.reason, code=EXECUTED)
+            return  # told of once all lanes have ended
         self._done += 1
         self._say_finished(episode)
         if self._on_episode is not None:
@@ -205,6 +219,23 @@ class _Run:
         if self._stop.requested and not self._said_stopping:
             self._said_stopping = True
             self._events.emit("run_stopping", reason=self._stop.reason)
+
+
+def kept_at_once(journal: Journal, stop: StopSwitch, events: EventSink) -> Callable[[Episode], None]:
+    """Give what an episode is handed to as soon as a real call is noticed in it, from any thread.
+
+    It is in the journal before the run is cancelled; the run is cancelled also where the disk refuses.
+    """
+
+    def keep(episode: Episode) -> None:
+        try:
+            new = journal.append(episode)
+        finally:
+            stop.cancel(episode.reason, code=EXECUTED)
+        if new:
+            events.emit("executed", episode=episode.id, text=episode.reason)
+
+    return keep
 
 
 async def _first_of(lanes: Sequence[asyncio.Task[None]], cancelled: asyncio.Event) -> None:

@@ -5,6 +5,7 @@
     call              episode, tool, step, provenance, effect    the gate's session
     finding           episode, finding, text, steps              whoever judges
     violation         episode, text                              the gate's session
+    executed          episode, text                              whoever keeps the journal
     episode_finished  episode, verdict, reason, calls, done, total   the engine
     lost              episode, attempt, worker, error            the engine's workers
     run_stopping      reason                                     the engine

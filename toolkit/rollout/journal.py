@@ -4,13 +4,15 @@ Decides the line: `{"journal":1,"sum":"<16 hex>","episode":{...}}` and a line en
 a killed process leaves whole lines and at most one torn one. The sum is over the bytes of the episode:
 a half-written line that happens to be JSON is torn all the same. A torn last line is dropped and its
 episode is run again; a damaged line with others after it is an error, since nobody tore that one.
-An episode is accepted once: the first record wins.
+An episode is accepted once: the first record wins. One in which a real call was executed is written at the
+moment that it is noticed, and again where more of it is known: its last record wins.
 """
 
 import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +69,7 @@ class JournalReader:
     def __iter__(self) -> Iterator[Episode]:
         self.torn, self.repeated = None, 0
         seen: set[str] = set()
+        executed: dict[str, Episode] = {}  # few: the first one ends the run
         try:
             descriptor = open_plain(self.path, os.O_RDONLY)
         except FileNotFoundError:
@@ -75,11 +78,16 @@ class JournalReader:
             with os.fdopen(descriptor, "rb") as file:
                 for number, body in self._bodies(file):
                     episode = self._episode(body, number)
+                    if episode.executed and (episode.id not in seen or episode.id in executed):
+                        seen.add(episode.id)
+                        executed[episode.id] = episode
+                        continue
                     if episode.id in seen:
                         self.repeated += 1
                         continue
                     seen.add(episode.id)
                     yield episode
+            yield from executed.values()
         except OSError as error:
             raise refused(self.path, "cannot be read", error) from error
 
@@ -127,6 +135,7 @@ class Journal:
 
     Attributes:
         done: what is in the journal, by episode id.
+        executed: the episodes in which a real call was executed, as last written by this leg, by id.
         torn: the torn last line that was cut off on opening, if there was one.
     """
 
@@ -140,6 +149,8 @@ class Journal:
         """
         self.path = path
         self._fsync = fsync
+        self._lock = threading.Lock()  # tools in threads may be what a real call is noticed at
+        self.executed: dict[str, Episode] = {}
         self._failed: RunDirectoryError | None = None
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
@@ -163,14 +174,23 @@ class Journal:
             NotJson: the episode holds a value without JSON form, or is too large; nothing was written.
             RunDirectoryError: the disk refuses; whole lines before it stay, later appends are refused.
         """
-        if episode.id in self.done:
+        with self._lock:
+            return self._append(episode)
+
+    def _append(self, episode: Episode) -> bool:
+        before = self.executed.get(episode.id)
+        if episode.executed:  # told of in this run's report, whatever the disk says
+            self.executed[episode.id] = episode
+        if before is not None and before.digest == episode.digest:
+            return False
+        if episode.id in self.done and not (before and episode.executed):
             return False
         if self._failed is not None:
             raise self._failed
         line = _line(episode)
         try:
             write_whole(self._descriptor, line)
-            if self._fsync:
+            if self._fsync or episode.executed:
                 os.fsync(self._descriptor)
         except OSError as error:
             self._failed = refused(self.path, "cannot be written", error)

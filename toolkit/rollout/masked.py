@@ -15,6 +15,7 @@ def masked_episode(episode: Episode, masker: Masker) -> Episode:
         reason=masker.text(episode.reason),
         messages=tuple(masker.plain(list(episode.messages))),
         violations=tuple(masker.text(text) for text in episode.violations),
+        executed=tuple(replace(call, args=masker.plain(dict(call.args))) for call in episode.executed),
         findings=tuple(_finding(found, masker) for found in episode.findings),
         final=masker.plain(episode.final),
         user_turns=tuple(

@@ -27,6 +27,7 @@ from dreamgym_kit.replay.records import transition_from_record, transition_to_re
 from dreamgym_kit.vocabulary import (
     SCHEMA_VERSION,
     Episode,
+    Executed,
     Finding,
     Spend,
     Transition,
@@ -41,8 +42,9 @@ _SPEND = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_
 _EPISODE = (
     *("schema", "digest", "id", "task", "sibling", "world", "verdict", "reason", "transitions", "messages"),
     *("reward", "stop", "violations", "findings", "model_calls", "tokens", "cost_usd", "attempt"),
-    *("started_at", "elapsed_s", "counts", "final", "dream_spend", "user_turns"),
+    *("started_at", "elapsed_s", "counts", "final", "dream_spend", "user_turns", "executed"),
 )
+_EXECUTED = ("tool", "args", "how")
 _TURN = ("kind", "by", "said", "after", "asked", "answer")
 
 
@@ -78,6 +80,9 @@ def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
         "final": episode.final,
         "dream_spend": {part: spend_to_record(spend) for part, spend in episode.dream_spend.items()},
         "user_turns": [{name: getattr(turn, name) for name in _TURN} for turn in episode.user_turns],
+        "executed": [
+            {"tool": call.tool, "args": dict(call.args), "how": call.how} for call in episode.executed
+        ],
     }
 
 
@@ -124,7 +129,19 @@ def _episode(fields: Fields) -> Episode:
         final=fields.take("final", anything),
         dream_spend=fields.take("dream_spend", _spends),
         user_turns=fields.take("user_turns", _turns, ()),
+        executed=fields.take("executed", _executed, ()),
     )
+
+
+def _executed(value: object, where: str) -> tuple[Executed, ...]:
+    found = []
+    for place, item in enumerate(items(value, where)):
+        fields = Fields(item, f"{where}[{place}]", _EXECUTED)
+        fields.refuse_unknown()
+        found.append(
+            Executed(fields.take("tool", text), fields.take("args", mapping), fields.take("how", text))
+        )
+    return tuple(found)
 
 
 def _turns(value: object, where: str) -> tuple[UserTurn, ...]:

@@ -1,11 +1,15 @@
 """The one switch that ends a run early: first finish what runs, then cancel.
 
+What must not happen, and did, cancels with an exit code of its own, which no signal takes back.
+
 Anyone may press it, from any thread and from a signal handler, so it holds no lock: it only sets
 attributes (one at a time, each complete) and calls listeners that must return at once.
 """
 
 from collections.abc import Callable
 from signal import Signals
+
+EXECUTED = 6  # exit code: a real call was executed; before all others
 
 
 class StopSwitch:
@@ -16,6 +20,7 @@ class StopSwitch:
         cancelled: those that run are to be dropped.
         reason: why, in a few words; "" while nobody asked.
         signal: the number of the signal that asked last, if one did.
+        code: the exit code of whoever cancelled, where that has one of its own.
     """
 
     def __init__(self) -> None:
@@ -23,11 +28,14 @@ class StopSwitch:
         self.cancelled = False
         self.reason = ""
         self.signal: int | None = None
+        self.code: int | None = None
         self._listeners: tuple[Callable[[], None], ...] = ()
 
     @property
     def exit_code(self) -> int | None:
         """What a command ends with when a signal stopped it (130, 143), None when none did."""
+        if self.code is not None:
+            return self.code
         return None if self.signal is None else 128 + self.signal
 
     def request(self, reason: str) -> None:
@@ -37,8 +45,10 @@ class StopSwitch:
             self.requested = True
             self._tell()
 
-    def cancel(self, reason: str) -> None:
-        """Stop now: what runs is dropped and run again by a resume."""
+    def cancel(self, reason: str, *, code: int | None = None) -> None:
+        """Stop now: what runs is dropped and run again by a resume. A `code` makes its reason the run's."""
+        if code is not None and self.code is None:
+            self.reason, self.code = reason, code
         if not self.cancelled:
             self.reason = self.reason or reason
             self.requested = True

@@ -12,13 +12,13 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.plain import JsonValue, to_plain
-from dreamgym_kit.rollout.budget_desk import Ask, DistantBudget
+from dreamgym_kit.rollout.budget_desk import Ask, DistantBudget, executed_question
 from dreamgym_kit.rollout.heap import settled_heap
 from dreamgym_kit.rollout.jobs import Job, not_kept, one_line, run_bounded
 from dreamgym_kit.rollout.loop import run_to_end
@@ -37,6 +37,7 @@ from dreamgym_kit.rollout.wire import (
     spelled,
 )
 from dreamgym_kit.rollout.workplace import Opener, Workplace
+from dreamgym_kit.vocabulary import Episode
 
 
 def kit_version() -> str:
@@ -48,9 +49,13 @@ def kit_version() -> str:
 
 
 class Heard:
-    """Implements `ports.EventSink`: keeps what each episode told until its answer goes. Thread-safe."""
+    """Implements `ports.EventSink`: keeps what each episode told until its answer goes. Thread-safe.
 
-    def __init__(self) -> None:
+    What cannot wait for that is told to the driver at once.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
         self._lock = threading.Lock()
         self._by_episode: dict[str, list[Event]] = {}
 
@@ -59,6 +64,11 @@ class Heard:
         told = {name: to_plain(fact) for name, fact in facts.items()}
         with self._lock:
             self._by_episode.setdefault(str(facts.get("episode", "")), []).append((kind, told))
+
+    def executed(self, episode: Episode) -> None:
+        """Tell of a real call; it is in the driver's journal once this returns."""
+        with suppress(ConnectionError):  # nobody is there any more who keeps a journal
+            self._ask(executed_question(episode))
 
     def take(self, episode: str) -> tuple[Event, ...]:
         """What an episode told so far; it is not kept any longer."""
@@ -148,7 +158,7 @@ class Working:
         budget = DistantBudget(
             self._ask, calls=spec.calls_limit, usd=spec.usd_limit, every_call=spec.every_call
         )
-        self._place = _Open(spec, budget)
+        self._place = _Open(spec, budget, Heard(self._ask))
         place = await self._place.opened()
         return spelled({"pid": os.getpid(), "kit": here, "warnings": list(place.warnings)})
 
@@ -160,9 +170,8 @@ class Working:
 class _Open:
     """What is open in a worker; opened and closed in one task, as context managers of users' want it."""
 
-    def __init__(self, spec: WorkerSpec, budget: DistantBudget) -> None:
-        self._spec, self._budget = spec, budget
-        self._heard = Heard()
+    def __init__(self, spec: WorkerSpec, budget: DistantBudget, heard: Heard) -> None:
+        self._spec, self._budget, self._heard = spec, budget, heard
         self._closing = asyncio.Event()
         self._told: asyncio.Future[Workplace] = asyncio.get_running_loop().create_future()
         self._context = contextvars.copy_context()

@@ -26,7 +26,7 @@ class DreamFigures:
     high: float
     calls: int  # that the dream was asked
     answered: int  # of these
-    violations: int  # episodes in which something real was about to run
+    violations: int  # episodes in which something real was about to run, or was executed
 
     @property
     def coverage(self) -> float:
@@ -79,7 +79,7 @@ def dream_figures(groups: Sequence[Group]) -> DreamFigures:
         high=high,
         calls=len(asked),
         answered=sum(not step.answer.abstained for step in asked),
-        violations=sum(bool(one.violations) for one in episodes),
+        violations=sum(bool(one.violations or one.executed) for one in episodes),
     )
 
 
@@ -90,7 +90,7 @@ def canary_figures(groups: Sequence[Group]) -> CanaryFigures:
         episodes=len(verdicts),
         decided=len(verdicts) - verdicts.count(Verdict.UNDETERMINED),
         success=verdicts.count(Verdict.SUCCESS),
-        violations=sum(bool(one.violations) for one in _episodes(groups)),
+        violations=sum(bool(one.violations or one.executed) for one in _episodes(groups)),
     )
 
 
@@ -110,7 +110,7 @@ def dream_word(found: DreamFigures, bounds: S2rSettings) -> Word:
             f"{bounds.coverage:.0%}"
         )
     if found.violations:
-        reasons.append(f"in {found.violations} episodes something real was about to run in the dream")
+        reasons.append(f"in {found.violations} episodes something real was about to run in the dream, or ran")
     return Word(not reasons, tuple(reasons))
 
 

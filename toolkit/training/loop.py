@@ -51,6 +51,7 @@ from dreamgym_kit.training.records import (
     record_of,
 )
 from dreamgym_kit.training.signals import (
+    EXECUTED,
     SERVER,
     Alarm,
     alarm_of_judges,
@@ -155,8 +156,7 @@ class TrainingLoop:
         """What step `step` learns from; see `Trainer.fit`."""
         began = time.monotonic()
         self._keep(step - 1)
-        if self._stop.requested:
-            raise _Ended
+        self._heed_stop(step)
         self._spent = {"checkpoint": began - self._left}
         drawn = self._taken(step)
         self._spent |= {"rollouts": drawn.seconds, "waited": time.monotonic() - began}
@@ -233,8 +233,7 @@ class TrainingLoop:
             tasks = await self._chooser.tasks(step, draw)
             seed = step_seed(wanted.seed, step, draw)
             groups = await self._parts.collector.collect(tasks, wanted.n, step=step, seed=seed)
-            if self._stop.requested:
-                raise _Ended
+            self._heed_stop(step)
             left = self._chooser.saw(step, groups)
             batch, facts = batch_of(
                 step, groups, algorithm=wanted.algorithm, pairs=wanted.dpo_pairs, left_out=left
@@ -304,6 +303,8 @@ class TrainingLoop:
             real=self._parts.real,
         )
         record = self._asked(work, step)
+        if self._stop.code is not None:
+            self._heed_stop(step + 1)  # the weights that were measured are kept
         if self._stop.requested:
             return
         Lines(self._folder / EVALUATIONS).append(record)
@@ -348,6 +349,13 @@ class TrainingLoop:
             return self._aside.run(work)
         except EndpointError as error:
             raise Alarm(SERVER, f"the policy's server does not answer: {error}").stop(step) from error
+
+    def _heed_stop(self, step: int) -> None:
+        """Learn nothing more once somebody asked for the end; a real call that was executed is an alarm."""
+        if self._stop.code is not None:
+            raise Alarm(EXECUTED, self._stop.reason).stop(step)
+        if self._stop.requested:
+            raise _Ended
 
     def _stop_on(self, alarm: Alarm | None, step: int) -> None:
         if alarm is not None:

@@ -10,6 +10,7 @@
     judges_disagree  checker and judging model differ about too many episodes
     reward_gap       the judging model finds more and more success that the checker does not (reward hacking)
     server           the policy's server is gone
+    executed         a real call was executed where none may run; exit code 6
 
 Decides what is an alarm from figures alone; who reads the figures, and when, is the loop's.
 """
@@ -32,6 +33,7 @@ from dreamgym_kit.vocabulary import Verdict
 NOT_FINITE, LOGPROBS, STALE_WEIGHTS, TOKENIZER = "not_finite", "logprobs", "stale_weights", "tokenizer"
 KL, ENTROPY, NO_SIGNAL = "kl", "entropy", "no_signal"
 JUDGES_DISAGREE, REWARD_GAP, SERVER = "judges_disagree", "reward_gap", "server"
+EXECUTED = "executed"
 
 REFERENCE_STEPS = 3  # the first steps, whose mean entropy the corridor stands around
 _TREND_STEPS = 12  # that the trend of the gap is looked for in

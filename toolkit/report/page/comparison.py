@@ -18,7 +18,13 @@ from collections import Counter
 from collections.abc import Mapping
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.compare_text import faults_compared, figures_told, left_out, stamp_of
+from dreamgym_kit.report.compare_text import (
+    executed_compared,
+    faults_compared,
+    figures_told,
+    left_out,
+    stamp_of,
+)
 from dreamgym_kit.report.comparing import Change, Comparison, TaskChange
 from dreamgym_kit.report.page.document import document
 from dreamgym_kit.report.page.packing import packed
@@ -57,6 +63,7 @@ def comparison_block(found: Comparison) -> dict[str, JsonValue]:
 
 def _notes(found: Comparison) -> list[JsonValue]:
     return [
+        *executed_compared(found),
         *(f"Not compared: {text}." for text in left_out(found)),
         *(f"Planned faults: {text}." for text in faults_compared(found)),
         *([f"Other settings: {'; '.join(found.differs)}"] if found.differs else []),  # the verdict stays near

@@ -8,9 +8,10 @@ Fields (schema 1; a later version adds fields and keeps these):
     verdict      {"gate": "failed" | "look" | "undetermined" | "passed", "stamp", "headline",
                  "rate", "low", "high": 0..1 or null, "counts": {verdict: episodes},
                  "facts": [[label, text]], "rules": [{"rule", "passed", "measured", "limit", "why"}],
-                 "next": [{"text", "ref": [episode, step or null] or "command"}]}
+                 "next": [{"text", "ref": [episode, step or null] or "command" or neither}]}
     findings     [{"kind", "title", "text", "critical", "tool"?, "count",
                  "at": [[episode index, step or null]]}], worst first
+    executed     [[episode index, call in words, how it was noticed]]; only where something real ran
     violations   [[episode index, text]]
     effects      [{"tool", "effect", "calls", "episodes", "wrong", "sample": [{"episode": index, "step",
                  "args", "changes"?, "findings"?, "error"?}]}], destructive first
@@ -31,6 +32,7 @@ Fields (schema 1; a later version adds fields and keeps these):
 from collections.abc import Sequence
 
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.executed import what_to_do
 from dreamgym_kit.report.figures import CRITICAL, EpisodeLine, FindingGroup, Summary
 from dreamgym_kit.report.headline import headline, stamp
 from dreamgym_kit.report.page.costs import costs
@@ -98,6 +100,8 @@ def overview(
         "cost": costs(gathered, summary),
         "manifest": manifest_rows(summary),
     }
+    if summary.executed:
+        block["executed"] = [[order[episode], str(call), call.how] for episode, call in summary.executed]
     planned = faults(gathered, summary, tools)
     return block | ({"faults": planned} if planned else {})
 
@@ -110,7 +114,8 @@ def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[st
         facts.append(["trust", trust_told(summary)])
         facts += [["held out", held_out_told(summary)]] if summary.curve else []
         facts += [["reasoned", reasoned_told(summary)]] if reasoned_told(summary) else []
-    facts.append(["real calls", f"{summary.real_calls} of {summary.calls}"])
+    real = f"{summary.real_calls} of {summary.calls}"
+    facts.append(["real calls", f"{len(summary.executed)} executed" if summary.executed else real])
     if summary.abstentions and not summary.recorded:
         facts.append(["not known", f"{summary.abstentions:,} calls that no recording answers"])
     facts += [["faults", faults_told(summary)]] if faults_told(summary) else []
@@ -137,7 +142,7 @@ def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[st
 
 def _next(summary: Summary, place: str) -> list[JsonValue]:
     """What to look at first, and the same in the terminal."""
-    steps: list[JsonValue] = []
+    steps: list[JsonValue] = [{"text": told} for told in what_to_do(summary)]
     worst = worst_line(summary)
     if worst is not None:
         ref: list[JsonValue] = [worst.id, worst.anomaly_step]

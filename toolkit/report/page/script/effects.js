@@ -166,7 +166,23 @@ function effects() {
     recorded ? 'What it did' : 'What would have happened',
     recorded
       ? 'Calls that changed the world, for real: this run was asked to record. What cannot be undone comes first.'
-      : 'Calls that would have changed the world. None of them ran. What cannot be undone comes first.',
+      : 'Calls that would have changed the world. None of ' +
+          (D.executed ? 'those that the dream answered' : 'them') +
+          ' ran. What cannot be undone comes first.',
+    (D.executed || []).map(([place, call, how]) =>
+      h(
+        'div',
+        {class: 'anom'},
+        h(
+          'div',
+          {},
+          h('h3', {}, sign('anomaly'), ' Executed, for real'),
+          h('p', {}, h('code', {}, call)),
+          h('p', {}, how),
+        ),
+        h('div', {class: 'links'}, h('a', {href: link(E[place].id)}, E[place].id)),
+      ),
+    ),
     D.violations.map(([place, text]) =>
       h(
         'div',

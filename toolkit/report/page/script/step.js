@@ -158,6 +158,9 @@ function verdictRow(step, episode, one) {
     {},
     h('div', {class: 'line'}, word(step.verdict), h('span', {}, step.text)),
     found(step.findings, episode),
+    (step.executed || []).map((call) =>
+      h('p', {class: 'because'}, sign('anomaly'), ' executed: ', h('code', {}, call)),
+    ),
     (step.violations || []).map((text) => h('p', {class: 'because'}, sign('anomaly'), ' refused: ', text)),
     one.stop !== 'finished' ? h('p', {class: 'soft'}, 'ended by: ' + words(one.stop)) : null,
   );
@@ -178,7 +181,7 @@ function stepRow(step, place, episode, one) {
         : step.kind === 'interrupt'
           ? interruptRow(step)
           : saidRow(step);
-  const bad = (step.findings || []).some((found) => found.critical) || step.violations;
+  const bad = (step.findings || []).some((found) => found.critical) || step.violations || step.executed;
   return h(
     'li',
     {

@@ -139,7 +139,9 @@ function nextStep(step) {
     ' ',
     step.ref
       ? h('a', {href: link(step.ref[0], step.ref[1])}, placed(step.ref[0], step.ref[1]))
-      : command(step.command),
+      : step.command
+        ? command(step.command)
+        : null,
   );
 }
 

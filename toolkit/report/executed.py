@@ -1,0 +1,45 @@
+"""Real calls that ran where none may run: in words, and what a person does next."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dreamgym_kit.vocabulary import Executed, executed_told
+
+if TYPE_CHECKING:
+    from dreamgym_kit.report.figures import Summary
+
+_MOST = 5  # calls named in one sentence; JSON and the episodes have all of them
+
+
+def executed_short(calls: Sequence[Executed]) -> str:
+    """All of them in one sentence, the first few by name and arguments."""
+    if len(calls) <= _MOST:
+        return executed_told(calls)
+    named = ", ".join(map(str, calls[:_MOST]))
+    return f"{len(calls)} real calls executed: {named}, and {len(calls) - _MOST} more"
+
+
+def executed_of(summary: "Summary") -> str:
+    """The sentence of a run; empty where nothing ran."""
+    return executed_short([call for _, call in summary.executed]) if summary.executed else ""
+
+
+def executed_line(summary: "Summary") -> str:
+    """What a command says first; empty where nothing ran."""
+    told = executed_of(summary)
+    return f"FAILED  {told}" if told else ""
+
+
+def what_to_do(summary: "Summary") -> list[str]:
+    """What a person does next, a sentence each; nothing where nothing ran."""
+    names = list(dict.fromkeys(call.tool for _, call in summary.executed))
+    if not names:
+        return []
+    undo = f"Undo it on the real system: {', '.join(names[:_MOST])} ran there"
+    more = "; other episodes ran at the same time and were stopped: look for their calls too"
+    function = next((name for name in names if name.isidentifier()), "FUNCTION")
+    name = f'[functions."MODULE:{function}"]'
+    return [
+        f"{undo}{more if summary.not_run else ''}.",
+        f"Make it interceptable, then begin a new run: name the function in dreamgym.toml: {name}",
+    ]
