@@ -259,7 +259,8 @@ class Check:
         """Run a suite, or some tests of it."""
         suite = SUITES[name]
         marker = suite.marker if nightly else f"({suite.marker}) and not nightly"
-        options = ["-n", str(suite.processes), "-m", marker, "--durations=10"]
+        # By file: what a module's tests share (whole trainings, too) is made once and not in each process.
+        options = ["-n", str(suite.processes), "--dist", "loadfile", "-m", marker, "--durations=10"]
         if any("::" in test for test in tests):  # named one by one, whatever their marks are
             options = ["-n", "0", "-m", ""]
         with self.step(name):

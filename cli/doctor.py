@@ -200,16 +200,17 @@ def _graph(settings: "Settings", asked: "_Asked") -> Iterator[Check]:
         return
     problems = [*facts.problems, *facts.touched]
     held = "all can be simulated" if not facts.problems else f"{len(facts.problems)} cannot be simulated"
-    count = f"{len(facts.tools)} tool{'' if len(facts.tools) == 1 else 's'}"
+    count = f"{len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'}"
     yield Check("stop" if facts.problems else "ok", "graph", f"{settings.graph} imports; {count}, {held}")
     yield from (Check("stop", "graph", problem) for problem in problems)
     yield from (Check("fix", "graph", warning) for warning in facts.warnings)
     yield from _effects(facts, settings)
+    yield _lock(facts, settings)
     yield from _hosts(facts, settings)
     if asked.tools:
         from dreamgym_kit.cli.tool_table import tool_rows
 
-        yield Check("-", "tools", "\n".join([count, *tool_rows(facts.tools)]))
+        yield Check("-", "tools", "\n".join([count, *tool_rows(facts.every())]))
 
 
 def _no_graph(folder: "Path") -> Check:
@@ -244,6 +245,21 @@ def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
     else:
         remedy = f'dreamgym.toml  [tools.{first.name}] effect = "{first.effect}"'
     yield Check("fix", "effects", f"{len(guessed)} guessed: {told}", remedy)
+
+
+def _lock(facts: "GraphFacts", settings: "Settings") -> Check:
+    """Whether the graph's tools are those that somebody has seen."""
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
+
+    path = settings.folder / LOCK_FILE
+    try:
+        notes = check_lock(path, str(settings.graph), facts.locked, writes=False)
+    except UserError as error:
+        return Check("stop", "lock", str(error))
+    if notes:
+        return Check("-", "lock", "\n".join(notes))
+    return Check("ok", "lock", f"{len(facts.locked)} tools as in {path}")
 
 
 def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:

@@ -111,11 +111,13 @@ def _look(graph: str, settings: "Settings") -> "GraphFacts":
 
 def _write(file: Path, settings: "Settings", facts: "GraphFacts", *, as_json: bool) -> None:
     from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.tool_lock import LOCK_FILE, write_lock
     from dreamgym_kit.settings.render import render_settings
 
     offered = _offered(settings)
     written = "\n".join([render_settings(settings, facts.tools), *offered])
     write_atomically(file, written.encode("utf-8"))
+    write_lock(file.with_name(LOCK_FILE), str(settings.graph), facts.locked)
     told = _Written(file, _first_task(settings, facts), sum(line.startswith("# [tools.") for line in offered))
     if as_json:
         say_json(_as_json(told, facts))
@@ -141,9 +143,10 @@ def _only_one_here(folder: Path) -> str:
 
 
 def _confirm(file: Path, *, as_json: bool) -> None:
-    """Take `guessed = true` out of the settings, and touch nothing else in them."""
+    """Take `guessed = true` out of the settings, and touch nothing else in them; the same in the lock."""
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.tool_lock import LOCK_FILE, confirm_lock
     from dreamgym_kit.settings.load import load_settings
 
     if not file.exists():
@@ -154,6 +157,8 @@ def _confirm(file: Path, *, as_json: bool) -> None:
     text, inside = _without_guesses("\n".join(kept))
     confirmed = len(lines) - len(kept) + inside
     write_atomically(file, text.encode("utf-8"))
+    said = {name: tool.effect for name, tool in load_settings(file=file, environ={}).tools.items()}
+    confirmed = max(confirmed, confirm_lock(file.with_name(LOCK_FILE), said))
     if as_json:
         say_json({"settings": str(file), "confirmed": confirmed})
         return
@@ -239,7 +244,7 @@ def _with_hosts(settings: "Settings", facts: "GraphFacts") -> "Settings":
 def _as_json(told: "_Written", facts: "GraphFacts") -> dict[str, object]:
     tools = [
         {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
-        for spec in facts.tools
+        for spec in facts.every()
     ]
     return {
         "settings": str(told.settings),
@@ -256,8 +261,8 @@ def _show(told: "_Written", facts: "GraphFacts", settings: "Settings") -> None:
     from dreamgym_kit.report.clean import one_line
     from dreamgym_kit.report.terminal import fold, next_steps
 
-    say(f" {len(facts.tools)} tool{'' if len(facts.tools) == 1 else 's'} found:")
-    say(effects_told(facts.tools, written=told.settings.name))
+    say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
+    say(effects_told(facts.every(), written=told.settings.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
         tell(fold(f"to mend: {one_line(problem)}", indent=2))
     say(f"\n Written: {told.settings}")

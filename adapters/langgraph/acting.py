@@ -1,74 +1,183 @@
-"""Does a function act on the world by itself? Read from its code; nothing is called.
+"""How does a function act on the world? Read from its code and the values that it names; nothing is called.
 
-Only what the code names is seen: a client in a dictionary or behind `getattr` is not. The guard meets
-those while the dream runs.
+Only what the code names is seen: a client in a database of clients is not. The guard meets those while the
+dream runs.
 """
 
+import builtins
 import dis
+import functools
 import inspect
+import os
+import re
+import sys
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
-# Modules whose use means that a node acts on the world by itself.
+from dreamgym_kit.adapters.langgraph.hooks import of_library, real_of, under
+
+# Modules whose use means that a function acts on the world by itself.
 _ACTING_MODULES = frozenset(
     {
-        "aiohttp", "aiosmtplib", "asyncpg", "boto3", "botocore", "ftplib", "grpc", "httpx",
-        "httpx2", "imaplib", "kafka", "motor", "mysql", "paramiko", "pika", "poplib", "psycopg",
-        "psycopg2", "pymongo", "redis", "requests", "selenium", "slack_sdk", "smtplib", "socket",
-        "sqlalchemy", "sqlite3", "stripe", "subprocess", "telnetlib", "twilio", "urllib", "urllib3",
-        "websockets",
+        "aiobotocore", "aiofiles", "aiohttp", "aiosmtplib", "asyncio.streams", "asyncio.subprocess",
+        "asyncpg", "atlassian", "azure", "boto3", "botocore", "celery", "confluent_kafka", "dbm",
+        "discord", "docker", "elasticsearch", "exchangelib", "fabric", "firebase_admin", "ftplib",
+        "git", "github", "gitlab", "google.cloud", "googleapiclient", "grpc", "gspread",
+        "http.client", "httplib2", "httpx", "httpx2", "hubspot", "imaplib", "intercom", "jira",
+        "kafka", "kubernetes", "langgraph_sdk", "motor", "mysql", "nats", "notion_client",
+        "paramiko", "pexpect", "pika", "plaid", "playwright", "poplib", "psycopg", "psycopg2",
+        "pymongo", "pymysql", "pyodbc", "redis", "requests", "selenium", "sendgrid", "shelve",
+        "shopify", "shutil", "simple_salesforce", "slack_bolt", "slack_sdk", "smtplib", "socket",
+        "sqlalchemy", "sqlite3", "sqlmodel", "square", "stripe", "subprocess", "supabase",
+        "telegram", "telethon", "telnetlib", "twilio", "urllib", "urllib3", "websocket",
+        "websockets", "zeep",
     }
 )  # fmt: skip
 _HARMLESS = frozenset({"urllib.error", "urllib.parse"})  # parts of those that only compute
-_MAX_DEPTH = 4
+_ACTING_OF_OS = frozenset(
+    {
+        "chmod", "execv", "execve", "kill", "killpg", "link", "makedirs", "mkdir", "popen",
+        "posix_spawn", "remove", "removedirs", "rename", "replace", "rmdir", "spawnv", "symlink",
+        "system", "truncate", "unlink", "write",
+    }
+)  # fmt: skip
+_COMPUTES = frozenset(
+    {
+        "annotated_types", "anthropic", "attr", "attrs", "dateutil", "jinja2", "loguru", "mcp",
+        "numpy", "openai", "pandas", "polars", "pydantic", "pydantic_core", "pytz", "scipy",
+        "structlog", "tenacity", "tiktoken", "typing_extensions", "yaml",
+    }
+)  # fmt: skip
+_FRAMEWORKS = ("langchain", "langgraph", "langsmith", "deepagents", "dreamgym_kit")
+_CLIENT = re.compile(r"(Client|Session|Connection)$")
+_FOR_WRITING = re.compile(r"(?=.*[wax+])[rwaxbtU+]{1,4}")
+OPENS = "a file opened for writing"
+_WRITE_WORDS = frozenset({"write_text", "write_bytes"})
+_CHANGES = frozenset(
+    {
+        "append",
+        "extend",
+        "insert",
+        "add",
+        "update",
+        "setdefault",
+        "pop",
+        "popitem",
+        "remove",
+        "discard",
+        "clear",
+    }
+)
+_STORES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR", "DELETE_ATTR"})
 
 
-def acts_by_itself(
-    function: types.FunctionType, depth: int = 0, seen: frozenset[int] = frozenset()
-) -> str | None:
-    """Name the first acting module that a function's own code, or code of its package that it names, uses.
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A user's function that code can come to."""
 
-    Functions that the gate already holds are the gate's.
-    """
-    if id(function) in seen or depth > _MAX_DEPTH:
-        return None
-    if function.__code__.co_filename.startswith("<gate in "):
-        return None
-    package = (function.__module__ or "").partition(".")[0]
-    for value in _names_used(function):
-        module = _module_of(value)
-        if module in _ACTING_MODULES:
-            return module
-        inner = inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
-        if isinstance(inner, types.FunctionType) and (inner.__module__ or "").partition(".")[0] == package:
-            found = acts_by_itself(inner, depth + 1, seen | {id(function)})
-            if found:
-                return found
-    return None
+    function: types.FunctionType
+    owner: Any = None  # the object or class that it is a method of
+    name: str = ""  # under which it is looked up at run time; a callable given by name
+    chosen: bool = False  # at run time, by what a model or a table says
+
+
+@dataclass(slots=True)
+class Reading:
+    """What the code of one function says."""
+
+    acts: str | None = None  # what it reaches the world by
+    doubt: str | None = None  # else: why it is not known to only compute
+    reached: list[Reached] = field(default_factory=list)
+    graphs: list[Pregel[Any]] = field(default_factory=list)
+    words: frozenset[str] = frozenset()  # names and attributes in the code
+
+
+def read(function: types.FunctionType, owner: Any = None) -> Reading:
+    """Read one function's own code, and what it names of the user's."""
+    function = real_of(function)
+    codes = list(_codes(function.__code__))
+    words = frozenset(name for code in codes for name in code.co_names)
+    found = Reading(words=words)
+    stores = {one.opname for code in codes for one in dis.get_instructions(code)}
+    texts = {
+        one for code in codes for part in code.co_consts for one in (part if type(part) is tuple else (part,))
+    }
+    writes = any(type(one) is str and _FOR_WRITING.fullmatch(one) for one in texts)
+    if words & _WRITE_WORDS or ("open" in words and writes):
+        found.acts = OPENS
+    changes = bool(words & _CHANGES or stores & _STORES)
+    if "STORE_GLOBAL" in stores or (owner is not None and stores & _STORES):
+        found.doubt = "state that outlives the call"
+    chosen = "with_structured_output" in words
+    values = [
+        *_names_used(function),
+        *(function.__defaults__ or ()),
+        *(function.__kwdefaults__ or {}).values(),
+    ]
+    values += [value for name in words if (value := _attribute(owner, name)) is not None]
+    for value in values:
+        chosen = chosen or value is exec or value is eval or _is_structured(value)
+        found.acts = found.acts or _acts(value)
+        found.doubt = found.doubt or _doubt(value, function, changes=changes)
+    for value in values:
+        found.graphs += [value] if isinstance(value, Pregel) else []
+        found.reached += _reached(value, words, chosen=chosen)
+    return found
+
+
+def is_users(function: Any) -> bool:
+    """Whether a function is of the user's own code, not of a library or of what a library made."""
+    return (
+        isinstance(function, types.FunctionType)
+        and not of_library(function)
+        and not (function.__module__ or "").startswith(_FRAMEWORKS)
+    )
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
 
 
 def _names_used(function: types.FunctionType) -> Iterator[Any]:
     """Values of the global names, imported modules and closure cells that the code names."""
-    codes = [function.__code__]
-    while codes:
-        code = codes.pop()
-        codes.extend(constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    for code in _codes(function.__code__):
         instructions = list(dis.get_instructions(code))
         for place, instruction in enumerate(instructions):
-            if instruction.opname == "LOAD_GLOBAL" and instruction.argval in function.__globals__:
-                yield _attribute_of(function.__globals__[instruction.argval], instructions[place + 1 :])
+            after = instructions[place + 1 :]
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                value = function.__globals__.get(instruction.argval, vars(builtins).get(instruction.argval))
+                yield _attribute_of(value, after)
             elif instruction.opname == "IMPORT_NAME":
-                yield types.ModuleType(str(instruction.argval))
+                yield from _imported(str(instruction.argval), after)
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
         except ValueError:
             continue
+
+
+def _imported(name: str, following: list[dis.Instruction]) -> Iterator[Any]:
+    """What an import inside a function gives, where the module is loaded; else its name has to do."""
+    module = sys.modules.get(name) or types.ModuleType(name)
+    names = []
+    for instruction in following:
+        if instruction.opname == "IMPORT_FROM":
+            names.append(str(instruction.argval))
+        elif (names and instruction.opname == "POP_TOP") or not instruction.opname.startswith(
+            ("STORE_", "IMPORT_FROM", "CACHE")
+        ):
+            break
+    yield from (vars(module).get(one, types.ModuleType(name)) for one in names) if names else (module,)
 
 
 def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
@@ -83,13 +192,136 @@ def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
     return value
 
 
+def _attribute(owner: Any, name: str) -> Any:
+    """What an object or its class has under a name, without running any code of it."""
+    if owner is None or isinstance(owner, types.ModuleType):
+        return None
+    value = inspect.getattr_static(owner, name, None)
+    if isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    return types.MethodType(value, owner) if isinstance(value, types.FunctionType) else value
+
+
+def _acts(value: Any) -> str | None:
+    if isinstance(value, types.BuiltinFunctionType | types.FunctionType):
+        name = value.__name__
+        if name in _ACTING_OF_OS and vars(os).get(name) is value:
+            return f"os.{name}"
+    module = _module_of(value)
+    parts = module.split(".")
+    known = next((name for end in (1, 2) if (name := ".".join(parts[:end])) in _ACTING_MODULES), None)
+    if known is not None or isinstance(value, type | types.ModuleType) or inspect.isroutine(value):
+        return known
+    library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not module.startswith(_FRAMEWORKS)
+    client = _CLIENT.search(type(value).__name__) and library and _is_library_class(type(value))
+    return f"{parts[0]}.{type(value).__name__}" if client else None
+
+
+def _doubt(value: Any, function: types.FunctionType, *, changes: bool) -> str | None:
+    """Why code that names this value is not known to only compute."""
+    if value is sys.stdout or value is sys.stderr:
+        return "a stream of the process"
+    if isinstance(value, Runnable):
+        return None
+    plain = isinstance(value, (dict, list, set)) or (hasattr(value, "__dict__") and _is_users_object(value))
+    if plain and changes and not isinstance(value, type | types.ModuleType) and not callable(value):
+        return "state that outlives the call"
+    top = _module_of(value).partition(".")[0]
+    own = (function.__module__ or "").partition(".")[0]
+    if top in sys.stdlib_module_names | _COMPUTES | {"", own} or top.startswith(_FRAMEWORKS):
+        return None
+    library = value.__name__ not in sys.modules if isinstance(value, types.ModuleType) else True
+    return top if library and _is_of_library(value) else None
+
+
+def _reached(value: Any, words: frozenset[str], *, chosen: bool, name: str = "") -> Iterator[Reached]:
+    """The user's functions behind a value: itself, a table's entries, an object's methods."""
+    inner, owner = _unpacked(value)
+    if isinstance(owner, BaseTool) or isinstance(value, (BaseTool, BaseChatModel)):
+        return
+    if is_users(inner):
+        yield Reached(inner, owner, name, chosen or type(value).__name__ == _TASK)
+    elif isinstance(value, (dict, list, tuple, set, frozenset)):
+        yield from _of_table(value, words, name) if len(value) <= _MOST_IN_A_TABLE else ()
+    elif isinstance(value, types.ModuleType):
+        if "getattr" in words and not _is_of_library(value):
+            of_module = ((key, one) for key, one in list(vars(value).items()) if is_users(one))
+            yield from (
+                Reached(one, None, key, True) for key, one in of_module if one.__module__ == value.__name__
+            )
+    elif _is_users_object(value):
+        yield from _methods(value, words, chosen=chosen, name=name)
+
+
+def _unpacked(value: Any) -> tuple[Any, Any]:
+    """What a partial, a task, a method, a cache or a decorator of a library runs; and what it is bound to."""
+    owner = None
+    while True:
+        if isinstance(value, types.MethodType):
+            value, owner = value.__func__, value.__self__
+        elif isinstance(value, functools.partial) or type(value).__name__ == _TASK:
+            value = value.func
+        elif under(value) is not value:
+            value = under(value)
+        elif not is_users(value) and isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
+            value = value.__wrapped__
+        else:
+            return value, owner
+
+
+def _of_table(table: Any, words: frozenset[str], name: str) -> Iterator[Reached]:
+    for key, one in table.items() if isinstance(table, dict) else ((None, one) for one in table):
+        if callable(one) or isinstance(one, (dict, list, tuple)) or _is_users_object(one):
+            yield from _reached(one, words, chosen=True, name=key if isinstance(key, str) else name)
+
+
+_TASK = "_TaskFunction"  # what `@task` makes
+_MOST_IN_A_TABLE = 500
+
+
+def _methods(value: Any, words: frozenset[str], *, chosen: bool, name: str) -> Iterator[Reached]:
+    """Methods that code may call on a user's object or class: those that it names, or any if by `getattr`."""
+    kind = value if isinstance(value, type) else type(value)
+    made = (
+        {"__init__", "__post_init__"} if isinstance(value, type) else {"__call__", "__enter__", "__aenter__"}
+    )
+    for one in kind.__mro__:
+        for key, entry in vars(one).items():
+            method: Any = entry.__func__ if isinstance(entry, (staticmethod, classmethod)) else under(entry)
+            dynamic = "getattr" in words and not key.startswith("_") and not isinstance(value, type)
+            if is_users(method) and (key in words | made or dynamic):
+                yield Reached(method, value, name if key in {"__call__", "run"} else key, chosen or dynamic)
+
+
+def _is_structured(value: Any) -> bool:
+    """Whether a runnable is a model that answers in a form: code chooses by what it says."""
+    if not isinstance(value, RunnableSequence):
+        return False
+    return any("ls_structured_output_format" in (getattr(step, "kwargs", None) or {}) for step in value.steps)
+
+
+def _is_users_object(value: Any) -> bool:
+    kind = value if isinstance(value, type) else type(value)
+    if issubclass(kind, (BaseTool, BaseException, Runnable)) or kind.__module__ == "builtins":
+        return False
+    return not _is_library_class(kind)
+
+
+def _is_library_class(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    return module is None or _is_of_library(module) or kind.__module__.startswith(_FRAMEWORKS)
+
+
+def _is_of_library(value: Any) -> bool:
+    module = value if isinstance(value, types.ModuleType) else sys.modules.get(_module_of(value))
+    return module is not None and of_library(getattr(module, "__file__", None) or "<built in>")
+
+
 def _module_of(value: Any) -> str:
     if isinstance(value, types.ModuleType):
-        return "" if value.__name__ in _HARMLESS else value.__name__.partition(".")[0]
+        return "" if value.__name__ in _HARMLESS else value.__name__
     owner = value if isinstance(value, type) else type(value)
     if isinstance(value, (BaseTool, BaseChatModel, Pregel)) or issubclass(owner, BaseException):
         return ""
     module = (getattr(value, "__module__", None) if inspect.isroutine(value) else owner.__module__) or ""
-    if module in _HARMLESS:
-        return ""
-    return str(module).partition(".")[0].lstrip("_")
+    return "" if module in _HARMLESS else str(module).lstrip("_")

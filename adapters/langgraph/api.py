@@ -19,8 +19,8 @@ from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
 from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
-from dreamgym_kit.adapters.langgraph.inspecting import function_spec, spec_of
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
+from dreamgym_kit.adapters.langgraph.object_effects import ObjectEffects, bearers_of, function_spec, power
 from dreamgym_kit.adapters.langgraph.opening import keeper
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
@@ -31,7 +31,7 @@ from dreamgym_kit.adapters.models.policies import Named, opened_policy, with_pol
 from dreamgym_kit.adapters.stores.opening import open_store, opened_to_add
 from dreamgym_kit.apart import apart
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.policy import GatePolicy, Mode, Stage
 from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
@@ -209,7 +209,7 @@ def _session(
     register_functions(settings)
     hook_tool_functions()
     session = Session(
-        GatePolicy(mode, LiveSpecs(settings), frozenset(settings.structured_outputs)),
+        live_policy(mode, settings),
         experience=experience,
         world=world,
         episode=episode,
@@ -221,10 +221,17 @@ def _session(
         yield session
 
 
+def live_policy(mode: Mode, settings: Settings, stage: Stage = Stage.SHADOW) -> GatePolicy:
+    """The rules for whatever tools a block of code makes."""
+    specs = LiveSpecs(settings)
+    return GatePolicy(mode, specs, frozenset(settings.structured_outputs), stage, specs.judge)
+
+
 class LiveSpecs(Mapping[str, ToolSpec]):
     """Specs of whatever tool is met: a block of code may make tools while it runs."""
 
     def __init__(self, settings: Settings) -> None:
+        self.judge = ObjectEffects(settings)
         self._settings = settings
         self._known: dict[str, ToolSpec] = {}
 
@@ -241,9 +248,9 @@ class LiveSpecs(Mapping[str, ToolSpec]):
 
     def _look(self, name: str) -> ToolSpec:
         for _ in range(2):
-            for tool in HOLDINGS.tools():
-                if tool.name == name:
-                    return spec_of(tool, self._settings)
+            found = [self.judge.spec(one, name) for one in bearers_of(name)]
+            if found:
+                return max(found, key=lambda spec: power(spec.effect))
             HOLDINGS.scan()
         return function_spec(name, self._settings)
 

@@ -25,6 +25,7 @@ class Course:
     asked: list[Asked] = field(default_factory=list)  # interrupts and their answers
     calls: Callable[[], int] = field(default=lambda: 0)  # made so far
     hear: Callable[[Iterable[str]], None] = field(default=lambda _: None)  # what the user says
+    interrupted: Callable[[JsonValue], None] = field(default=lambda _: None)  # the graph asks a person
     turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
 
     def told(self, kind: str, by: str, asked: JsonValue = None, answer: JsonValue = None) -> None:

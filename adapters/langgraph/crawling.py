@@ -25,9 +25,10 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled, own_tools
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
+from dreamgym_kit.adapters.langgraph.locking import checked_lock
 from dreamgym_kit.adapters.langgraph.naming import real_worlds
 from dreamgym_kit.adapters.langgraph.opening import keeper
-from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
+from dreamgym_kit.adapters.langgraph.registering import check_confirmed, register_functions, register_nodes
 from dreamgym_kit.dream.frontier import Frontier, words_of
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.dream.passing import passes
@@ -103,14 +104,15 @@ class ReadingSession(Session):
 
     reads: frozenset[str] = frozenset()
 
-    def admit(self, call: Call) -> tuple[Route, Place]:
+    def admit(self, call: Call, called: object = None) -> tuple[Route, Place]:
         """See `Session.admit`; what is no read is refused, and nothing runs after it."""
-        effect = self.policy.spec(call.tool).effect
-        if call.tool not in self.reads and not effect.runs_in_dream:
+        effect = self.policy.spec(call.tool, called).effect
+        reads = effect is Effect.READ and call.tool in self.reads
+        if not reads and not effect.runs_in_dream:
             self.refuse(
                 f"{call.tool} ({effect}) was about to run in a crawl, which only reads; it did not run"
             )
-        return super().admit(call)
+        return super().admit(call, called)
 
 
 def plan_crawl(facts: GraphFacts, *, trust_guesses: bool) -> CrawlPlan:
@@ -145,7 +147,9 @@ async def crawl(
         register_functions(request.settings)
         register_nodes(graph, request.settings)
         facts = inspect_compiled(graph, request.settings)
+        check_confirmed(facts.inventory, request.settings)
         hook_tool_functions(look=False)
+        checked_lock(request.graph, request.settings, facts.locked, request.store)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
         if not plan.reads:
             raise UserError(nothing_to_read(plan))
@@ -184,7 +188,7 @@ class _World:
         settings = request.settings
         reads = frozenset(spec.name for spec in plan.reads)
         self._session = ReadingSession(
-            GatePolicy(Mode.RECORD, facts.specs(), frozenset(settings.structured_outputs)),
+            GatePolicy(Mode.RECORD, facts.specs(), frozenset(settings.structured_outputs), judge=facts.judge),
             episode=self._episode,
             world=self._world,
             tenant=settings.tenant,

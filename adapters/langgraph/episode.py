@@ -14,6 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
+from dreamgym_kit.adapters.langgraph.answered import excuse
 from dreamgym_kit.adapters.langgraph.capture import ModelPolicy, captured
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.adapters.langgraph.driving import streamed
@@ -246,6 +247,7 @@ class LangGraphRunner:
         course: Course,
         configurable: dict[str, Any],
     ) -> None:
+        course.interrupted = lambda asked: excuse(session, asked)
         course.hear(map(str, leaves(dict(task.input))))
         course.transcript.start(task)
         needs_saver = bool(task.replies or task.meta.get("user"))
@@ -278,7 +280,8 @@ class LangGraphRunner:
     def _reconcile(self, session: Session, course: Course) -> None:
         found = reconcile(
             course.transcript.records,
-            held_call_ids=session.held_call_ids,
+            held_call_ids=session.held_call_ids | session.excused,
+            passed_over=session.passed_over,
             held_without_id=session.held_without_id,
             unknown_names=session.unknown_names,
             intercepted=len(session.ledger),
@@ -388,6 +391,7 @@ async def _follow(
             given = {"messages": [{"role": "user", "content": said}]}
             continue
         asked = to_plain(getattr(course.waiting[0], "value", None))
+        course.interrupted(asked)
         if not replies and user is None:
             course.told("interrupt", "nobody", asked)
             course.stop = "interrupted"

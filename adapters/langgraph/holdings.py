@@ -5,6 +5,7 @@ answer. A name that a model was bound with and that is none of these will be run
 code, which the gate cannot see.
 """
 
+import contextlib
 import inspect
 import weakref
 from collections.abc import Callable, Iterable
@@ -15,10 +16,8 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from dreamgym_kit.adapters.langgraph.alive import alive
-from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, is_empty, of_python
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, is_empty, of_python, under
 from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, LEAVES
-from dreamgym_kit.gate.effects import declared_effect
-from dreamgym_kit.vocabulary import Effect
 
 Callback = Callable[..., Any]
 
@@ -46,7 +45,6 @@ class Holdings:
         self.structured: set[str] = set()
         self.schemas: set[str] = set()
         self.unhookable: dict[str, str] = {}
-        self.declared: dict[str, Effect] = {}
         self._told: dict[int, Told] = {}
 
     def clear(self) -> None:
@@ -125,6 +123,7 @@ class Holdings:
         own = own_entry(tool)
         if own is not None:
             self.unhookable[tool.name] = own
+        hook_bodies(tool)  # whoever made it for one request may run the function under it by hand
 
     def _hook(self, function: Callback) -> None:
         name = name_of(function)
@@ -136,13 +135,30 @@ class Holdings:
         except NotHookable as reason:
             self.unhookable[name] = str(reason)
             return
-        effect = declared_effect(function)
-        if effect is not None:
-            self.declared[name] = effect
 
 
 def _forgetting(known: dict[int, Any], key: int) -> Callable[[weakref.ref[Any]], None]:
     return lambda _: known.pop(key, None) and None
+
+
+def hook_bodies(tool: BaseTool) -> None:
+    """Put the gate into the functions under a tool.
+
+    Functions of the framework and of Python's own library are left alone (everybody calls those), and so is
+    what has no Python code of its own: the tool's leaf holds all of them.
+    """
+    for name in ("func", "coroutine"):
+        body = tool.__dict__.get(name) if isinstance(tool, (StructuredTool, Tool)) else None
+        if body is None or of_framework(body) or of_python(body):
+            continue
+        with contextlib.suppress(NotHookable):
+            hook(body, tool.name, tool=tool)
+
+
+def of_framework(body: Any) -> bool:
+    """Whether the framework made a function."""
+    module = getattr(body, "__module__", "") or ""
+    return module.partition(".")[0] in {"langchain", "langchain_core", "langgraph", "langchain_mcp_adapters"}
 
 
 def name_of(bound: Any) -> str:
@@ -167,7 +183,7 @@ def own_entry(tool: BaseTool) -> str | None:
 
 def _bodies(tool: BaseTool) -> list[Any]:
     held = [tool.__dict__.get(field) for field in ("func", "coroutine")]
-    return [getattr(body, "__func__", body) for body in held if body is not None]
+    return [under(body) for body in held if body is not None]
 
 
 def _does_something(tool: BaseTool) -> bool:

@@ -10,6 +10,7 @@ import functools
 import inspect
 import itertools
 import os
+import sys
 import sysconfig
 import types
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
+from dreamgym_kit.adapters.langgraph.alive import alive
 from dreamgym_kit.adapters.langgraph.answers import deliver
 from dreamgym_kit.adapters.langgraph.frames import (
     bare_arguments,
@@ -37,6 +39,7 @@ from dreamgym_kit.adapters.langgraph.overseen import (
     run_overseen,
     run_overseen_async,
 )
+from dreamgym_kit.adapters.langgraph.patches import subclasses
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
@@ -68,6 +71,8 @@ class Hook:
     tool: BaseTool | None = None
     leaf: bool = False  # the body of a tool class: its first argument is the tool
     also: list[tuple[str, BaseTool | None]] = field(default_factory=list)  # other tools over the same body
+    caches: list[Any] = field(default_factory=list)  # `lru_cache`s before it, which keep what it answered
+    reference: str = ""  # as `[functions]` names it
 
     def undo(self) -> None:
         """Give the function its own code back."""
@@ -80,13 +85,15 @@ class Hook:
             function.__dict__["__signature__"] = signature
         _HOOKS.pop(self.number, None)
         _OF.pop(id(function), None)
+        for cache in self.caches:
+            cache.cache_clear()
 
 
 def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None, leaf: bool = False) -> Hook:
     """Put the gate into a function, coroutine function, generator function or method.
 
     Args:
-        target: the callable; of a bound method the function under it.
+        target: the callable; of a bound method or an `lru_cache` the function under it.
         name: the tool name its calls go by.
         tool: the tool whose body this is: its arguments are filtered as that tool's.
         leaf: the body of a tool class (`_run`): calls go by the name of the tool they are made on.
@@ -94,7 +101,7 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
     Raises:
         NotHookable: a builtin, a C function, a partial, a callable object or an async generator.
     """
-    function = getattr(target, "__func__", target)
+    function = under(target)
     if not isinstance(function, types.FunctionType):
         raise NotHookable(f"{type(target).__name__} objects hold no Python code that could be replaced")
     if inspect.isasyncgenfunction(function):
@@ -105,19 +112,108 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
         known.leaf = leaf
     elif name not in {known.name, *(other for other, _ in known.also)}:
         known.also.append((name, tool))
+    if isinstance(target, _CACHED) and not any(target is one for one in known.caches):
+        known.caches.append(target)
+        known.caches[-1].cache_clear()
     return known
+
+
+def under(target: Any) -> Any:
+    """The function that a bound method or an `lru_cache` runs; else the target itself."""
+    while isinstance(target, (types.MethodType, _CACHED)):
+        target = target.__func__ if isinstance(target, types.MethodType) else target.__wrapped__
+    return target
+
+
+_CACHED: Any = type(functools.lru_cache(lambda: None))
+
+
+def forget_cached() -> None:
+    """Empty the `lru_cache`s before hooked functions: what a model asks for anew has to meet the gate."""
+    for one in list(_HOOKS.values()):
+        for cache in one.caches:
+            cache.cache_clear()
+
+
+def hook_twins() -> None:
+    """Hook every living function of the same origin as a hooked one.
+
+    A module that is imported under two names, or loaded again, has each of its functions twice; a subclass
+    has a method of its own under the name of a hooked one.
+    """
+    hooks = list(_HOOKS.values())
+    known = {_origin(one.function, one.before[0]): one for one in hooks}
+    real, lines = {id(one.real) for one in hooks}, {one.before[0].co_firstlineno for one in hooks}
+    for function in alive(types.FunctionType, _CACHED) if hooks else ():
+        inner = under(function)
+        if not isinstance(inner, types.FunctionType) or id(inner) in real:
+            continue
+        if id(inner) not in _OF and inner.__code__.co_firstlineno not in lines:
+            continue
+        one = _OF.get(id(inner)) or known.get(_origin(inner, inner.__code__))
+        if one is not None and not (one.function is inner and function is inner):
+            hook(function, one.name, tool=one.tool, leaf=one.leaf)
+    for one in hooks:
+        for override in _overrides(one.function) if one.tool is None and not one.leaf else ():
+            hook(override, one.name)
+
+
+def met_again(file: str | None) -> None:
+    """A module's code has run: where functions of that file are hooked, those that it made are hooked too."""
+    if file is not None and any(one.before[0].co_filename == file for one in list(_HOOKS.values())):
+        hook_twins()
+
+
+def _origin(function: types.FunctionType, code: types.CodeType, depth: int = 2) -> Any:
+    """Where a function was written; of one that a decorator made, also what it was made around."""
+    around = (_content(cell) for cell in function.__closure__ or ()) if depth else ()
+    inner = tuple(
+        _origin(one, _OF[id(one)].before[0] if id(one) in _OF else one.__code__, depth - 1)
+        for one in around
+        if isinstance(one, types.FunctionType)
+    )
+    return os.path.realpath(code.co_filename), function.__qualname__, code, inner
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _overrides(function: types.FunctionType) -> list[types.FunctionType]:
+    """A method's overrides in classes below its own."""
+    owner: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split(".")[:-1]:
+        owner = getattr(owner, name, None)
+    if not isinstance(owner, type):
+        return []
+    found = (under(vars(below).get(function.__name__)) for below in subclasses(owner)[1:])
+    return [one for one in found if isinstance(one, types.FunctionType)]
 
 
 def of_python(target: Callable[..., Any]) -> bool:
     """Whether a function is Python's own library's: hooked, every call of it in the process would be met."""
-    function = getattr(target, "__func__", target)
+    function = under(target)
     name = function.__code__.co_filename if isinstance(function, types.FunctionType) else ""
     return name.startswith(("<frozen ", *_PYTHON)) and not name.startswith(_PACKAGES)
 
 
+def of_library(made: types.FunctionType | str) -> bool:
+    """Whether a function, or a file, is of an installed package, of Python, or of no file at all."""
+    file = made if isinstance(made, str) else real_of(made).__code__.co_filename
+    return file.startswith(("<", *_PYTHON, *_PACKAGES)) and not file.startswith("<ipython")
+
+
+def real_of(function: types.FunctionType) -> types.FunctionType:
+    """The function itself, or what a hook took out of it."""
+    return _OF[id(function)].real if id(function) in _OF else function
+
+
 def is_empty(target: Callable[..., Any]) -> bool:
     """Whether a function only gives back a constant or says that it is not implemented: a stub."""
-    function = getattr(target, "__func__", target)
+    function = under(target)
     if not isinstance(function, types.FunctionType):
         return False
     known = _OF.get(id(function))
@@ -127,8 +223,9 @@ def is_empty(target: Callable[..., Any]) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _does_nothing(code: types.CodeType) -> bool:
     """Asked of every tool that a model is bound with, before each of its answers."""
+    idle = _IDLE | _SAYS if "NotImplementedError" in code.co_names else _IDLE
     return set(code.co_names) <= {"NotImplementedError"} and all(
-        instruction.opname in _IDLE for instruction in dis.get_instructions(code)
+        instruction.opname in idle for instruction in dis.get_instructions(code)
     )
 
 
@@ -141,6 +238,9 @@ _IDLE = frozenset(
 )  # fmt: skip
 
 
+_SAYS = frozenset(
+    {"LOAD_FAST", "LOAD_FAST_BORROW", "FORMAT_VALUE", "FORMAT_SIMPLE", "CONVERT_VALUE", "BUILD_STRING"}
+)  # what of its arguments a stub puts into its complaint
 _PYTHON = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
 _PACKAGES = tuple({sysconfig.get_paths()[name] + os.sep for name in ("purelib", "platlib")})
 
@@ -166,6 +266,27 @@ def registered(name: str) -> bool:
 def is_hooked(function: types.FunctionType) -> bool:
     """Whether calls of this very function meet the gate, or it is the real one that only the gate calls."""
     return any(function is one.function or function is one.real for one in _HOOKS.values())
+
+
+def hooked_as(name: str) -> list[Hook]:
+    """The functions that were hooked for their own sake under a name."""
+    return [
+        one
+        for one in list(_HOOKS.values())
+        if not one.leaf and (name, None) in [(one.name, one.tool), *one.also]
+    ]
+
+
+def real_code(function: types.FunctionType) -> types.CodeType:
+    """The code that its author wrote."""
+    known = _OF.get(id(function))
+    return (known.real if known is not None and known.function is function else function).__code__
+
+
+def hook_of(function: object) -> Hook | None:
+    """The hook in a function."""
+    known = _OF.get(id(function))
+    return known if known is not None and known.function is function else None
 
 
 def unhook_all() -> None:
@@ -240,7 +361,7 @@ def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if session is None:
         return one.real(*args, **kwargs)
     call, tool = _call(one, session, args, kwargs)
-    route, place = session.admit(call)
+    route, place = session.admit(call, one.function if tool is None else tool)
     if route is Route.DREAM:
         return deliver(tool, session.ask(call, place), None)
     if route is Route.OVERSEEN:
@@ -259,7 +380,7 @@ async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     if session is None:
         return await one.real(*args, **kwargs)
     call, tool = _call(one, session, args, kwargs)
-    route, place = session.admit(call)
+    route, place = session.admit(call, one.function if tool is None else tool)
     if route is Route.DREAM:
         return deliver(tool, await session.ask_async(call, place), None)
     if route is Route.OVERSEEN:
@@ -278,7 +399,7 @@ def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if session is None:
         return (yield from one.real(*args, **kwargs))
     call, tool = _call(one, session, args, kwargs)
-    route, place = session.admit(call)
+    route, place = session.admit(call, one.function if tool is None else tool)
     if route is Route.DREAM:
         items = deliver(tool, session.ask(call, place), None)
     elif route is Route.OVERSEEN:
@@ -311,8 +432,7 @@ def _name(one: Hook, args: tuple[Any, ...]) -> str:
 
 def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
     for holder in ("func", "coroutine"):
-        body = tool.__dict__.get(holder)
-        if getattr(body, "__func__", body) is function:
+        if under(tool.__dict__.get(holder)) is function:
             return True
     method = functools.partial(getattr, type(tool))
     return any(getattr(method(name, None), "__wrapped__", None) is function for name in ("_run", "_arun"))
@@ -329,8 +449,11 @@ def _call(
     if one.leaf and args and isinstance(args[0], BaseTool):
         return Call(args[0].name, plain_arguments(args[0], args[1:], kwargs), None, node), args[0]
     known = [(one.name, one.tool), *one.also]
-    dreamt = (pair for pair in known if session.policy.route(pair[0]) is Route.DREAM)
-    name, tool = next(dreamt, max(known, key=lambda pair: _POWER[effect_of(session, pair[0])]))
+    policy = session.policy
+    objects = [(name, tool, one.function if tool is None else tool) for name, tool in known]
+    dreamt = (each for each in objects if policy.route(each[0], each[2]) is Route.DREAM)
+    worst = max(objects, key=lambda each: _POWER[effect_of(policy.spec(each[0], each[2]))])
+    name, tool, _ = next(dreamt, worst)
     return Call(name, masked_arguments(_arguments(one, tool, args, kwargs)), None, node), tool
 
 

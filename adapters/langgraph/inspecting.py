@@ -5,8 +5,9 @@ programs by itself is named here, before the first episode; what reading cannot 
 while the dream runs.
 """
 
+import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -17,26 +18,28 @@ from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph.acting import acts_by_itself
+from dreamgym_kit.adapters.langgraph.acting import OPENS
 from dreamgym_kit.adapters.langgraph.alive import alive
+from dreamgym_kit.adapters.langgraph.bodies import body_of, is_served, place_of
 from dreamgym_kit.adapters.langgraph.guarding import watched_loading
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, own_entry
-from dreamgym_kit.adapters.langgraph.hooks import hooked_names
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
+from dreamgym_kit.adapters.langgraph.inventory import InventoryEntry, taken
 from dreamgym_kit.adapters.langgraph.loading import open_graph
-from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of, unwrapped
-from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
+from dreamgym_kit.adapters.langgraph.locking import locked
+from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.object_effects import ObjectEffects, bearers_of, function_spec, power
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
-from dreamgym_kit.gate.effects import declared_effect, guess_effect
-from dreamgym_kit.plain import JsonValue, to_plain
+from dreamgym_kit.gate.effects import declared_effect
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.rollout.tool_lock import LockedTool
 from dreamgym_kit.settings.load import check_models
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.vocabulary import ToolSpec
 
-_HANDOFF_KEYS = ("__handoff_destination",)  # langgraph-supervisor and -swarm mark their tools with it
 _MOST_TOUCHED = 5
-_FRAMEWORK_CONTROL = frozenset({"write_todos"})
 
 
 @dataclass(slots=True)
@@ -50,11 +53,19 @@ class GraphFacts:
     hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
     touched: list[str] = field(default_factory=list)  # by loading it, where a dream would refuse that
     example: JsonValue = ""  # an input that a first task may have
+    inventory: list[InventoryEntry] = field(default_factory=list)  # what acts beside the tools
     own: frozenset[str] = frozenset()  # names in the graph's tool nodes
+    locked: list[LockedTool] = field(default_factory=list)  # the tools as dreamgym.lock has them
+    namesakes: dict[str, list[ToolSpec]] = field(default_factory=dict)  # of names that differing tools bear
+    judge: ObjectEffects | None = None  # of the tools themselves
 
     def specs(self) -> dict[str, ToolSpec]:
         """Tools by name."""
         return {spec.name: spec for spec in self.tools}
+
+    def every(self) -> list[ToolSpec]:
+        """All tools for a person to look at: those that share a name each with its place."""
+        return [one for spec in self.tools for one in self.namesakes.get(spec.name, [spec])]
 
 
 async def look_at_graph(spec: str, settings: Settings) -> GraphFacts:
@@ -90,20 +101,30 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     """Read a compiled graph, and find the tools that are alive: a node may hold some in any form."""
     living = alive(BaseTool, BaseChatModel)  # one look at all objects for both
     HOLDINGS.scan(one for one in living if issubclass(type(one), BaseTool))
+    models = [one for one in living if issubclass(type(one), BaseChatModel)]
+    del living  # what only this list holds is litter, and bears no name
     facts = GraphFacts()
-    tools: dict[str, BaseTool] = {}
+    tools: dict[str, list[object]] = {}
     for path, bound in nodes_of(graph):
         facts.nodes.append(path)
-        _read_node(path, bound, settings, facts, tools)
+        _read_node(path, bound, facts, tools)
+    makes_tools = _take_inventory(graph, settings, facts)
     facts.own = frozenset(tools)
-    for tool in HOLDINGS.tools():
-        if tool.name not in HOLDINGS.structured:
-            tools.setdefault(tool.name, tool)
-    facts.tools = [spec_of(tool, settings) for tool in tools.values()]
-    facts.tools += [function_spec(name, settings) for name in sorted(hooked_names() - set(tools))]
-    facts.tools.sort(key=lambda spec: spec.name)
-    facts.hosts = sorted(_model_hosts(one for one in living if issubclass(type(one), BaseChatModel)))
+    others = {tool.name for tool in HOLDINGS.tools()} - HOLDINGS.structured
+    for name in sorted((others | hooked_names()) - facts.own):
+        tools[name] = bearers_of(name)
+    facts.judge = ObjectEffects(settings)
+    facts.tools = [_spec_of(name, tools[name], settings, facts) for name in sorted(tools)]
+    # the frameworks' own tools change with each release, and are known by their code
+    theirs = [spec for spec in facts.tools if spec.source != "framework"]
+    facts.locked = [locked(spec, tools.get(spec.name, ())) for spec in theirs]
+    facts.hosts = sorted(_model_hosts(models))
     facts.example = _example(graph)
+    if not (facts.tools or makes_tools or HOLDINGS.schemas or HOLDINGS.unhookable):
+        facts.problems.append(
+            "nothing in this graph can be intercepted: it has no tool, and no function that acts was found. "
+            'Name what acts: [functions."package.module:function"] effect = "write"'
+        )
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts
@@ -136,84 +157,66 @@ def own_tools(graph: Pregel[Any]) -> dict[str, BaseTool]:
     }
 
 
-def spec_of(tool: BaseTool, settings: Settings) -> ToolSpec:
-    """A tool as the gate will treat it, and who said so."""
-    effect, source, reason = _effect_of(tool, settings)
-    answer_schema, answer_form = declared_answer(tool)
-    return ToolSpec(
-        name=tool.name,
-        effect=effect,
-        description=(tool.description or "").strip(),
-        args_schema=_schema(tool),
-        source=source,
-        reason=reason,
-        answer_schema=answer_schema,
-        answer_form=answer_form,
+def _spec_of(name: str, bearers: list[object], settings: Settings, facts: GraphFacts) -> ToolSpec:
+    """What is known of a name: of several tools that bear it the most that one of them can do."""
+    judge = facts.judge
+    if not bearers or judge is None:
+        return function_spec(name, settings)
+    distinct = list({body_of(one): one for one in bearers}.values())
+    judge.mean(name, distinct)
+    found = [judge.spec(one, name) for one in distinct]
+    facts.problems += filter(None, (_never_free(name, one, settings) for one in distinct))
+    worst = max(found, key=lambda spec: power(spec.effect))
+    if len(distinct) == 1:
+        return worst
+    placed = [f"{place_of(one)}({', '.join(_arguments(one))})" for one in distinct]
+    facts.namesakes[name] = [
+        replace(spec, name=f"{name} [{place}]") for spec, place in zip(found, placed, strict=True)
+    ]
+    entry = settings.tools.get(name)
+    if entry is not None and entry.effect.runs_in_dream:
+        facts.problems.append(
+            f"{settings.where('tools', name)} says '{entry.effect}' of {len(distinct)} different tools: "
+            f"{' and '.join(placed)}. Give each a name of its own, or say what all of them do"
+        )
+    elif name in facts.own and len({spec.effect for spec in found}) > 1:
+        told = " and ".join(
+            f"{place} is {spec.effect} ({spec.source})" for spec, place in zip(found, placed, strict=True)
+        )
+        facts.problems.append(
+            f"'{name}' is the name of {len(distinct)} tools that do different things: {told}. Give each a "
+            f'name of its own, or say what all of them do: [tools.{name}] effect = "{worst.effect}"'
+        )
+    return replace(worst, description=f"{len(distinct)} different tools: {' and '.join(placed)}")
+
+
+def _never_free(name: str, called: object, settings: Settings) -> str | None:
+    """A server's tool that somebody says may run in a dream."""
+    entry = settings.tools.get(name)
+    said = entry.effect if entry is not None else declared_effect(called)
+    if said is None or not said.runs_in_dream or not is_served(called):
+        return None
+    where = settings.where("tools", name) if entry is not None else "@effect"
+    return (
+        f"'{name}' is answered by an MCP server, so it is never '{said}' ({where}): what runs there cannot "
+        f'be seen. Say what it does: [tools.{name}] effect = "read", "write" or "destructive"'
     )
 
 
-def _effect_of(tool: BaseTool, settings: Settings) -> tuple[Effect, str, str]:
-    said = settings.tools.get(tool.name)
-    if said is not None:
-        return said.effect, *_who_said(settings, tool.name)
-    for holder in (tool, tool.__dict__.get("func"), tool.__dict__.get("coroutine")):
-        by_author = declared_effect(holder) if holder is not None else None
-        if by_author is not None:
-            return by_author, "decorator", "@effect"
-    metadata = tool.metadata or {}
-    if any(key in metadata for key in _HANDOFF_KEYS):
-        return Effect.CONTROL, "framework", "hands over to another agent"
-    body = tool.__dict__.get("func") or tool.__dict__.get("coroutine")
-    if tool.name in _FRAMEWORK_CONTROL and (getattr(body, "__module__", "") or "").startswith("langchain."):
-        return Effect.CONTROL, "framework", "the agent's own to-do list"
-    hints = metadata.get("annotations") or metadata
-    guessed, reason = guess_effect(tool.name, tool.description or "", annotations=hints)
-    return guessed, "guessed", reason
+def _arguments(called: object) -> list[str]:
+    if isinstance(called, BaseTool):
+        try:
+            return list(called.args)
+        except Exception:  # noqa: BLE001  a schema with foreign types
+            return []
+    return list(inspect.signature(called).parameters) if callable(called) else []
 
 
-def _who_said(settings: Settings, name: str) -> tuple[str, str]:
-    """The source and the reason of an effect in settings: a person, or `init` whom nobody has confirmed."""
-    where = settings.where("tools", name)
-    if settings.tools[name].guessed:
-        return "guessed", where
-    return "declared", where
-
-
-def function_spec(name: str, settings: Settings) -> ToolSpec:
-    """A hooked function as the gate will treat it."""
-    said = settings.tools.get(name)
-    by_name = {
-        entry.name or reference.rpartition(":")[2].rpartition(".")[2]: entry
-        for reference, entry in settings.functions.items()
-    }
-    registered = by_name.get(name)
-    if said is not None or registered is not None:
-        effect = said.effect if said is not None else registered.effect  # type: ignore[union-attr]
-        source, reason = _who_said(settings, name) if said is not None else ("declared", "")
-        return ToolSpec(name, effect, source=source, reason=reason, kind="function")
-    if name in HOLDINGS.declared:
-        return ToolSpec(name, HOLDINGS.declared[name], source="decorator", kind="function")
-    guessed, reason = guess_effect(name)
-    return ToolSpec(name, guessed, source="guessed", reason=reason, kind="function")
-
-
-def _schema(tool: BaseTool) -> Mapping[str, Any]:
-    try:
-        schema = tool.tool_call_schema
-        plain = schema if isinstance(schema, dict) else _model_schema(schema)
-    except Exception:  # noqa: BLE001  a schema with foreign types has no JSON form; the tool works without it
-        return {}
-    return dict(to_plain(plain))
-
-
-def _read_node(
-    path: str, bound: Any, settings: Settings, facts: GraphFacts, tools: dict[str, BaseTool]
-) -> None:
-    name = path.rpartition("/")[2]
+def _read_node(path: str, bound: Any, facts: GraphFacts, tools: dict[str, list[object]]) -> None:
     for inner in unwrapped(bound):
         if isinstance(inner, ToolNode):
-            tools.update(inner.tools_by_name)
-            for tool in inner.tools_by_name.values():
+            for name, tool in inner.tools_by_name.items():
+                tools.setdefault(name, []).append(tool)
                 HOLDINGS.add_tool(tool)
                 if (own := own_entry(tool)) is not None:
                     facts.problems.append(
@@ -224,22 +227,31 @@ def _read_node(
                 f"node '{path}' is a remote graph: its tools run on another machine and cannot be simulated. "
                 "Simulate that graph where it runs, and leave this node out"
             )
-    if name in settings.nodes:
-        return
-    for function in functions_of(bound):
-        acting = acts_by_itself(function)
-        if acting:
+
+
+def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphFacts) -> bool:
+    """Hook what acts beside the tools; gives whether the graph makes tools while it runs."""
+    found = taken(graph, settings)
+    facts.inventory = found.entries
+    for entry in found.entries:
+        try:
+            hook(entry.function, entry.name)
+        except NotHookable as reason:
             facts.problems.append(
-                f"node '{path}' acts on the world by itself ({function.__module__}.{function.__qualname__} "
-                f"uses {acting}). Register the function that acts: "
-                f'[functions."{function.__module__}:{function.__qualname__}"] effect = "write", '
-                f'or say that the node is harmless: [nodes.{name}] effect = "pure"'
+                f"'{entry.reference}' ({entry.reached}: {entry.why}) cannot be hooked: {reason}"
             )
-
-
-def _model_schema(model: Any) -> Any:
-    """The JSON schema of a pydantic model class, of version 1 or 2."""
-    return model.model_json_schema() if hasattr(model, "model_json_schema") else model.schema()
+    for where, function, acting in found.acting:
+        if acting == OPENS:
+            continue  # the guard tells files of the run's own from others
+        named = f"{function.__module__}:{function.__qualname__}"
+        node = where.rpartition("'")[0].rpartition("'")[2].rpartition("/")[2]
+        facts.problems.append(
+            f"{where} acts on the world by itself ({function.__module__}.{function.__qualname__} "
+            f"uses {acting}). Put what acts into a function of its own: that can be answered. Or register "
+            f'this one: [functions."{named}"] effect = "write", '
+            f'or say that the node is harmless: [nodes.{node}] effect = "pure"'
+        )
+    return found.makes_tools
 
 
 def _model_hosts(living: Iterable[BaseChatModel]) -> set[str]:

@@ -7,6 +7,7 @@ order. `uninstall` leaves every class entry and every function as it was.
 
 import functools
 import inspect
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -15,8 +16,8 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from dreamgym_kit.adapters.langgraph.fields import FieldGuard
 from dreamgym_kit.adapters.langgraph.frames import Frame, frame
 from dreamgym_kit.adapters.langgraph.held import guard_held_memory
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
-from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, of_python, unhook_all
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, hook_bodies, of_framework
+from dreamgym_kit.adapters.langgraph.hooks import hook, hook_twins, met_again, unhook_all
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
 from dreamgym_kit.adapters.langgraph.leaf import async_leaf, sync_leaf
 from dreamgym_kit.adapters.langgraph.mcp_sessions import guard_mcp_sessions
@@ -74,6 +75,7 @@ def install() -> None:
     guard_held_memory(patches)
     guard_threads(patches)
     guard_mcp_sessions(patches)
+    _guard_loading(patches)
 
 
 def uninstall() -> None:
@@ -95,10 +97,8 @@ def uninstall() -> None:
 def hook_tool_functions(*, look: bool = True) -> None:
     """Put the gate into the functions under all live tools too, so that one captured early is met.
 
-    Leaves that were put into a class since the gate was installed are met here as well. Functions of
-    the framework and of Python's own library are left alone (everybody calls those), and so is what has
-    no Python code of its own: the tool's leaf holds all of them. `look` is False where the living tools
-    were looked for just before.
+    Leaves that were put into a class since the gate was installed are met here as well. `look` is False
+    where the living tools were looked for just before.
     """
     if _PATCHES is not None:
         guard_mcp_sessions(_PATCHES)
@@ -108,27 +108,16 @@ def hook_tool_functions(*, look: bool = True) -> None:
     if look:
         HOLDINGS.scan()
     for tool in HOLDINGS.tools():
-        for field in ("func", "coroutine"):
-            body = tool.__dict__.get(field) if isinstance(tool, (StructuredTool, Tool)) else None
-            if body is None or _of_framework(body) or of_python(body):
-                continue
-            try:
-                hook(body, tool.name, tool=tool)
-            except NotHookable:
-                continue
+        hook_bodies(tool)
+    hook_twins()
 
 
 def _hook_leaf_bodies(owner: type) -> None:
     """The bodies of a user's tool class: a bound `_run` taken before the gate was there ends in one."""
     for name in LEAVES:
         body = getattr(owner.__dict__.get(name), "__wrapped__", None)
-        if inspect.isfunction(body) and not _of_framework(body) and not _of_framework(owner):
+        if inspect.isfunction(body) and not of_framework(body) and not of_framework(owner):
             hook(body, owner.__name__, leaf=True)
-
-
-def _of_framework(body: Any) -> bool:
-    module = getattr(body, "__module__", "") or ""
-    return module.partition(".")[0] in {"langchain", "langchain_core", "langgraph", "langchain_mcp_adapters"}
 
 
 def _guard_tool_class(patches: PatchSet, owner: type) -> None:
@@ -216,6 +205,18 @@ def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
             for one in owner.__mro__:
                 if issubclass(one, BaseTool):
                     _guard_tool_class(patches, one)
+
+
+def _guard_loading(patches: PatchSet) -> None:
+    """A module that is loaded again makes its functions anew; those of hooked ones are hooked at once."""
+    real = SourceFileLoader.exec_module
+
+    @functools.wraps(real)
+    def exec_module(self: Any, module: Any) -> None:
+        real(self, module)
+        met_again(getattr(module, "__file__", None))
+
+    patches.replace(SourceFileLoader, "exec_module", plain_wrapper(exec_module, real))
 
 
 def _guard_model_entries(patches: PatchSet) -> None:

@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, get_type_hints
 
@@ -39,10 +40,12 @@ from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.dream.faults import Fault, FaultKind, failing, spoiled
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
+from dreamgym_kit.gate.sealing import sealed
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance
 
 Body = Callable[..., Any]
 
@@ -60,7 +63,7 @@ def sync_leaf(real: Body) -> Body:
             return real(self, *args, **kwargs)
         call = call_of(self, args, kwargs)
         check_arguments(self, call, session)
-        route, place = session.admit(call)
+        route, place = session.admit(call, self)
         if route is Route.DREAM:
             answer = session.ask(call, place, identity_of(call, session))
             return deliver(self, answer, call.call_id)
@@ -86,7 +89,7 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
             return await real(self, *args, **kwargs)
         call = call_of(self, args, kwargs)
         check_arguments(self, call, session)
-        route, place = session.admit(call)
+        route, place = session.admit(call, self)
         if route is Route.DREAM:
             answer = await session.ask_async(call, place, identity_of(call, session))
             return deliver(self, answer, call.call_id)
@@ -110,20 +113,20 @@ def run_real(
 ) -> Any:
     """Run a real body and keep what it answered. Interrupts pass unkept: the body runs again on resume."""
     after, started = session.ledger.after(place), time.time()
-    fault = session.real_fault(call, after)
+    fault = session.real_fault(call, place, after)
     if fault is not None and not fault.kind.answers:
         return _failed(session, call, place, tool, fault, after, started)
     if fault is not None and fault.kind is FaultKind.SLOW:
         time.sleep(fault.wait_s)
         session.check_open(call.tool)  # the episode may have ended meanwhile
     try:
-        with letting_through(owner if owner is not None else tool):
+        with letting_through(owner if owner is not None else tool), _closed(session, call, place):
             value = body()
     except (EpisodeStop, GraphBubbleUp):
         raise
     except Exception as error:
         _keep(session, call, encode_failure(error), place, after, started)
-        if not session.policy.spec(call.tool).effect.runs_in_dream:  # else it may be an agent handed over to
+        if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         raise
     return _told(session, call, place, tool, fault, value, after, started)
@@ -140,23 +143,34 @@ async def run_real_async(
 ) -> Any:
     """`run_real` for coroutines."""
     after, started = session.ledger.after(place), time.time()
-    fault = session.real_fault(call, after)
+    fault = session.real_fault(call, place, after)
     if fault is not None and not fault.kind.answers:
         return _failed(session, call, place, tool, fault, after, started)
     if fault is not None and fault.kind is FaultKind.SLOW:
         await asyncio.sleep(fault.wait_s)
         session.check_open(call.tool)
     try:
-        with letting_through(owner if owner is not None else tool):
+        with letting_through(owner if owner is not None else tool), _closed(session, call, place):
             value = await body()
     except (EpisodeStop, GraphBubbleUp):
         raise
     except Exception as error:
         _keep(session, call, encode_failure(error), place, after, started)
-        if not session.policy.spec(call.tool).effect.runs_in_dream:  # else it may be an agent handed over to
+        if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         raise
     return _told(session, call, place, tool, fault, value, after, started)
+
+
+@contextmanager
+def _closed(session: Session, call: Call, place: Place) -> Iterator[None]:
+    """A pure body computes from its arguments: in the block no host is reached, not even an allowed one."""
+    if session.mode.bare or session.spec(call, place).effect is not Effect.PURE:
+        yield
+        return
+    egress.listen()
+    with sealed(call.tool, session.latch):
+        yield
 
 
 def _failed(

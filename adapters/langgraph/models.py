@@ -14,6 +14,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 
+from dreamgym_kit.adapters.langgraph.answered import check_answered
 from dreamgym_kit.adapters.langgraph.dispatching import (
     answers_unknown_names,
     loose_function,
@@ -21,7 +22,7 @@ from dreamgym_kit.adapters.langgraph.dispatching import (
 )
 from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entry
-from dreamgym_kit.adapters.langgraph.hooks import hooked_names, registered
+from dreamgym_kit.adapters.langgraph.hooks import forget_cached, hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
 from dreamgym_kit.adapters.langgraph.tapes import turn_of
@@ -39,7 +40,7 @@ def generating(real: Any) -> Any:
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
-        session = _session()
+        session = _session(args, kwargs)
         with turn_of(session, self, args, kwargs) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(leaf.result_now())
@@ -55,7 +56,7 @@ def generating_async(real: Any) -> Any:
 
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
-        session = _session()
+        session = _session(args, kwargs)
         with turn_of(session, self, args, kwargs) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(await leaf.result())
@@ -72,7 +73,7 @@ def streaming(real: Any) -> Any:
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        session = _session()
+        session = _session(args, kwargs)
         if session is None:
             yield from real(self, *args, **kwargs)
             return
@@ -93,7 +94,7 @@ def streaming_async(real: Any) -> Any:
 
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        session = _session()
+        session = _session(args, kwargs)
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
@@ -169,7 +170,7 @@ def _without_cache(model: BaseChatModel) -> BaseChatModel:
     return copy
 
 
-def _session() -> Session | None:
+def _session(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:
     if not PROCESS.armed and current.get() is None:
         return None
     from dreamgym_kit.adapters.langgraph.frames import config_here
@@ -177,6 +178,7 @@ def _session() -> Session | None:
     session = find(session_key(config_here()), "a chat model")
     if session is not None:
         session.check_open("a chat model")
+        check_answered(session, args[0] if args else kwargs.get("messages"))
     return session
 
 
@@ -203,6 +205,7 @@ class _Asked:
 
     def announce(self, session: Session) -> None:
         """Tell the session. Calls whose arguments were not heard count as equal to no other."""
+        forget_cached()
         if self._names:
             requests = [
                 f"{name}({request})" if request else key
@@ -274,7 +277,11 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     name. And a model that nobody was seen to tell anything has its names from elsewhere: none of them is
     taken on trust.
     """
-    if session.mode.bare or name in session.policy.structured or registered(name):
+    if session.mode.bare or name in session.policy.structured:
+        return
+    if registered(name):
+        if (other := loose_function(session, name)) is not None:
+            _refuse(session, name, "is the name of more functions than the one that is registered", other)
         return
     known = HOLDINGS.told(model)
     in_node = tool_of_node(session, name)

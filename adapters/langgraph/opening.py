@@ -33,7 +33,7 @@ from dreamgym_kit.adapters.langgraph.naming import (
     real_worlds,
 )
 from dreamgym_kit.adapters.langgraph.policy_opening import check_nodes, open_graph_for
-from dreamgym_kit.adapters.langgraph.registering import register_functions, register_nodes
+from dreamgym_kit.adapters.langgraph.registering import check_confirmed, register_functions, register_nodes
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.models.experience_models import allowance, directory_of, gate_of_settings
 from dreamgym_kit.dream.judge import ModelJudge
@@ -115,6 +115,8 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
     facts = inspect_compiled(graph, request.settings)
     if facts.problems and not request.mode.bare:
         raise ShapeRefused(facts.problems)
+    if request.mode is not Mode.DREAM:
+        check_confirmed(facts.inventory, request.settings)
     hook_tool_functions(look=False)
     return facts
 
@@ -192,7 +194,11 @@ def runner_of(
     return LangGraphRunner(
         graph=ready.graph,
         policy=GatePolicy(
-            request.mode, ready.facts.specs(), frozenset(settings.structured_outputs), request.stage
+            request.mode,
+            ready.facts.specs(),
+            frozenset(settings.structured_outputs),
+            request.stage,
+            ready.facts.judge,
         ),
         overseer=request.overseer,
         settings=replace(settings, simulate=replace(settings.simulate, seed=seed)),

@@ -61,10 +61,10 @@ def _body(real: Any, tool: BaseTool, name: str, args: tuple[Any, ...], kwargs: d
     session = find(session_key(config or config_here(tool)), tool.name)
     if session is None:
         return real
-    if session.policy.route(tool.name) is Route.REAL:
+    if session.policy.route(tool.name, tool) is Route.REAL:
         session.check_open(tool.name)
         return real
-    if session.policy.route(tool.name) is Route.OVERSEEN:
+    if session.policy.route(tool.name, tool) is Route.OVERSEEN:
         session.refuse(
             f"{type(tool).__name__} overrides {name}, which would run past the overseer of real calls; tool "
             f"'{tool.name}' did not run. Put what it does into _run or _arun"

@@ -24,6 +24,7 @@ from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.errors import EpisodeStop, NotJson
 from dreamgym_kit.gate.overseeing import Foresee, Go, Hold, Passage, Pause, Postponed, Step
+from dreamgym_kit.gate.sealing import unsealed
 from dreamgym_kit.gate.session import Identity, Session
 from dreamgym_kit.plain import is_exact, to_plain
 from dreamgym_kit.ports import Approver
@@ -192,10 +193,10 @@ class _Ran:
 @contextmanager
 def _running(one: Admitted) -> Iterator[None]:
     """The real body runs in the block."""
-    reads = effect_of(one.session, one.call.tool) is Effect.READ
+    reads = effect_of(one.session.spec(one.call, one.place)) is Effect.READ
     token = reading.set(one.call.tool if reads else "")
     try:
-        with letting_through(one.owner):
+        with letting_through(one.owner), unsealed():
             yield
     finally:
         reading.reset(token)

@@ -1,11 +1,13 @@
 """Puts the gate into what settings name: plain functions and nodes that act on the world."""
 
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook
+from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hook_twins
+from dreamgym_kit.adapters.langgraph.inventory import InventoryEntry
 from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of
 from dreamgym_kit.errors import UserError
@@ -23,9 +25,26 @@ def register_functions(settings: Settings) -> None:
         target = _body(load_named(reference, kind="function", where=where, folder=settings.folder))
         name = entry.name or str(getattr(target, "__name__", reference.rpartition(":")[2]))
         try:
-            hook(target, name)
+            hook(target, name).reference = reference
         except NotHookable as reason:
             raise UserError(f"{where}: '{reference}' cannot be hooked: {reason}") from None
+    if settings.functions:
+        hook_twins()
+
+
+def check_confirmed(listed: Sequence[InventoryEntry], settings: Settings) -> None:
+    """Refuse real calls of functions whose effect nobody has confirmed.
+
+    Raises:
+        UserError: it says the lines to add.
+    """
+    guessed = [one for one in listed if not one.confirmed]
+    if guessed:
+        lines = "\n".join(f"  {one.line()}  # {one.reached}: {one.why}" for one in guessed)
+        raise UserError(
+            f"{settings.where('functions')}: functions beside the tools may act on the world, and would run "
+            f"for real. Correct these lines and add them to dreamgym.toml:\n{lines}\nNothing was run."
+        )
 
 
 def register_nodes(graph: Pregel[Any], settings: Settings) -> None:

@@ -20,6 +20,7 @@ from dreamgym_kit.adapters.langgraph.elsewhere import (
     take_strays,
 )
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
+from dreamgym_kit.adapters.langgraph.locking import checked_lock
 from dreamgym_kit.adapters.langgraph.opening import (
     Answering,
     Prepared,
@@ -100,6 +101,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         directory = stack.enter_context(run_directory(request, whole))
         warnings = stack.enter_context(gated_process(request, directory.path))
         ready = await prepared(stack, request, tasks)
+        warnings = [*warnings, *checked_lock(request.graph, settings, ready.facts.locked, request.store)]
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from dreamgym_kit.adapters.langgraph.api import LiveSpecs, opened_store, settings_of
+from dreamgym_kit.adapters.langgraph.api import live_policy, opened_store, settings_of
 from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.opening import keeper
@@ -25,7 +25,7 @@ from dreamgym_kit.adapters.langgraph.real_calls import (
 )
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.policy import GatePolicy, Mode, Stage
+from dreamgym_kit.gate.policy import Mode, Stage
 from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.ports import Approver, ExperienceModel, TransitionStore
@@ -90,7 +90,7 @@ def staging(
             approver=InterruptApprover() if approve is None else approver_from(approve),
         )
         session = OverseenSession(
-            GatePolicy(Mode.S2R, LiveSpecs(known), frozenset(known.structured_outputs), Stage(stage)),
+            live_policy(Mode.S2R, known, Stage(stage)),
             experience=dream,
             world=world,
             episode=own,

@@ -14,6 +14,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.patches import PatchSet, plain_wrapper
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.registry import current
+from dreamgym_kit.gate.sealing import carried
 from dreamgym_kit.gate.session import Session
 
 
@@ -24,7 +25,7 @@ def guard_threads(patches: PatchSet) -> None:
     @functools.wraps(submitting)
     def submit(self: ThreadPoolExecutor, work: Any, /, *args: Any, **kwargs: Any) -> Any:
         session = current.get()
-        return submitting(self, work if session is None else _in(session, work), *args, **kwargs)
+        return submitting(self, work if session is None else _in(session, carried(work)), *args, **kwargs)
 
     @functools.wraps(starting)
     def start(self: threading.Thread) -> None:

@@ -37,6 +37,7 @@ class Transcript:
         self._seen: dict[int, BaseMessage] = {}  # by id(); kept, so that no other gets that id
         self._lock = threading.Lock()  # graphs inside tools may run in threads
         self._places = itertools.count()
+        self._plain: set[str] = set()  # tool calls that were answered in short form
         self._asked: dict[str, int] = {}  # places of tool calls, by id, in the order asked for
         self._step: list[tuple[dict[str, Any], BaseMessage]] = []  # kept since the last step ended
 
@@ -94,8 +95,8 @@ class Transcript:
         # a state gives ids to messages that came without: ask those met before for the id that they have now
         met = message.id is not None and any(seen.id == message.id for seen in self._seen.values())
         self._seen[id(message)] = message
-        if met:
-            return
+        if met or (isinstance(message, ToolMessage) and message.tool_call_id in self._plain):
+            return  # a graph inside gave that answer in short form, and its parent gives it as a message
         if message.type != "human" or not any(
             known["role"] == "user" and known["content"] == message.content for known in self.records
         ):
@@ -112,6 +113,7 @@ class Transcript:
         if role == "tool":
             if any(known.get("tool_call_id") == call_id for known in self.records if known["role"] == "tool"):
                 return
+            self._plain.add(str(call_id))
             record |= {"tool_call_id": call_id, "status": str(message.get("status", "success"))}
         if record not in self.records:
             self._keep(record)

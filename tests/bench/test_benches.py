@@ -200,8 +200,7 @@ def test_a_timed_bench_in_small_gives_its_figures(bench: ModuleType, smaller: di
     measured = bench.quick(0) if smaller is None else bench.figures(**smaller)
     figures = {name: value for name, value, _ in measured}
     print(figures)
-    assert figures.keys() >= TIMED[bench.__name__]
-    assert min(figures.values()) > 0
+    assert all(figures[name] > 0 for name in TIMED[bench.__name__])  # a difference may be below 0
 
 
 @pytest.mark.browser

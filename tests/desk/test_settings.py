@@ -1,10 +1,12 @@
 from importlib import import_module
 from pathlib import Path
 
+from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
 from dreamgym_kit.recipes.desk import tasks
 from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.mcp_server import parcel_tools
 from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS
+from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.vocabulary import Effect
 
@@ -15,6 +17,14 @@ async def test_the_settings_say_the_effect_of_every_tool_and_of_no_other() -> No
     async with parcel_tools() as parcels:
         names = {tool.name for tool in (*LOCAL_TOOLS, *parcels)}
     assert {*SETTINGS.tools} == names
+
+
+async def test_the_shipped_lock_has_the_tools_as_they_are() -> None:
+    facts = await inspect_graph(str(SETTINGS.graph), SETTINGS)
+    lock = SETTINGS.folder / LOCK_FILE
+    for name in ("desk", str(SETTINGS.graph)):  # as `demo` calls it, and as settings do
+        assert check_lock(lock, name, facts.locked, writes=False) == []
+    assert {tool.name: tool.server for tool in facts.locked if tool.server} == {"track_parcel": "mcp"}
 
 
 def test_what_cannot_be_undone_is_said_to_be_so() -> None:

@@ -148,6 +148,7 @@ def come_to(out: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_whole_way_and_the_same_when_it_is_killed_in_every_phase(weights: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert gone(tmp_path, weights, [("whole", "", 0)]) == [0], (tmp_path / "whole.log").read_text()

@@ -1,9 +1,13 @@
 """Guesses err towards harm, say why, and never let a tool run in a dream."""
 
+import copy
+import functools
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.tools import tool
+from langchain_core.tools import BaseTool, StructuredTool, tool
 
 from dreamgym_kit.gate.effects import declared_effect, effect, guess_effect
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
@@ -65,11 +69,31 @@ def test_a_description_warns_but_never_calms(word: str) -> None:
     assert guess_effect("delete_order", "Reads an order.")[0] is DESTRUCTIVE
 
 
-def test_annotations_are_believed_only_towards_harm_and_for_unclear_names() -> None:
-    assert guess_effect("frobnicate", annotations={"readOnlyHint": True})[0] is READ
-    assert guess_effect("update_order", annotations={"readOnlyHint": True})[0] is READ
-    assert guess_effect("get_order", annotations={"destructiveHint": True})[0] is DESTRUCTIVE
-    assert guess_effect("delete_order", annotations={"readOnlyHint": True})[0] is DESTRUCTIVE
+@pytest.mark.parametrize(
+    ("name", "told", "guessed"),
+    [
+        ("frobnicate", {"readOnlyHint": True}, DESTRUCTIVE),
+        ("update_order", {"readOnlyHint": True}, WRITE),
+        ("delete_order", {"readOnlyHint": True}, DESTRUCTIVE),
+        ("get_order", {"readOnlyHint": True}, READ),
+        ("get_order", {"destructiveHint": True}, DESTRUCTIVE),
+        ("get_order", {"destructive_hint": True}, DESTRUCTIVE),
+        ("get_order", {"annotations": {"destructive_hint": True}}, DESTRUCTIVE),
+        ("get_order", {"metadata": {"annotations": {"destructiveHint": True}}}, DESTRUCTIVE),
+        ("get_order", {"destructiveHint": True, "readOnlyHint": True}, DESTRUCTIVE),
+        ("get_order", {"destructiveHint": False, "annotations": {"destructiveHint": True}}, DESTRUCTIVE),
+        ("update_order", {"destructiveHint": True}, DESTRUCTIVE),
+        ("update_order", {"destructiveHint": False, "readOnlyHint": True}, WRITE),
+        ("get_order", {"readOnlyHint": False}, WRITE),
+        ("get_order", {"annotations": {"read_only_hint": False}}, WRITE),
+        ("get_order", {"readOnlyHint": None, "destructiveHint": None}, READ),
+        ("delete_order", {"dreamgym_effect": "pure", "__handoff_destination": "x"}, DESTRUCTIVE),
+    ],
+)
+def test_what_a_server_says_of_its_tool_is_believed_only_towards_harm(
+    name: str, told: dict[str, object], guessed: Effect
+) -> None:
+    assert guess_effect(name, annotations=told)[0] is guessed
 
 
 def test_an_author_may_declare_an_effect_on_function_or_tool() -> None:
@@ -109,3 +133,102 @@ def test_a_stranger_is_destructive_and_dreamt() -> None:
 
 def test_recording_runs_everything() -> None:
     assert GatePolicy(Mode.RECORD).route("delete_all") is Route.REAL
+
+
+class Calc(BaseTool):
+    """Computes."""
+
+    name: str = "calc"
+    description: str = "Computes."
+
+    def _run(self, x: int) -> int:
+        return x
+
+
+class Renamed(Calc):
+    name: str = "calc2"
+
+
+class Paying(Calc):
+    def _run(self, x: int) -> int:
+        return -x
+
+
+class Bookkeeping:
+    def _run(self, x: int) -> int:
+        return -x
+
+
+class Mixed(Bookkeeping, Calc):
+    pass
+
+
+effect("pure")(Calc)
+
+
+def pay(x: int) -> int:
+    """Pay."""
+    return -x
+
+
+async def apay(x: int) -> int:
+    """Pay."""
+    return -x
+
+
+def pure_tool() -> StructuredTool:
+    @tool
+    def square(x: int) -> int:
+        """Square."""
+        return x * x
+
+    return effect("pure")(square)
+
+
+def test_what_is_declared_of_a_tool_is_in_no_mapping_that_a_server_could_write() -> None:
+    square = pure_tool()
+    assert declared_effect(square) is Effect.PURE
+    assert square.metadata is None
+    forged = tool(pay)
+    forged.metadata = {"dreamgym_effect": "pure"}
+    assert declared_effect(forged) is None
+    forged.__dict__["__dreamgym_effect__"] = "pure"
+    assert declared_effect(forged) is None
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda one: one.model_copy(update={"name": "q"})]
+)
+def test_a_copy_of_a_tool_keeps_what_was_declared(copied: Any) -> None:
+    assert declared_effect(copied(pure_tool())) is Effect.PURE
+
+
+@pytest.mark.parametrize("update", [{"func": pay}, {"coroutine": apay}])
+def test_a_copy_that_runs_something_else_does_not(update: dict[str, Any]) -> None:
+    assert declared_effect(pure_tool().model_copy(update=update)) is None
+
+
+def test_a_tool_that_was_given_another_body_is_no_more_what_was_declared() -> None:
+    square = pure_tool()
+    square.func = pay
+    assert declared_effect(square) is None
+
+
+def test_a_function_that_wraps_a_pure_one_is_not_pure() -> None:
+    @effect("pure")
+    def square(x: int) -> int:
+        return x * x
+
+    @functools.wraps(square)
+    def paying(x: int) -> int:
+        return pay(square(x))
+
+    assert declared_effect(square) is Effect.PURE
+    assert declared_effect(paying) is None
+
+
+def test_a_class_hands_on_what_was_declared_only_where_no_code_is_added() -> None:
+    assert declared_effect(Calc()) is Effect.PURE
+    assert declared_effect(Renamed()) is Effect.PURE
+    assert declared_effect(Paying()) is None
+    assert declared_effect(Mixed()) is None

@@ -3,14 +3,13 @@
 import smtplib
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-from dreamgym_kit.adapters.langgraph.acting import acts_by_itself
+from dreamgym_kit.adapters.langgraph.acting import read
 
 
 def quotes(state: Any) -> str:
@@ -42,11 +41,15 @@ def hands_on(state: Any) -> Any:
     return gets(state)
 
 
-@pytest.mark.parametrize("function", [quotes, imports_to_quote, catches])
-def test_what_only_computes_or_catches_does_not_act(function: Callable[..., Any]) -> None:
-    assert acts_by_itself(function) is None  # type: ignore[arg-type]
+@pytest.mark.parametrize("function", [quotes, imports_to_quote, catches, hands_on])
+def test_what_only_computes_or_catches_does_not_act(function: Any) -> None:
+    assert read(function).acts is None
 
 
-@pytest.mark.parametrize(("function", "module"), [(opens, "urllib"), (gets, "httpx"), (hands_on, "httpx")])
-def test_what_names_a_client_acts(function: Callable[..., Any], module: str) -> None:
-    assert acts_by_itself(function) == module  # type: ignore[arg-type]
+@pytest.mark.parametrize(("function", "module"), [(opens, "urllib"), (gets, "httpx")])
+def test_what_names_a_client_acts(function: Any, module: str) -> None:
+    assert read(function).acts == module
+
+
+def test_what_a_function_hands_on_to_is_reached() -> None:
+    assert [one.function for one in read(hands_on).reached] == [gets]  # type: ignore[arg-type]

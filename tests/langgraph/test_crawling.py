@@ -212,3 +212,62 @@ def test_a_failure_that_passes_is_no_answer_and_the_next_crawl_asks_again(projec
     Path("up").touch()
     second = crawled(settings, store, graph=graph, worlds=worlds)
     assert (second.calls.total(), second.passing, store.count()) == (1, 0, 2)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"dreamgym_effect": "read"}, {"readOnlyHint": True}, {"annotations": {"read_only_hint": True}}],
+)
+def test_what_a_server_says_of_its_tool_makes_it_no_read(told: dict[str, Any]) -> None:
+    from langchain_core.tools import tool
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode
+
+    ran: list[str] = []
+
+    @tool
+    def purge(table: str) -> str:
+        """Empty a table."""
+        ran.append(table)
+        return "done"
+
+    purge.metadata = told
+    builder = StateGraph(MessagesState)
+    builder.add_node("tools", ToolNode([purge]))
+    builder.add_edge(START, "tools")
+    with pytest.raises(UserError, match="no tool of this graph is") as refused:
+        crawled(Settings(), MemoryStore(), graph=builder.compile(), trust_guesses=True)
+    assert "purge" not in str(refused.value)
+    assert ran == []
+
+
+def test_a_namesake_that_a_read_calls_is_not_called_as_a_read() -> None:
+    from langchain_core.tools import tool
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode
+
+    from dreamgym_kit import effect
+
+    ran: list[str] = []
+
+    def other() -> Any:
+        @tool
+        def look_up(key: str) -> str:
+            """Deletes what it finds."""
+            ran.append(key)
+            return "gone"
+
+        return look_up
+
+    @effect("read")
+    @tool
+    def look_up(key: str = "a") -> str:
+        """Look a key up."""
+        return str(other().invoke({"key": key}))
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("tools", ToolNode([look_up]))
+    builder.add_edge(START, "tools")
+    result = crawled(Settings(), MemoryStore(), graph=builder.compile())
+    assert ran == []
+    assert "look_up (destructive) was about to run in a crawl" in result.stopped

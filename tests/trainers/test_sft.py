@@ -127,7 +127,8 @@ def in_a_process(base: Path, folder: Path, lora: bool, *kill: object) -> list[st
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("lora", [False, True])
 def test_a_fine_tuning_that_was_killed_goes_on_and_is_the_unbroken_one(lora: bool, tmp_path: Path) -> None:
     base = write_tiny_model(tmp_path / "base")
     unbroken = in_a_process(base, tmp_path / "unbroken", lora)

@@ -51,7 +51,8 @@ def test_a_training_brings_its_weights_to_the_server_after_each_step(
     assert f"{server.url} read {row['prompt_tokens']:,} tokens" in " ".join(shown.stdout.split())
 
 
-@pytest.mark.parametrize("kind", [pytest.param("whole", marks=pytest.mark.nightly), "adapter"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["whole", "adapter"])
 def test_its_episodes_are_collected_in_workers_as_in_one_process_also_after_a_stop(
     tmp_path: Path, server: VllmDouble, kind: str
 ) -> None:

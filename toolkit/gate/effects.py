@@ -2,15 +2,18 @@
 
 A guess is a starting point for the person who reads `dreamgym.toml`. It never says `pure` or
 `control`: those two run for real in a dream, so a person has to say them. Unknown is `destructive`.
+What is declared belongs to one object and to what runs under it: neither a namesake nor a wrapper has it.
 """
 
 import re
+import types
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from dreamgym_kit.vocabulary import Effect
 
-EFFECT_MARK = "dreamgym_effect"
+_MARK = "__dreamgym_effect__"
 
 T = TypeVar("T")
 
@@ -173,23 +176,63 @@ def effect(kind: Effect | str) -> Callable[[T], T]:
     declared = Effect(kind)
 
     def mark(tool: T) -> T:
-        if hasattr(tool, "args_schema") and hasattr(tool, "metadata"):
-            holder: Any = tool
-            holder.metadata = {**(holder.metadata or {}), EFFECT_MARK: declared.value}
+        said = _Mark(declared, _what_runs(tool))
+        if isinstance(tool, type) or not _is_tool(tool):
+            setattr(tool, _MARK, said)
         else:
-            setattr(tool, f"__{EFFECT_MARK}__", declared.value)
+            tool.__dict__[_MARK] = said  # a pydantic model: copies keep it, no field and no mapping holds it
         return tool
 
     return mark
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mark:
+    """What `@effect` said, and of what: copied to where something else runs, it says nothing."""
+
+    effect: Effect
+    on: tuple[object, ...]
+
+
 def declared_effect(tool: object) -> Effect | None:
-    """The effect that `@effect` gave to a tool or to the function under it."""
-    metadata = getattr(tool, "metadata", None)
-    if isinstance(metadata, Mapping) and EFFECT_MARK in metadata:
-        return Effect(metadata[EFFECT_MARK])
-    value = getattr(tool, f"__{EFFECT_MARK}__", None)
-    return Effect(value) if value is not None else None
+    """The effect that `@effect` gave to this very tool, function or class, or to a tool's class.
+
+    A function that wraps another does not have the other's, nor does a class that adds code of its own.
+    """
+    holder = tool.__func__ if isinstance(tool, types.MethodType) else tool
+    mark = getattr(holder, "__dict__", {}).get(_MARK)
+    if isinstance(mark, _Mark):
+        return mark.effect if _same(mark.on, _what_runs(holder)) else None
+    kind = holder if isinstance(holder, type) else type(holder)
+    for one in kind.__mro__:
+        mark = vars(one).get(_MARK)
+        if isinstance(mark, _Mark):
+            return mark.effect if mark.on == (one,) else None
+        if any(_is_code(name, value) for name, value in vars(one).items()):
+            return None
+    return None
+
+
+def _is_tool(holder: object) -> bool:
+    return hasattr(holder, "args_schema") and hasattr(holder, "metadata")
+
+
+def _what_runs(holder: object) -> tuple[object, ...]:
+    """A tool's class and the functions in its fields; anything else is what it is."""
+    if isinstance(holder, type) or not _is_tool(holder):
+        return (holder,)
+    held = holder.__dict__.values()
+    return (type(holder), *(one for one in held if callable(one) and not isinstance(one, type)))
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+
+
+def _is_code(name: str, value: object) -> bool:
+    """Whether a class's entry is code that its author wrote; pydantic puts one function into each class."""
+    code = (types.FunctionType, classmethod, staticmethod, property)
+    return isinstance(value, code) and name != "model_post_init"
 
 
 def guess_effect(
@@ -200,17 +243,38 @@ def guess_effect(
     Args:
         name: the tool's name.
         description: its docstring; only warns, it never makes a tool more harmless.
-        annotations: MCP tool annotations (readOnlyHint, destructiveHint), where there are any.
+        annotations: what a server says of its tool (MCP annotations, metadata), in any spelling and nested;
+            it only warns, too.
     """
-    hints = annotations or {}
-    if hints.get("destructiveHint") is True and hints.get("readOnlyHint") is not True:
+    guessed, reason = _by_name(name)
+    if guessed is Effect.READ and (word := _alarming(description)):
+        guessed, reason = Effect.DESTRUCTIVE, f"named like a read, but its description says '{word}'"
+    hints = _hints(annotations or {})
+    if hints.get("destructivehint", False) is not False and guessed is not Effect.DESTRUCTIVE:
         return Effect.DESTRUCTIVE, "MCP annotation destructiveHint"
-    by_name, reason = _by_name(name)
-    if hints.get("readOnlyHint") is True and (by_name is not Effect.DESTRUCTIVE or reason == _UNCLEAR):
-        return Effect.READ, "MCP annotation readOnlyHint"
-    if by_name is Effect.READ and (word := _alarming(description)):
-        return Effect.DESTRUCTIVE, f"named like a read, but its description says '{word}'"
-    return by_name, reason
+    if hints.get("readonlyhint", True) is False and guessed is Effect.READ:
+        return Effect.WRITE, "MCP annotation readOnlyHint = false"
+    return guessed, reason
+
+
+_NESTED = 3
+
+
+def _hints(told: object, depth: int = 0) -> dict[str, object]:
+    """Hints by their name in small letters without `_`; of one that is said twice the more harmful one."""
+    found: dict[str, object] = {}
+    entries = told if isinstance(told, Mapping) else getattr(told, "__dict__", {})
+    for name, value in list(entries.items()):
+        plain = str(name).replace("_", "").lower()
+        if plain == "destructivehint" and value is not None:
+            found[plain] = value is not False or found.get(plain, False)
+        elif plain == "readonlyhint" and value is not None:
+            found[plain] = value is not False and found.get(plain, True)
+        elif depth < _NESTED and (isinstance(value, Mapping) or hasattr(value, "model_fields_set")):
+            for hint, said in _hints(value, depth + 1).items():
+                both = (said, found.get(hint, said))
+                found[hint] = any(both) if hint == "destructivehint" else all(both)
+    return found
 
 
 def _by_name(name: str) -> tuple[Effect, str]:

@@ -29,15 +29,15 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from dreamgym_kit.errors import GateRefused, UserError
-from dreamgym_kit.gate import exempting
+from dreamgym_kit.gate import exempting, sealing
 from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
 from dreamgym_kit.gate.begun import Begun, Owner
 from dreamgym_kit.gate.exempting import exempt
 from dreamgym_kit.gate.gaps import KNOWN_GAPS
 
 __all__ = [
-    "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "begins", "disarm", "exempt", "forget", "owner",
-    "refuse_uvloop", "trips", "watching",
+    "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "begins", "disarm", "exempt", "forget", "listen",
+    "owner", "refuse_uvloop", "trips", "watching",
 ]  # fmt: skip
 
 
@@ -210,15 +210,31 @@ _arming = threading.Lock()
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    guard = _guard or _ended
-    if guard is None:
-        return
     read = READERS.get(event)
-    if read is None or _is_exempt() or (guard is not _guard and not _outlived()):
+    if read is None:
         return
-    for attempt in read(args):
-        if not guard.permits(attempt):
+    guard, seal = _guard or _ended, sealing.seal()
+    if (guard is None and seal is None) or _is_exempt():
+        return
+    stands = guard is not None and (guard is _guard or _outlived())
+    for attempt in read(args) if stands or seal is not None else ():
+        if seal is not None and attempt.setting is Setting.HOSTS:
+            _break(seal, attempt)
+        if stands and guard is not None and not guard.permits(attempt):
             guard.meet(event, attempt)
+
+
+def _break(seal: sealing.Seal, attempt: Attempt) -> NoReturn:
+    """Answer a pure body that reaches for a host: it is refused."""
+    message = _printable(
+        f"refused to {attempt.deed}: {seal.tool} is pure, and what is pure reaches no host "
+        f'({_origin(sys._getframe(2))}); if it has to, it reads: [tools.{seal.tool}] effect = "read"'
+    )
+    try:
+        with exempt():
+            seal.told(message)
+    finally:
+        raise GateRefused(message)
 
 
 def _is_exempt() -> bool:
@@ -235,6 +251,7 @@ def begins(thread: threading.Thread, owner: Owner | None) -> None:
     """A thread is about to start: what it does will belong to the episode that starts it."""
     owner = owner or _begun.owner()
     _begun.note(thread, owner)
+    sealing.begins(thread)
     if owner is None:
         exempting.begins(thread)
 
@@ -279,16 +296,22 @@ def watching(allowance: Allowance) -> Iterator[Sequence[Trip]]:
 
 
 def _stand(guard: _Guard) -> None:
-    global _guard, _ended, _hooked
+    global _guard, _ended
     _ = platform.uname().processor  # asks `uname -p` once; model clients put it into their headers
     with _arming:
         if _guard is not None:
             raise UserError("a dream already runs in this process; end it before another one begins")
-        if not _hooked:
-            sys.addaudithook(_hook)
-            _hooked = True
+        listen()
         _doors.shut()
         _guard, _ended = guard, None
+
+
+def listen() -> None:
+    """Have the interpreter tell of what is about to be touched, from now on."""
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        sys.addaudithook(_hook)
 
 
 def disarm() -> None:

@@ -1,6 +1,6 @@
 """Who answers a call: the dream, the real tool, the real tool under oversight, or nobody."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -43,26 +43,31 @@ class GatePolicy:
     There is no entry that sends a reading, writing or destructive tool through to the real one
     while dreaming; a tool that nobody described counts as destructive. On the way to the real tools
     (`Mode.S2R`) the same tools are dreamed or overseen, as the stage says, and never just run.
+    Who is called is judged by the object that is called, where there is a `judge`; its name alone says what
+    is known of all that bear it.
     """
 
     mode: Mode
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
     structured: frozenset[str] = frozenset()  # names that only shape an answer; nothing runs for them
     stage: Stage = Stage.SHADOW  # of `Mode.S2R`
+    judge: Callable[[object, ToolSpec], ToolSpec] | None = None  # (called, spec of its name) -> its own
 
     @property
     def writes_are_real(self) -> bool:
         """Whether what an episode writes is there afterwards, for a checker to look at."""
         return self.mode is Mode.RECORD or (self.mode is Mode.S2R and self.stage is not Stage.SHADOW)
 
-    def spec(self, tool: str) -> ToolSpec:
-        """The tool as known; a destructive stranger where it is not."""
+    def spec(self, tool: str, called: object = None) -> ToolSpec:
+        """The tool as known; a destructive stranger where it is not, whatever `called` says of itself."""
         known = self.specs.get(tool)
-        return known or ToolSpec(tool, Effect.DESTRUCTIVE, reason="never described")
+        if known is None:
+            return ToolSpec(tool, Effect.DESTRUCTIVE, reason="never described")
+        return known if called is None or self.judge is None else self.judge(called, known)
 
-    def route(self, tool: str) -> Route:
-        """Who answers calls of this tool in this session."""
-        spec = self.spec(tool)
+    def route(self, tool: str, called: object = None) -> Route:
+        """Who answers calls of this tool in this session; `called` is the tool or function itself."""
+        spec = self.spec(tool, called)
         if self.mode is Mode.RECORD or spec.effect.runs_in_dream:
             return Route.REAL
         if self.mode is Mode.S2R and self._may_be_real(spec):

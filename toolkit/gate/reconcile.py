@@ -12,6 +12,7 @@ from dreamgym_kit.vocabulary import Executed
 
 _HANDED_BACK = "transfer_back_to_"  # a supervisor's own messages: no tool of that name exists
 PAST_THE_GATE = "it answered without passing the gate: a middleware or node ran something by itself"
+GOES_ON = "its conversation went on without an answer of the gate: a node ran something by itself"
 _BAD_ARGUMENTS = "Error invoking tool"  # how LangGraph's tool node begins its answer
 
 
@@ -29,6 +30,7 @@ def reconcile(
     *,
     held_call_ids: Collection[str],
     held_without_id: Mapping[str, int],
+    passed_over: Mapping[str, str],
     unknown_names: Collection[str],
     intercepted: int,
     known_tools: Collection[str],
@@ -41,6 +43,7 @@ def reconcile(
         messages: the episode's transcript, from the update stream.
         held_call_ids: framework call ids that passed the gate.
         held_without_id: how many calls passed it without such an id, by tool.
+        passed_over: calls that got no answer, though their conversation went on (id -> tool name).
         unknown_names: names that models asked for and under which nothing could run.
         intercepted: how many calls the gate saw, with or without an id.
         known_tools: names of tools and hooked functions.
@@ -70,12 +73,33 @@ def reconcile(
             without_id[name] -= 1
             continue
         executed.append(Executed(name or "a tool", asked.get(call_id, ("", {}))[1], PAST_THE_GATE))
+    for call_id in _unanswered(messages, passed_over, held_call_ids, without_id):
+        executed.append(Executed(passed_over[call_id], asked.get(call_id, ("", {}))[1], GOES_ON))
     wanted = [name for name in asked_tools if name not in structured and name in known_tools]
     answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
     if wanted and intercepted == 0 and answered_badly == 0 and not executed:
         missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
         return Reconciliation((), (missed,), bad_arguments)
     return Reconciliation(tuple(executed), (), bad_arguments)
+
+
+def _unanswered(
+    messages: Sequence[Mapping[str, JsonValue]],
+    passed_over: Mapping[str, str],
+    held_call_ids: Collection[str],
+    without_id: dict[str, int],
+) -> list[str]:
+    """Calls that passed no gate and have no answer, though their conversation went on."""
+    answered = {str(message.get("tool_call_id")) for message in messages if message.get("role") == "tool"}
+    unseen = []
+    for call_id, name in passed_over.items():
+        if call_id in held_call_ids or call_id in answered:
+            continue
+        if without_id.get(name):
+            without_id[name] -= 1
+        else:
+            unseen.append(call_id)
+    return unseen
 
 
 def _asked_calls(

@@ -47,6 +47,7 @@ from dreamgym_kit.vocabulary import (
     Provenance,
     Spend,
     Split,
+    ToolSpec,
     Transition,
     World,
     executed_told,
@@ -118,6 +119,9 @@ class Session:
         self.held_without_id: Counter[str] = Counter()  # by tool: nodes often pass on arguments alone
         self.unknown_names: set[str] = set()  # asked for, and no tool or function of that name is alive
         self.asked_tools: list[str] = []
+        self.asked_ids: dict[str, str] = {}  # tools that models asked for, by call id
+        self.passed_over: dict[str, str] = {}  # of those: the conversation went on without an answer
+        self.excused: set[str] = set()  # of those: a person was asked about the call
         self._experience = experience
         self._charge = charge
         self._on_transition = on_transition
@@ -132,6 +136,7 @@ class Session:
         self._lock = threading.Lock()
         self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, beside what keeps the id
         self._admitted = 0
+        self._own: dict[int, ToolSpec] = {}  # by arrival: of calls whose tool is not what its name says
         self._spoken: tuple[str, ...] = ()
 
     @property
@@ -209,6 +214,7 @@ class Session:
         """
         if self.ledger.announce(list(calls), requests):
             self.asked_tools.extend(calls.values())
+            self.asked_ids.update(calls)
             self._occurrences.asked(calls)
 
     def check_open(self, tool: str) -> None:
@@ -229,8 +235,8 @@ class Session:
                 raise GateRefused(f"{tool} was called after a refusal; it did not run")
             raise self.stopped
 
-    def admit(self, call: Call) -> tuple[Route, Place]:
-        """Decide who answers, and charge the budget.
+    def admit(self, call: Call, called: object = None) -> tuple[Route, Place]:
+        """Decide who answers, and charge the budget. `called`: the tool or function itself, if known.
 
         Raises:
             EpisodeStop: see `check_open`; or a limit was reached (`BudgetSpent`).
@@ -248,7 +254,14 @@ class Session:
             self.stopped = self.stopped or stop
             raise
         self.held(call.tool, call.call_id)
-        return self.policy.route(call.tool), self.ledger.place(call)
+        place, own = self.ledger.place(call), self.policy.spec(call.tool, called)
+        if own is not self.policy.spec(call.tool):
+            self._own[place.arrival] = own
+        return self.policy.route(call.tool, called), place
+
+    def spec(self, call: Call, place: Place) -> ToolSpec:
+        """The tool that was called at a place: of several of one name, that one."""
+        return self._own.get(place.arrival) or self.policy.spec(call.tool)
 
     def held(self, tool: str, call_id: str | None) -> None:
         """Keep that a call came by the gate, so that its answer in the transcript is accounted for."""
@@ -277,7 +290,7 @@ class Session:
         call = self.masked(call)
         started = time.time()
         after = self.ledger.after(place)
-        fault = self._fault(call, after)
+        fault = self._fault(call, place, after)
         if fault is not None and not fault.kind.answers:
             answer = failing(fault, call)
         else:
@@ -323,11 +336,11 @@ class Session:
         finally:
             flow.close()
 
-    def real_fault(self, call: Call, after: str) -> Fault | None:
+    def real_fault(self, call: Call, place: Place, after: str) -> Fault | None:
         """What is to befall a call of a real tool; what runs in a dream as well never fails by plan."""
-        if self.mode is Mode.DREAM or self.policy.spec(call.tool).effect.runs_in_dream:
+        if self.mode is Mode.DREAM or self.spec(call, place).effect.runs_in_dream:
             return None
-        fault = self._fault(call, after)  # real reads are never stale
+        fault = self._fault(call, place, after)  # real reads are never stale
         return None if fault is not None and fault.kind is FaultKind.STALE_READ else fault
 
     def keep(self, call: Call, answer: Answer, place: Place, *, after: str, started: float) -> Transition:
@@ -336,7 +349,7 @@ class Session:
             place,
             self.masked(call),
             masked_answer(answer, self._masker),
-            self.policy.spec(call.tool).effect,
+            self.spec(call, place).effect,
             after=after,
             elapsed_s=max(0.0, time.time() - started),
             at=started,
@@ -376,19 +389,19 @@ class Session:
             history=self.ledger.history(place),
             after=after,
             seen=self.ledger.seen(call, after, place),
-            tool=self.policy.spec(call.tool),
+            tool=self.spec(call, place),
             tenant=self.tenant,
             spoken=self._spoken,
             account=self,
         )
 
-    def _fault(self, call: Call, after: str) -> Fault | None:
+    def _fault(self, call: Call, place: Place, after: str) -> Fault | None:
         """What the plan lets befall a call; a real one only where that was asked for."""
         if self._faults is None or (self.mode is not Mode.DREAM and not self._faults.real):
             return None
         return self._faults.fault(
             call,
-            self.policy.spec(call.tool).effect,
+            self.spec(call, place).effect,
             episode=self.episode,
             occurrence=self._occurrences.next(call),
             wrote=bool(after),

@@ -31,7 +31,7 @@ from dreamgym_kit.gate.overseeing import Foresee, Go, Hold, Passage, Pause, Step
 from dreamgym_kit.gate.policy import Stage
 from dreamgym_kit.gate.session import Identity, Session
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Approver
+from dreamgym_kit.ports import Approver, Situation
 from dreamgym_kit.s2r.approvals import digest_of, drawn_number
 from dreamgym_kit.s2r.audit import AuditLog
 from dreamgym_kit.s2r.divergence import Compared, Divergence, Likeness
@@ -88,7 +88,7 @@ class RealOverseer:
         if identity is not None and (before := session.ledger.remembered(identity)) is not None:
             return before
         arguments, approved = exact(), ""
-        call, effect = session.masked(call), effect_of(session, call.tool)
+        call, effect = session.masked(call), effect_of(session.spec(call, place))
         if (stopped := self.stopped or self.limits.forbids(call.tool)) is not None:
             self._stop_for(session, stopped)
         episode = self._episode(session)
@@ -111,7 +111,7 @@ class RealOverseer:
             answer = yield from self._run(number)
             if episode.writes.beside(since, writes=effect.changes_world):
                 expected = _nothing()  # who was first, nobody knows
-            compared = self._seen(session, call, expected, answer, after)
+            compared = self._seen(session, call, situation, expected, answer)
             with self._kept(session, call):
                 self._write_down(session, number, call, answer, compared, expected)
                 session.keep(call, answer, place, after=after, started=started)
@@ -281,28 +281,28 @@ class RealOverseer:
         return answer
 
     def _seen(
-        self, session: Session, call: Call, expected: Answer, answer: Answer, after: str
+        self, session: Session, call: Call, situation: Situation, expected: Answer, answer: Answer
     ) -> Compared | None:
         """Compare; where that fails, no more real calls run."""
         try:
-            return self._compare(session, call, expected, answer, after)
+            return self._compare(session, call, situation, expected, answer)
         except Exception as error:  # noqa: BLE001  a fault of ours must not look like the tool's, nor blind us
             why = f"{call.tool}: its answer cannot be compared ({type(error).__name__})"
             self.stop(Stopped(Why.DIVERGED, why))
             return Compared(Likeness.UNKNOWN, 0.0, why)
 
     def _compare(
-        self, session: Session, call: Call, expected: Answer, answer: Answer, after: str
+        self, session: Session, call: Call, situation: Situation, expected: Answer, answer: Answer
     ) -> Compared | None:
         if self.divergence is None:
             return None
-        where = digest([session.tenant, str(session.world), after, call.key])
+        where = digest([session.tenant, str(session.world), situation.after, call.key])
         episode = self._episode(session)
         if episode.unsure:
             expected = _nothing()
-        if passes(answer) and session.policy.spec(call.tool).effect.changes_world:
+        if passes(answer) and situation.tool.effect.changes_world:
             episode.unsure = True
-        compared = self.divergence.take(session.policy.spec(call.tool), expected, answer, where=where)
+        compared = self.divergence.take(situation.tool, expected, answer, where=where)
         if compared.differs and compared.support >= _SURE:
             doubt = f"{call.tool} answered otherwise than the dream, which was sure, expected"
             episode.doubts.append(doubt)

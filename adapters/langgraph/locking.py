@@ -1,0 +1,81 @@
+"""A graph's line-up as `dreamgym.lock` has it, and where that file stands."""
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from langchain_core.tools import BaseTool
+
+from dreamgym_kit.gate import egress
+from dreamgym_kit.rollout.tool_lock import LOCK_FILE, LockedTool, check_lock, locked_tool
+from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.vocabulary import ToolSpec
+
+_ANONYMOUS = "LangGraph"  # what LangGraph calls a graph that was compiled without a name
+
+
+def locked(spec: ToolSpec, bearers: Iterable[object] = ()) -> LockedTool:
+    """The line of a tool by what bears its name; of a function where no tool object does."""
+    tool = next((bearer for bearer in bearers if isinstance(bearer, BaseTool)), None)
+    if tool is None:
+        return locked_tool(spec)
+    metadata: Mapping[str, Any] = tool.metadata or {}
+    nested = metadata.get("annotations")
+    return locked_tool(spec, nested if isinstance(nested, Mapping) else metadata, server_of(tool))
+
+
+def server_of(tool: BaseTool) -> str:
+    """The MCP server behind a tool of langchain-mcp-adapters: its name, host or command; else empty.
+
+    Headers, query and arguments stay out: they may hold keys.
+    """
+    body: Any = tool.__dict__.get("coroutine")
+    code = getattr(body, "__code__", None)
+    if code is None or "langchain_mcp_adapters" not in code.co_filename:
+        return ""
+    closure = dict(zip(code.co_freevars, body.__closure__ or (), strict=False))
+    values: dict[str, Any] = {}
+    for name in ("server_name", "connection"):
+        with suppress(KeyError, ValueError):  # not in this release, or an empty cell
+            values[name] = closure[name].cell_contents
+    if values.get("server_name"):
+        return str(values["server_name"])
+    connection = values.get("connection") or {}
+    parts = urlsplit(str(connection.get("url", "")))
+    return parts.netloc.rpartition("@")[2] or Path(str(connection.get("command", "mcp"))).name
+
+
+def lock_of(graph: object, settings: Settings, store: object = None) -> tuple[Path, str] | None:
+    """The lock of a graph, and the graph's name in it: beside dreamgym.toml, else beside the buffer's file.
+
+    None if there is neither, or if a live graph has no name of its own: none would mean the same graph
+    tomorrow.
+    """
+    name = graph if isinstance(graph, str) else getattr(graph, "name", None)
+    if not isinstance(name, str) or name == _ANONYMOUS:
+        return None
+    buffer = getattr(store, "path", None)
+    file = settings.path or (buffer if isinstance(buffer, Path) else None)
+    return (file.parent / LOCK_FILE, name) if file is not None else None
+
+
+def in_ci() -> bool:
+    """Whether this runs in continuous integration, where nothing is written into a project."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def checked_lock(graph: object, settings: Settings, tools: list[LockedTool], store: object) -> list[str]:
+    """Compare a graph's tools with its lock before the first episode; gives the notes.
+
+    Raises:
+        LockDiffers: a tool is new or changed.
+        UserError: the lock cannot be read.
+    """
+    place = lock_of(graph, settings, store)
+    if place is None:
+        return []
+    with egress.exempt():  # the kit's own file
+        return check_lock(*place, tools, writes=not in_ci())

@@ -1,0 +1,164 @@
+"""A pure body reaches no host, also none that is allowed, and by no thread of its own."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.tools import StructuredTool
+from shapes.stage import ScriptedExperienceDouble
+
+from dreamgym_kit import effect
+from dreamgym_kit.adapters.langgraph.api import live_policy
+from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
+from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.gate.policy import Mode, Stage
+from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.settings.model import Settings
+
+
+@pytest.fixture(autouse=True)
+def gate() -> Iterator[None]:
+    install()
+    yield
+    wake()
+    uninstall()
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def connections(listening: socket.socket) -> int:
+    """How many came in and are still unheard."""
+    listening.setblocking(False)
+    count = 0
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except BlockingIOError:
+            return count
+        connection.close()
+        count += 1
+
+
+def allowing(listening: socket.socket) -> Settings:
+    host, port = listening.getsockname()
+    return parse_settings(f'[guard]\nallow_hosts = ["{host}:{port}"]\n')
+
+
+def directly(work: Callable[[], None]) -> None:
+    work()
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def in_a_thread_of_a_thread(work: Callable[[], None]) -> None:
+    in_a_thread(lambda: in_a_thread(work))
+
+
+def in_a_pool(work: Callable[[], None]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+
+
+def in_a_task(work: Callable[[], None]) -> None:
+    async def later() -> None:
+        work()
+
+    async def begun() -> None:
+        await asyncio.create_task(later())
+
+    in_a_pool(lambda: asyncio.run(begun()))
+
+
+WAYS = [directly, in_a_thread, in_a_thread_of_a_thread, in_a_pool, in_a_task]
+
+
+def reaching(listening: socket.socket, way: Callable[[Callable[[], None]], None]) -> StructuredTool:
+    """A tool that connects to a server that is allowed."""
+
+    def connect() -> None:
+        with socket.socket() as client, suppress(GateRefused):
+            client.connect(listening.getsockname())
+
+    def look(key: str) -> str:
+        """Look."""
+        way(connect)
+        return "seen"
+
+    return StructuredTool.from_function(look)
+
+
+def called(tool: StructuredTool, settings: Settings, tmp_path: Path) -> Session:
+    session = Session(live_policy(Mode.DREAM, settings), experience=ScriptedExperienceDouble())
+
+    async def run() -> None:
+        with dreaming_process(settings, tmp_path / "scratch"), entered(session):
+            tool.invoke({"key": "x"})
+
+    asyncio.run(run())
+    return session
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pure_body_reaches_no_host_that_is_allowed(way: Any, server: socket.socket, tmp_path: Path) -> None:
+    session = called(effect("pure")(reaching(server, way)), allowing(server), tmp_path)
+    assert connections(server) == 0
+    [why] = session.violations
+    assert "look is pure, and what is pure reaches no host" in why
+    assert '[tools.look] effect = "read"' in why
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_control_body_reaches_hosts_that_are_allowed(
+    way: Any, server: socket.socket, tmp_path: Path
+) -> None:
+    session = called(effect("control")(reaching(server, way)), allowing(server), tmp_path)
+    assert connections(server) == 1
+    assert session.violations == []
+
+
+def test_the_seal_ends_with_the_body(server: socket.socket, tmp_path: Path) -> None:
+    kept = effect("pure")(reaching(server, lambda work: None))
+    other = effect("control")(reaching(server, directly).model_copy(update={"name": "other"}))
+
+    async def run() -> None:
+        settings = allowing(server)
+        session = Session(live_policy(Mode.DREAM, settings), experience=ScriptedExperienceDouble())
+        with dreaming_process(settings, tmp_path / "scratch"), entered(session):
+            kept.invoke({"key": "x"})
+            effect("control")(other).invoke({"key": "x"})
+
+    asyncio.run(run())
+    assert connections(server) == 1
+
+
+def test_no_guard_has_to_stand(server: socket.socket) -> None:
+    tool = effect("pure")(reaching(server, directly))
+    session = Session(live_policy(Mode.S2R, Settings(), Stage.LIVE))
+    with entered(session):
+        tool.invoke({"key": "x"})
+    assert connections(server) == 0
+    assert session.violated()
+
+
+def test_what_is_recorded_runs_as_it_is(server: socket.socket) -> None:
+    tool = effect("pure")(reaching(server, directly))
+    with entered(Session(live_policy(Mode.RECORD, Settings()))):
+        assert tool.invoke({"key": "x"}) == "seen"
+    assert connections(server) == 1

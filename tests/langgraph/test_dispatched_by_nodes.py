@@ -1,0 +1,270 @@
+"""Nodes that run functions by hand: made per request, looked up, loaded twice, cached, overridden."""
+
+import sys
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit import Episode, Task
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.vocabulary import Answer, Call, Provenance
+
+HELLO = {"messages": [{"role": "user", "content": "hi"}]}
+BASE = """
+    import functools, importlib, json
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_core.tools import StructuredTool
+    from langgraph.graph import START, END, MessagesState, StateGraph
+
+    RAN = []
+    ASKS = [[("get_order", {"order_id": "o1"})], [("refund", {"order": "o1"})], "done"]
+    SCHEMA = {"type": "function", "function": {"name": "refund", "parameters": {"type": "object"}}}
+
+    class Told(ScriptedModelDouble):
+        def bind_tools(self, tools, **kwargs): return self.bind(tools=tools)
+
+    def ran(order):
+        RAN.append(order)
+        return "refunded"
+
+    def loop(table, model, answered):
+        def agent(state):
+            return {"messages": [(model() if callable(model) else model).invoke(state["messages"])]}
+
+        def act(state):
+            made = []
+            for call in state["messages"][-1].tool_calls:
+                if call["name"] == "get_order":
+                    made.append(get_order.invoke(call))
+                else:
+                    made.append(answered(str(table()[call["name"]](**call["args"])), call))
+            return {"messages": made}
+
+        async def aact(state):
+            return act(state)
+
+        made = StateGraph(MessagesState)
+        made.add_node("agent", agent)
+        made.add_node("act", aact if ASYNC else act)
+        made.add_edge(START, "agent")
+        made.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
+        made.add_edge("act", "agent")
+        return made.compile()
+
+    def as_tool(text, call): return ToolMessage(text, tool_call_id=call["id"], name=call["name"])
+    def as_human(text, call): return HumanMessage("Result: " + text)
+"""
+MADE = """
+    def make(user):
+        def refund(order: str) -> str:
+            "Refund an order."
+            return ran(order + user)
+        return refund
+    KEPT = {}
+    def model():
+        KEPT["refund"] = make("u1")
+        tools = [get_order, StructuredTool.from_function(KEPT["refund"])]
+        return Told(turns=ASKS).bind_tools(tools)
+    graph = loop(lambda: KEPT, model, ANSWERED)
+"""
+CACHED = """
+    @functools.lru_cache
+    def refund(order: str) -> str:
+        "Refund an order."
+        return ran(order)
+    held = StructuredTool.from_function(refund, name="refund", description="d")
+    graph = loop(lambda: {"refund": refund}, Told(turns=ASKS).bind_tools([get_order, held]), ANSWERED)
+"""
+TWICE = """
+    bound = Told(turns=ASKS).bind_tools([get_order, SCHEMA])
+    graph = loop(lambda: vars(importlib.import_module("OTHER_more")), bound, ANSWERED)
+"""
+RELOADED = """
+    import OTHER_more
+    def again():
+        importlib.reload(OTHER_more)
+        return vars(OTHER_more)
+    graph = loop(again, Told(turns=ASKS).bind_tools([get_order, SCHEMA]), ANSWERED)
+"""
+OVERRIDDEN = """
+    class Client:
+        def refund(self, order): return ran(order)
+    class Audited(Client):
+        def refund(self, order): return ran("audited " + order)
+    client = Audited()
+    bound = Told(turns=ASKS).bind_tools([get_order, SCHEMA])
+    graph = loop(lambda: {"refund": client.refund}, bound, ANSWERED)
+"""
+MORE = """
+RAN = []
+def refund(order: str) -> str:
+    "Refund an order."
+    RAN.append(order)
+    return "refunded"
+"""
+SHAPES = {
+    "made per request": (MADE, ""),
+    "behind an lru_cache": (CACHED, ""),
+    "imported twice": (TWICE, '[functions."pkg_OTHER.OTHER_more:refund"]\neffect = "destructive"\n'),
+    "loaded again": (RELOADED, '[functions."OTHER_more:refund"]\neffect = "destructive"\n'),
+    "overridden": (OVERRIDDEN, '[functions."OTHER:Client.refund"]\neffect = "destructive"\n'),
+}
+
+
+class Scripted:
+    waits = False
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        return Answer("42", Provenance.SCRIPTED)
+
+
+def simulated(project: Any, source: str, settings: str, *, anync: bool, answered: str) -> Episode:
+    """One episode of a shape, its other modules written beside it."""
+    name = project.module
+    folder = project.folder / f"pkg_{name}"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / f"{name}_more.py").write_text(MORE)
+    if "reload" in source:
+        (project.folder / f"{name}_more.py").write_text(MORE)
+    else:
+        sys.path.append(str(folder))
+    switches = f"ASYNC = {anync}\nANSWERED = {answered}\n"
+    graph = project.write(dedent(BASE) + switches + dedent(source.replace("OTHER", name)))
+    try:
+        result = dreamgym_kit.simulate(
+            graph,
+            [Task("t", HELLO)],
+            experience=Scripted(),
+            settings=parse_settings(settings.replace("OTHER", name)),
+        )
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    return episode
+
+
+def ran(project: Any) -> list[str]:
+    """What real bodies left in the memory of the project's modules."""
+    return [
+        one
+        for name, module in list(sys.modules.items())
+        if project.module in name
+        for one in getattr(module, "RAN", ())
+    ]
+
+
+@pytest.mark.parametrize("answered", ["as_tool", "as_human"])
+@pytest.mark.parametrize("anync", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(("source", "settings"), SHAPES.values(), ids=SHAPES)
+def test_a_function_that_a_node_runs_by_hand_is_dreamt(
+    project: Any, source: str, settings: str, anync: bool, answered: str
+) -> None:
+    episode = simulated(project, source, settings, anync=anync, answered=answered)
+    assert ran(project) == []
+    assert [entry.call.tool for entry in episode.transitions] == ["get_order", "refund"]
+    assert (episode.stop, episode.violations) == ("finished", ())
+
+
+HIDDEN = """
+    class Desk:
+        def __getattr__(self, name): return eval("lambda order: ran(order)", {"ran": globals()["r" + "an"]})
+    desk = Desk()
+    @tool
+    def refund(order: str) -> str:
+        "Refund an order."
+        return ran(order)
+    bound = Told(turns=ASKS).bind_tools([get_order, refund])
+    graph = loop(lambda: {"refund": desk.pay}, bound, ANSWERED)
+"""
+
+
+@pytest.mark.parametrize("answered", ["as_tool", "as_human"])
+@pytest.mark.parametrize("anync", [False, True], ids=["sync", "async"])
+def test_a_call_that_was_answered_past_the_gate_is_executed_beside_others(
+    project: Any, anync: bool, answered: str
+) -> None:
+    episode = simulated(project, HIDDEN, "", anync=anync, answered=answered)
+    assert (episode.stop, episode.violations) == ("executed", ())
+    assert episode.reason.startswith("1 real call executed: refund(")
+    assert [entry.call.tool for entry in episode.transitions] == ["get_order"]
+
+
+DECLINED = """
+    from langgraph.types import interrupt
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    @tool
+    def refund(order: str) -> str:
+        "Refund an order."
+        return ran(order)
+    bound = Told(turns=ASKS).bind_tools([get_order, refund])
+
+    def act(state):
+        made = []
+        for call in state["messages"][-1].tool_calls:
+            if call["name"] == "refund" and interrupt({"action": "refund", "args": call["args"]}) == "no":
+                made.append(as_tool("The user declined.", call))
+            else:
+                made.append((get_order if call["name"] == "get_order" else refund).invoke(call))
+        return {"messages": made}
+
+    made = StateGraph(MessagesState)
+    made.add_node("agent", lambda state: {"messages": [bound.invoke(state["messages"])]})
+    made.add_node("act", act)
+    made.add_edge(START, "agent")
+    made.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
+    made.add_edge("act", "agent")
+    graph = made.compile(checkpointer=InMemorySaver())
+"""
+
+
+@pytest.mark.parametrize(("reply", "tools"), [("no", ["get_order"]), ("yes", ["get_order", "refund"])])
+def test_a_persons_no_that_the_node_answers_itself_is_no_violation(
+    project: Any, reply: str, tools: list[str]
+) -> None:
+    graph = project.write(dedent(BASE) + "ASYNC = False\n" + dedent(DECLINED))
+    task = Task("t", HELLO, replies=(reply,))
+    result = dreamgym_kit.simulate(graph, [task], experience=Scripted())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    assert ([entry.call.tool for entry in episode.transitions], ran(project)) == (tools, [])
+    assert (episode.stop, episode.violations) == ("finished", ())
+
+
+NESTED = """
+    @tool
+    def refund(order: str) -> str:
+        "Refund an order."
+        return ran(order)
+    bound = Told(turns=ASKS).bind_tools([get_order, refund])
+    TOOLS = {"get_order": get_order, "refund": refund}
+    def run(call): return str(TOOLS[call["name"]].invoke(call["args"]))
+    def act(state):
+        return {"messages": [
+            {"role": "tool", "content": run(call), "tool_call_id": call["id"]}
+            for call in state["messages"][-1].tool_calls
+        ]}
+    inner = StateGraph(MessagesState)
+    inner.add_node("agent", lambda state: {"messages": [bound.invoke(state["messages"])]})
+    inner.add_node("act", act)
+    inner.add_edge(START, "agent")
+    inner.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
+    inner.add_edge("act", "agent")
+    outer = StateGraph(MessagesState)
+    outer.add_node("inner", inner.compile())
+    outer.add_edge(START, "inner")
+    graph = outer.compile()
+"""
+
+
+def test_an_answer_in_short_form_of_a_graph_inside_counts_once(project: Any) -> None:
+    graph = project.write(dedent(BASE) + "ASYNC = False\n" + dedent(NESTED))
+    result = dreamgym_kit.simulate(graph, [Task("t", HELLO)], experience=Scripted())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    assert (episode.stop, episode.violations, ran(project)) == ("finished", (), [])
+    assert sum(message["role"] == "tool" for message in episode.messages) == 2

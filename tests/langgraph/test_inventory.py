@@ -1,0 +1,237 @@
+"""What acts beside the tools is found by reading, intercepted in a dream, and confirmed before real calls."""
+
+import sys
+from collections.abc import Mapping
+from textwrap import dedent
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit import Episode, Task
+from dreamgym_kit.adapters.langgraph.inspecting import inspect_compiled
+from dreamgym_kit.adapters.langgraph.inventory import inventory
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.errors import ShapeRefused, UserError
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.vocabulary import Answer, Call, Provenance
+
+HELLO = {"messages": [{"role": "user", "content": "hi"}]}
+BASE = """
+    import logging, re, sys
+    from typing import Annotated
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.messages import HumanMessage
+    from langchain_core.tools import StructuredTool
+    from langgraph.func import entrypoint, task
+    from langgraph.graph import START, END, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode
+    from pydantic import AfterValidator, BaseModel, field_validator
+
+    RAN = []
+
+    def acts(order):
+        RAN.append(order)
+        return "refunded"
+
+    def only_computes(order):
+        logging.getLogger(__name__).info("looked at %s", order)
+        print(order)
+        return re.sub("x", "y", order.strip())
+
+    class Told(ScriptedModelDouble):
+        def bind_tools(self, tools, **kwargs): return self.bind(tools=tools, **kwargs)
+
+    def one_node(node):
+        made = StateGraph(MessagesState)
+        made.add_node("node", node)
+        made.add_edge(START, "node")
+        return made.compile()
+"""
+TABLE = """
+    TOOLS = {"refund": BODY}
+    model = Told(turns=["Action: refund[o1]", "done"])
+    def node(state):
+        said = model.invoke(state["messages"]).content
+        found = re.search(r"Action: (\\w+)\\[(.*)\\]", said)
+        return {"messages": [HumanMessage(str(TOOLS[found[1]](found[2])))]}
+    graph = one_node(node)
+"""
+CODE = """
+    def refund(order): return BODY(order)
+    model = Told(turns=["refund('o1')"])
+    def node(state):
+        exec(model.invoke(state["messages"]).content, {"refund": refund})
+        return {"messages": []}
+    graph = one_node(node)
+"""
+FORM = """
+    class Action(BaseModel):
+        action: str
+        order: str
+    def refund(order): return BODY(order)
+    model = Told(turns=[[("Action", {"action": "refund", "order": "o1"})]]).with_structured_output(Action)
+    def node(state):
+        said = model.invoke(state["messages"])
+        return {"messages": [HumanMessage(refund(said.order) if said.action == "refund" else "no")]}
+    graph = one_node(node)
+"""
+TASKS = """
+    @task
+    def refund(order): return BODY(order)
+    model = Told(turns=["yes"])
+    @entrypoint()
+    def graph(given):
+        model.invoke("should I refund?")
+        return {"messages": [HumanMessage(refund("o1").result())]}
+"""
+BY_NAME = """
+    class Desk:
+        def refund(self, order): return BODY(order)
+    desk = Desk()
+    model = Told(turns=["refund"])
+    def node(state):
+        return {"messages": [HumanMessage(getattr(desk, model.invoke(state["messages"]).content)("o1"))]}
+    graph = one_node(node)
+"""
+MIDDLEWARE = """
+    from langchain.agents.middleware import wrap_tool_call
+    def refund(order): return BODY(order)
+    @wrap_tool_call
+    def first(request, handler):
+        refund("o1")
+        return handler(request)
+    graph = create_agent(ScriptedModelDouble(turns=[TURNS[0], "done"]), [get_order], middleware=[first])
+"""
+VALIDATOR = """
+    def refund(order): return BODY(order)
+    class Asked(BaseModel):
+        order: str
+        @field_validator("order")
+        @classmethod
+        def check(cls, value):
+            refund(value)
+            return value
+    held = StructuredTool.from_function(lambda order: "x", name="reserve", description="d", args_schema=Asked)
+    asks = ScriptedModelDouble(turns=[[("reserve", {"order": "o1"})], "done"])
+    graph = create_agent(asks, [held])
+"""
+CALLBACK = """
+    def refund(order): return BODY(order)
+    class Hears(BaseCallbackHandler):
+        raise_error = True
+        def on_tool_start(self, serialized, given, **kwargs): refund("o1")
+    heard = {"name": "reserve", "description": "d", "callbacks": [Hears()]}
+    held = StructuredTool.from_function(lambda order: "x", **heard)
+    asks = ScriptedModelDouble(turns=[[("reserve", {"order": "o1"})], "done"])
+    graph = create_agent(asks, [held])
+"""
+CLIENT = """
+    import subprocess
+    class Bank:
+        def refund(self, order):
+            RAN.append(order)
+            return subprocess.run(["true"])
+    class Calm:
+        def refund(self, order): return only_computes(order)
+    bank = Bank() if BODY is acts else Calm()
+    def node(state): return {"messages": [HumanMessage(str(bank.refund("o1")))]}
+    graph = one_node(node)
+"""
+SHAPES = {
+    "a table": TABLE,
+    "code of the model's": CODE,
+    "a structured answer": FORM,
+    "a task": TASKS,
+    "a method by name": BY_NAME,
+    "middleware": MIDDLEWARE,
+    "a validator": VALIDATOR,
+    "a callback": CALLBACK,
+    "a client": CLIENT,
+}
+
+
+class Scripted:
+    waits = False
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        return Answer("42", Provenance.SCRIPTED)
+
+
+def written(project: Any, source: str, body: str) -> str:
+    return str(project.write(dedent(BASE) + f"BODY = {body}\n" + dedent(source)))
+
+
+def simulated(graph: str, settings: str = "") -> Episode:
+    result = dreamgym_kit.simulate(
+        graph, [Task("t", HELLO)], experience=Scripted(), settings=parse_settings(settings)
+    )
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    return episode
+
+
+@pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)
+def test_what_acts_is_intercepted(project: Any, source: str) -> None:
+    episode = simulated(written(project, source, "acts"))
+    assert sys.modules[project.module].RAN == []
+    assert {"refund", "acts"} & {entry.call.tool for entry in episode.transitions}
+    assert (episode.stop, episode.violations) == ("finished", ())
+
+
+@pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)
+def test_its_harmless_twin_runs_to_its_end(project: Any, source: str) -> None:
+    episode = simulated(written(project, source, "only_computes"))
+    assert (episode.stop, episode.violations) == ("finished", ())
+    assert not {"refund", "only_computes"} & {entry.call.tool for entry in episode.transitions}
+
+
+def test_real_calls_want_each_effect_confirmed_before_the_first(project: Any) -> None:
+    graph = written(project, TABLE, "acts")
+    with pytest.raises(UserError, match=rf'\[functions."{project.module}:acts"\] effect = "destructive"'):
+        dreamgym_kit.record(graph, [Task("t", HELLO)], store=MemoryStore())
+    assert sys.modules[project.module].RAN == []
+    settings = parse_settings(f'[functions."{project.module}:acts"]\neffect = "write"\nname = "refund"\n')
+    store = MemoryStore()
+    dreamgym_kit.record(graph, [Task("t", HELLO)], store=store, settings=settings)
+    assert sys.modules[project.module].RAN == ["o1"]
+    assert [entry.call.tool for entry in store.scan()] == ["refund"]
+
+
+def test_the_inventory_is_the_same_each_time_and_says_who_decided(project: Any) -> None:
+    project.write(
+        dedent(BASE) + "BODY = acts\n" + dedent(TABLE) + "TOOLS['pay'] = lambda order: acts(order)\n"
+    )
+    module = __import__(project.module)
+    settings = parse_settings(f'[functions."{project.module}:acts"]\neffect = "write"\n')
+    first = inventory(module.graph, settings)
+    inspect_compiled(module.graph, settings)  # hooks them
+    assert inventory(module.graph, settings) == first
+    assert [(one.reference, one.confirmed, one.effect.value) for one in first] == [
+        (f"{project.module}:<lambda>", False, "destructive"),
+        (f"{project.module}:acts", True, "write"),
+    ]
+
+
+def test_a_graph_with_nothing_to_intercept_is_refused(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = written(project, "def node(state): return {}\ngraph = one_node(node)\n", "acts")
+    with monkeypatch.context() as alone:
+        alone.setattr("dreamgym_kit.adapters.langgraph.inspecting.HOLDINGS", _Empty())
+        alone.setattr("dreamgym_kit.adapters.langgraph.inspecting.hooked_names", set)
+        with pytest.raises(ShapeRefused, match="nothing in this graph can be intercepted"):
+            dreamgym_kit.simulate(graph, [Task("t", HELLO)], store=MemoryStore())
+
+
+class _Empty:
+    """What a fresh process holds: other tests' tools are alive in this one."""
+
+    structured: frozenset[str] = frozenset()
+    schemas: frozenset[str] = frozenset()
+    unhookable: Mapping[str, str] = MappingProxyType({})
+
+    def scan(self, living: Any) -> None: ...
+
+    def tools(self) -> list[Any]:
+        return []

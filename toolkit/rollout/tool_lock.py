@@ -1,0 +1,267 @@
+"""`dreamgym.lock`: which tools each graph had, and with what effect, when somebody last looked.
+
+One line for each tool, sorted by graph and name, so that a review sees what a change of the agent or of an
+MCP server added. The digest covers name, argument schema and annotations, not descriptions: those change
+often and decide nothing. A tool that is new or differs stops a run; `[tools]` in dreamgym.toml wins over the
+effects here.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.errors import RunDirectoryError, UserError
+from dreamgym_kit.rollout.files import write_atomically
+from dreamgym_kit.vocabulary import Effect, ToolSpec
+
+LOCK_FILE = "dreamgym.lock"
+_HEAD = (
+    "# Written by dreamgym-kit; commit it. Effects are changed in dreamgym.toml, guesses confirmed with\n"
+    "# `dreamgym-kit init --confirm`, new and changed tools accepted with `dreamgym-kit init --update`.\n"
+    "version = 1\n"
+)
+Lock = Mapping[str, Mapping[str, "LockedTool"]]
+"""Lines by graph and tool."""
+
+_DIGITS = 16  # of the digest: 64 bits, and a line that fits on a screen
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class DecidedBy(StrEnum):
+    """Who said a tool's effect."""
+
+    USER = "user"  # dreamgym.toml, or `init --confirm`
+    AUTHOR = "author"  # `@effect` on the tool
+    GUESS = "guess"  # by `init`; never `pure` or `control`
+
+
+_BY_SOURCE = {"declared": DecidedBy.USER, "decorator": DecidedBy.AUTHOR}
+
+
+class LockDiffers(UserError):
+    """The graph's tools are not those of the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedTool:
+    """One line.
+
+    Attributes:
+        name: a tool's name, or `module:function`.
+        digest: of name, argument schema and annotations; see `tool_digest`.
+        server: of an MCP tool: the server's name, host or command; else empty.
+    """
+
+    name: str
+    digest: str
+    effect: Effect
+    decided_by: DecidedBy
+    server: str = ""
+
+    def line(self) -> str:
+        """The line in the file."""
+        server = f"server = {_text(self.server)}, " if self.server else ""
+        fields = (
+            f'digest = "{self.digest}", {server}effect = "{self.effect}", decided_by = "{self.decided_by}"'
+        )
+        return f"{_key(self.name)} = {{ {fields} }}"
+
+
+def locked_tool(
+    spec: ToolSpec, annotations: Mapping[str, object] | None = None, server: str = ""
+) -> LockedTool:
+    """The line of a tool as it is now."""
+    decided_by = _BY_SOURCE.get(spec.source, DecidedBy.GUESS)
+    return LockedTool(
+        spec.name, tool_digest(spec.name, spec.args_schema, annotations), spec.effect, decided_by, server
+    )
+
+
+def tool_digest(name: str, schema: Mapping[str, Any], annotations: Mapping[str, object] | None = None) -> str:
+    """Digest of what decides how a tool may be called; the same whatever its descriptions say."""
+    kept = {str(key): value for key, value in (annotations or {}).items() if isinstance(value, bool)}
+    return digest([name, _without_prose(schema), kept])[:_DIGITS]
+
+
+def read_lock(path: Path) -> Lock | None:
+    """The lines of a lock; None if there is no such file.
+
+    Raises:
+        UserError: the file is not a lock of this version, or a guess in it says `pure` or `control`.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error}).") from None
+    try:
+        return {
+            graph: {name: _read(name, row) for name, row in rows.items()}
+            for graph, rows in _graphs(tomllib.loads(text)).items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # TOMLDecodeError is a ValueError
+        raise UserError(
+            f"{path}: is not a lock that this version can read ({error}). Restore it from version control, "
+            "or remove it and run: dreamgym-kit init --update"
+        ) from None
+
+
+def write_lock(path: Path, graph: str, tools: Iterable[LockedTool]) -> None:
+    """Put a graph's lines into a lock, and leave those of other graphs alone.
+
+    Raises:
+        UserError: the lock cannot be read (see `read_lock`) or written.
+    """
+    _write(path, {**(read_lock(path) or {}), graph: {tool.name: tool for tool in tools}})
+
+
+def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -> list[str]:
+    """What is new or changed, a line each; effects that a person decided are theirs to change."""
+    lines = []
+    for tool in sorted(tools, key=lambda tool: tool.name):
+        known = before.get(tool.name)
+        if known is None:
+            server = f" from {tool.server}" if tool.server else ""
+            lines.append(f"+ {tool.name}{server}: new, {tool.effect} ({tool.decided_by})")
+            continue
+        changes = [
+            f"{what} {old} -> {new}"
+            for what, old, new in (
+                ("schema or annotations", known.digest, tool.digest),
+                ("server", known.server or "none", tool.server or "none"),
+                ("effect", known.effect, tool.effect),
+            )
+            if old != new and not (what == "effect" and tool.decided_by is DecidedBy.USER)
+        ]
+        if changes:
+            lines.append(f"~ {tool.name}: {', '.join(changes)}")
+    return lines
+
+
+def check_lock(path: Path, graph: str, tools: Iterable[LockedTool], *, writes: bool) -> list[str]:
+    """Compare a graph's tools with its lock; the notes for the person who runs it.
+
+    Args:
+        path: of the lock.
+        graph: the name under which the lock has them.
+        tools: the graph's tools as they are now.
+        writes: write a missing lock, and effects that dreamgym.toml has changed. In CI nothing is written.
+
+    Raises:
+        LockDiffers: a tool is new or changed; the message lists each and names the command that accepts it.
+        UserError: see `read_lock`.
+    """
+    tools = list(tools)
+    before = (read_lock(path) or {}).get(graph)
+    if before is None:
+        guesses = sum(tool.decided_by is DecidedBy.GUESS for tool in tools)
+        hold = f"; {guesses} guessed effect{'s hold' if guesses != 1 else ' holds'} for this run"
+        hold = hold if guesses else ""
+        if not writes:
+            return [f"{path.name} has no tools of {graph}{hold}. Commit one: dreamgym-kit init --update"]
+        try:
+            write_lock(path, graph, tools)
+        except RunDirectoryError as error:  # a project that may only be read
+            return [f"{path.name} was not written{hold}: {error}"]
+        return [f"wrote {len(tools)} tools of {graph} to {path.name}{hold}. Commit it"]
+    if lines := differences(before, tools):
+        listed = "\n  ".join(lines)
+        raise LockDiffers(
+            f"{path}: the tools of {graph} differ from it; nothing was run.\n  {listed}\n"
+            "If that is right: dreamgym-kit init --update"
+        )
+    gone = sorted(before.keys() - {tool.name for tool in tools})
+    if writes and not gone:
+        write_lock(path, graph, tools)
+    return [f"{path.name}: {name} is no longer in {graph}" for name in gone]
+
+
+def confirm_lock(path: Path, effects: Mapping[str, Effect]) -> int:
+    """Make every guess in a lock the user's, with the effects that dreamgym.toml says; gives their number.
+
+    Raises:
+        UserError: see `read_lock`.
+    """
+    lock = read_lock(path) or {}
+    guesses = sum(tool.decided_by is DecidedBy.GUESS for tools in lock.values() for tool in tools.values())
+    if guesses:
+        _write(
+            path,
+            {
+                graph: {name: _confirmed(tool, effects) for name, tool in tools.items()}
+                for graph, tools in lock.items()
+            },
+        )
+    return guesses
+
+
+def _confirmed(tool: LockedTool, effects: Mapping[str, Effect]) -> LockedTool:
+    if tool.decided_by is not DecidedBy.GUESS:
+        return tool
+    return replace(tool, decided_by=DecidedBy.USER, effect=effects.get(tool.name, tool.effect))
+
+
+def _write(path: Path, lock: Lock) -> None:
+    """Write a lock, whole or not at all; a file that says the same already is left alone."""
+    text = _HEAD
+    for graph, tools in sorted(lock.items()):
+        lines = [tools[name].line() for name in sorted(tools)]
+        text += "\n".join(["", f"[graphs.{_text(graph)}]", *lines, ""])
+    data = text.encode("utf-8", "replace")
+    try:
+        if path.read_bytes() == data:
+            return
+    except OSError:
+        pass  # not there yet, or what writing it will say
+    write_atomically(path, data)
+
+
+def _graphs(document: Mapping[str, Any]) -> dict[str, Any]:
+    if document.get("version") != 1:
+        raise ValueError(f"version {document.get('version')}, and 1 was expected")
+    return dict(document.get("graphs", {}))
+
+
+def _read(name: str, row: Mapping[str, Any]) -> LockedTool:
+    decided_by, effect = DecidedBy(row["decided_by"]), Effect(row["effect"])
+    if decided_by is DecidedBy.GUESS and effect.runs_in_dream:
+        raise ValueError(f"{name}: a guess is never '{effect}'")
+    return LockedTool(name, str(row["digest"]), effect, decided_by, str(row.get("server", "")))
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _text(name)
+
+
+def _text(value: str) -> str:
+    """A TOML string: JSON's escapes are valid in it, but for pairs of surrogates, and DEL needs one."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _without_prose(schema: Any) -> Any:
+    """A JSON schema without titles, descriptions and examples; properties of these names are kept."""
+    if isinstance(schema, list):
+        return [_without_prose(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: {name: _without_prose(item) for name, item in value.items()}
+        if key in _NAMED and isinstance(value, Mapping)
+        else value
+        if key in _DATA
+        else _without_prose(value)
+        for key, value in schema.items()
+        if key not in _PROSE
+    }
+
+
+_PROSE = frozenset({"title", "description", "examples", "$comment"})
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_DATA = frozenset({"enum", "const", "default", "required"})  # their words are values
