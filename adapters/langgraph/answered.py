@@ -30,13 +30,10 @@ def check_answered(session: Session, messages: Any) -> None:
         return
     given = {one.tool_call_id: one.status for one in messages if isinstance(one, ToolMessage)}
     missing = past_the_gate(session, messages)
-    for call in missing:
-        if call["id"] not in given:
-            session.passed_over[str(call["id"])] = call["name"]
-    if ran := [call for call in missing if given.get(call["id"]) == "success"]:
-        raise session.ran(
-            [Executed(call["name"], dict(to_plain(call["args"])), PAST_THE_GATE) for call in ran]
-        )
+    session.passed_over.update({str(call["id"]): call["name"] for call in missing if call["id"] not in given})
+    ran = [call for call in missing if given.get(call["id"]) == "success"]
+    if ran:
+        raise session.ran([Executed(call["name"], to_plain(call["args"]), PAST_THE_GATE) for call in ran])
 
 
 def past_the_gate(session: Session, messages: Sequence[Any]) -> list[Any]:

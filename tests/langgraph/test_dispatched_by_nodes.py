@@ -186,14 +186,12 @@ HIDDEN = """
 
 @pytest.mark.parametrize("answered", ["as_tool", "as_human"])
 @pytest.mark.parametrize("anync", [False, True], ids=["sync", "async"])
-def test_a_call_that_was_answered_past_the_gate_is_told_of_beside_others(
+def test_a_call_that_was_answered_past_the_gate_is_executed_beside_others(
     project: Any, anync: bool, answered: str
 ) -> None:
     episode = simulated(project, HIDDEN, "", anync=anync, answered=answered)
-    assert episode.stop == "violation"
-    assert episode.violations == (
-        "refund answered without passing the gate: a middleware or node ran something by itself",
-    )
+    assert (episode.stop, episode.violations) == ("executed", ())
+    assert episode.reason.startswith("1 real call executed: refund(")
     assert [entry.call.tool for entry in episode.transitions] == ["get_order"]
 
 

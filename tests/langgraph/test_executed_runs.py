@@ -30,7 +30,7 @@ from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import markdown
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.rollout.events import NoEvents
-from dreamgym_kit.rollout.journal import Journal, JournalReader
+from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.rundir import EPISODES, EVENTS, RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.model import Settings
@@ -103,24 +103,6 @@ def test_no_further_episode_begins(project: Any) -> None:
     assert kinds.index("executed") < kinds.index("run_stopping")
     assert result.totals.not_run == 39
     assert result.summary.not_run == 39
-
-
-def test_it_is_in_the_journal_before_anything_else_happens(
-    project: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Gone(BaseException):
-        pass
-
-    def killed(journal: Journal, episode: Episode) -> bool:
-        real(journal, episode)
-        raise Gone
-
-    real = Journal.append
-    monkeypatch.setattr(Journal, "append", killed)
-    with pytest.raises(BaseException):  # noqa: B017  whatever becomes of the run
-        simulated(project, directory=project.folder / "run")
-    (episode,) = JournalReader(project.folder / "run" / EPISODES)
-    assert [str(call) for call in episode.executed] == [CALL]
 
 
 def test_every_report_says_executed_with_the_arguments_and_never_refused(project: Any) -> None:

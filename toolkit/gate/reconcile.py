@@ -12,6 +12,7 @@ from dreamgym_kit.vocabulary import Executed
 
 _HANDED_BACK = "transfer_back_to_"  # a supervisor's own messages: no tool of that name exists
 PAST_THE_GATE = "it answered without passing the gate: a middleware or node ran something by itself"
+
 _BAD_ARGUMENTS = "Error invoking tool"  # how LangGraph's tool node begins its answer
 
 
@@ -93,7 +94,7 @@ def _unanswered(
     held_call_ids: Collection[str],
     without_id: dict[str, int],
 ) -> list[str]:
-    """Tools of calls that passed no gate and have no answer, though their conversation went on."""
+    """Calls that passed no gate and have no answer, though their conversation went on."""
     answered = {str(message.get("tool_call_id")) for message in messages if message.get("role") == "tool"}
     unseen = []
     for call_id, name in passed_over.items():
@@ -102,7 +103,7 @@ def _unanswered(
         if without_id.get(name):
             without_id[name] -= 1
         else:
-            unseen.append(name)
+            unseen.append(call_id)
     return unseen
 
 

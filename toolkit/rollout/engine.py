@@ -229,11 +229,10 @@ def kept_at_once(journal: Journal, stop: StopSwitch, events: EventSink) -> Calla
 
     def keep(episode: Episode) -> None:
         try:
-            new = journal.append(episode)
+            if journal.append(episode):
+                events.emit("executed", episode=episode.id, text=episode.reason)
         finally:
             stop.cancel(episode.reason, code=EXECUTED)
-        if new:
-            events.emit("executed", episode=episode.id, text=episode.reason)
 
     return keep
 
