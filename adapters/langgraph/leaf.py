@@ -39,8 +39,8 @@ from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
-from dreamgym_kit.gate.session import Session
 from dreamgym_kit.gate.schema_work import first_problem
+from dreamgym_kit.gate.session import Session
 from dreamgym_kit.vocabulary import Answer, Call
 
 Body = Callable[..., Any]

@@ -61,7 +61,7 @@ def _mark_threads(patches: PatchSet) -> None:
 
 
 def _mark_exits(patches: PatchSet) -> None:
-    registering = atexit.register
+    registering: Work = atexit.register
 
     @functools.wraps(registering)
     def register(func: Work, /, *args: Any, **kwargs: Any) -> Work:

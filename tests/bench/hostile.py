@@ -1,7 +1,6 @@
 """What a stranger's server, model or file may send to hold a run up: schemas, and long texts."""
 
 import random
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -74,3 +73,83 @@ def _deep(depth: int) -> Any:
     for _ in range(depth):
         value = [value]
     return value
+
+
+def texts(length: int = LENGTH) -> Iterator[tuple[str, str]]:
+    """Long texts, most of one short piece over and over: what makes a matcher begin anew at each letter."""
+    for piece in PIECES:
+        yield repr(piece), piece * (length // len(piece))
+    for begins, piece, ends in BEGUN:
+        yield repr((begins[-20:], piece, ends)), begins + piece * (length // len(piece)) + ends
+    drawn = random.Random(length)
+    yield "hex", "".join(drawn.choice("0123456789abcdef") for _ in range(length))
+    yield "letters", "".join(drawn.choice("aA1 _-./:@'\"{}[](),\\\n") for _ in range(length))
+
+
+PIECES = (
+    *"aA1 \n-_.'\"`{[(<@:/\\=,#$",
+    *("a.", "a-", "a ", "1,", "1.", "a@", "a@b.", '\\"', '"a', "://", "://a:", "%40", "\x1b[", "\x1b]", "£1"),
+    *("{a", "bearer ", "sk-", "eyJaaaaa.", "-----BEGIN ", "-----END A", "password=", "token: '", "no "),
+    *("<tool_call>", "```\n", "error:", "Error(", "key='", "a=1 ", "id 1, ", "I did it. ", '{"a": ["'),
+    *("cannot be ", "not ", "1 k"),
+)  # fmt: skip
+BEGUN = (
+    ("<tool_call>", " ", ""), ("```", "\n", "x"), ("```\n", "\n``", ""), ("bearer", " ", ""),
+    ("password", "\\", ""),
+    ("password:", " ", "\\"), ("-----BEGIN ", "A", ""), ("-----BEGIN PRIVATE KEY-----", "-----END A", ""),
+    ("://", "a", ""), ("a@", "b", ""), ("{$answer:{content:", ",error:", "}}"), ("[Errno 1] ", ": '", ""),
+    ('{"a": "', "\\\\", '"}'), ("[", "[", ""), ('["', '","', ""), ("content='", "\\'", ""),
+    ("ValueError(", "(", ")"),
+    ('["' * 250, '\\"', "\\"), ("{'messages': [", "AIMessage(content='a'), ", "]}"), ("api_key", " ", ":"),
+)  # fmt: skip
+
+
+def matchers() -> Mapping[str, Callable[[str], Any]]:
+    """What of the kit reads texts that tools, models and files bring, by name."""
+    from dreamgym_kit.adapters.langgraph.answers import failure as raised
+    from dreamgym_kit.adapters.models.hermes import read_said
+    from dreamgym_kit.adapters.traces import values as traced
+    from dreamgym_kit.dream.decision import read_decision
+    from dreamgym_kit.dream.passing import passes
+    from dreamgym_kit.dream.state.sentences import form
+    from dreamgym_kit.findings import values, words
+    from dreamgym_kit.jsonread import read_json
+    from dreamgym_kit.replay.masking import Masker
+    from dreamgym_kit.replay.redaction import Redactor, parse_rules
+    from dreamgym_kit.replay.terms import terms_of
+    from dreamgym_kit.report import markdown
+    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.settings.secrets import looks_secret
+    from dreamgym_kit.vocabulary import Answer
+
+    masker = Masker(["a-secret-of-some-length", "aaaaaaaaaaaaaaab"])
+
+    def redacted(text: str) -> Any:
+        redactor = Redactor(parse_rules(["all", "field:name"]), key=b"k")
+        redactor.learn({"name": [f"a {number}" for number in range(5_000)], "text": text})
+        return redactor.value({"text": text})
+
+    return {
+        "masked": masker.text,
+        "masked field": lambda text: masker.plain({text[:200]: text, "b": [text]}),
+        "redacted": redacted,
+        "json": read_json,
+        "trace value": traced.decoded,
+        "trace reply": traced.reply,
+        "trace failure": traced.failure,
+        "tool call": lambda text: read_said(text, "t"),
+        "decision": read_decision,
+        "rule": form,
+        "terms": terms_of,
+        "one line": one_line,
+        "secret": looks_secret,
+        "failure": lambda text: raised(Answer(error=text, error_type="OSError")),
+        "markdown": markdown.plain,
+        "numbers": lambda text: list(values.numbers(text)),
+        "ids": values.ids_in_text,
+        "sentences": lambda text: [words.done_in(one) for one in words.sentences(text)],
+        "negated": words.negated,
+        "unsettled": words.unsettled,
+        "stems": words.stems,
+        "passes": lambda text: passes(Answer(text, error=text)),
+    }

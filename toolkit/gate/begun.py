@@ -28,7 +28,7 @@ _POOLS = frozenset(
     getattr(one, "__func__", one)
     for one in (
         getattr(new_pools, "_worker", None),
-        old_pools.worker,
+        getattr(old_pools, "worker", None),
         *(getattr(old_pools.Pool, f"_handle_{name}", None) for name in ("workers", "tasks", "results")),
     )
     if one is not None

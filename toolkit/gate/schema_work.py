@@ -67,7 +67,7 @@ _MOST_VALIDATORS = 1024  # tools that are made anew for each episode bring a sch
 
 
 def _check_own(schema: Mapping[str, Any]) -> None:
-    """A part that names a dialect, or another schema, would be checked by a validator that pays for nothing."""
+    """A part that names a dialect, or another schema, would be checked by one that pays for nothing."""
     todo: list[Any] = [schema]
     looked = 0
     while todo:
@@ -88,7 +88,9 @@ def _check_own(schema: Mapping[str, Any]) -> None:
 @lru_cache(maxsize=16)
 def _paid(kind: Any) -> Any:
     """A validator class whose keywords are paid for."""
-    return extend(kind, {keyword: _paying(keyword, check) for keyword, check in kind.VALIDATORS.items()})
+    return extend(  # type: ignore[no-untyped-call]
+        kind, {keyword: _paying(keyword, check) for keyword, check in kind.VALIDATORS.items()}
+    )
 
 
 def _paying(keyword: str, check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
