@@ -174,10 +174,11 @@ def is_free() -> bool:
 def stray(why: str) -> NoReturn:
     """Refuse a call that belongs to no session, and keep that it happened.
 
-    In a bare thread nobody hears of the refusal: it ends the episode that began the thread.
+    In a bare thread nobody hears of the refusal: it ends the episode that began the thread. Out of a pool's
+    it comes to whoever waits for the work.
     """
     owner = egress.owner()
-    if isinstance(owner, Session) and owner.open:
+    if isinstance(owner, Session) and owner.open and not begun.of_pool(threading.current_thread()):
         owner.refuse(why)
     keep_stray(why)
     raise PROCESS.refusal(why)
