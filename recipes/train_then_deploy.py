@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from dreamgym_kit.deployment.pointing import KEY
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import PROCESS, wake
 from dreamgym_kit.ports import TransitionStore
 from dreamgym_kit.recipes.desk.graph import graph, require_extra
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
@@ -212,8 +211,6 @@ def tried(
     """Try a model on the real tools."""
     from dreamgym_kit.adapters.langgraph.evaluating import evaluate
 
-    if PROCESS.armed:
-        wake()  # the dream is over: these tools run for real
     found = evaluate(
         GRAPH,
         tasks,

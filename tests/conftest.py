@@ -117,14 +117,15 @@ def live_weaviate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenBuff
 
 @pytest.fixture(autouse=True)
 def _awake_afterwards() -> Iterator[None]:
-    """A process that has dreamt stays armed: real tools of the next test in it would be refused.
+    """What a dream refused, and that there was one, is not the next test's to hear.
 
-    And it looks for new secrets once a second, so that the next test would be given this one's.
+    And the process looks for new secrets once a second, so that the next test would be given this one's.
     """
     yield
-    registry = sys.modules.get("dreamgym_kit.gate.registry")
-    if registry is not None and registry.PROCESS.armed:
-        registry.wake()
+    if "dreamgym_kit.gate.registry" in sys.modules:
+        import fresh
+
+        fresh.forget_dreams()
     masking = sys.modules.get("dreamgym_kit.replay.masking")
     if masking is not None:
         masking._CURRENT._until = 0.0

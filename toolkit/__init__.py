@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.staging import staging as staging
     from dreamgym_kit.adapters.langgraph.training_api import train as train
     from dreamgym_kit.gate.effects import effect as effect
-    from dreamgym_kit.gate.registry import wake as wake
     from dreamgym_kit.vocabulary import Answer as Answer
     from dreamgym_kit.vocabulary import Effect as Effect
     from dreamgym_kit.vocabulary import Episode as Episode
@@ -47,7 +46,6 @@ _PUBLIC = {
     "simulate": "dreamgym_kit.adapters.langgraph.api",
     "staging": "dreamgym_kit.adapters.langgraph.staging",
     "train": "dreamgym_kit.adapters.langgraph.training_api",
-    "wake": "dreamgym_kit.gate.registry",
 }
 __all__ = sorted(_PUBLIC)
 

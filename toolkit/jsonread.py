@@ -16,7 +16,8 @@ MAX_DEPTH = 200
 MAX_BYTES = 32 * 2**20
 MAX_VALUES = 500_000  # items of all lists and objects together: some 200 MB of Python objects
 
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+# Nothing is given back, and one that has no end goes on to the end: else each of many quotes would be tried.
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
 
 

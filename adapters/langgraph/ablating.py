@@ -20,7 +20,6 @@ from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.dream.fidelity import Fidelity, fidelity
 from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.gate.registry import PROCESS, wake
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ExperienceModel, TransitionStore
@@ -245,8 +244,6 @@ def _evaluated(
     against: Path | None = None,
 ) -> Evaluation:
     """Try a policy on the held-out tasks, or on those of the training split where the dream knows them."""
-    if real and PROCESS.armed:
-        wake()  # the dream is over: these tools run for real
     wanted = Split.HELD_OUT if real else Split.TRAIN
     chosen = [task for task in request.tasks if task.split is wanted]
     if not real and not chosen:

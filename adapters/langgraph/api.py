@@ -76,8 +76,8 @@ async def asimulate(
     Raises:
         UserError: something cannot be used as asked; nothing was run.
 
-    The process stays armed afterwards: to run real tools in it again, call
-    `dreamgym_kit.wake()`.
+    While it runs, a real tool that this process calls outside of it is refused. Afterwards the caller's own
+    run again; what an episode left running (a thread, a task, a timer) never does.
     """
     known = with_policy(policy, settings_of(settings, n))
     with opened_store(store, known, create=False) as opened, opened_policy(policy, known) as answers:
@@ -130,7 +130,8 @@ def dreaming(
     the settings, if they name one.
 
     Only the leaf gate stands here, not the egress guard: the block shares its process with other code.
-    After the block the process stays armed; see `wake`.
+    Tools that other code of the process calls meanwhile are refused, unless under `recording`; after the
+    block they run again.
     """
     known = settings_of(settings, None)
     with (

@@ -16,7 +16,7 @@ from dreamgym_kit.dream.reasoned_support import ReasonedTrial
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import PROCESS
+from dreamgym_kit.gate.registry import keep_stray
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatEndpoint, EventSink, TransitionStore
 from dreamgym_kit.report.figures import TrustPoint
@@ -174,6 +174,6 @@ def take_added(store: TransitionStore | None, told: Told) -> None:
 
 def take_strays(told: Told) -> None:
     """Refused calls of the workers are told of as those of this process are."""
-    with PROCESS.lock:
-        PROCESS.strays.extend(told.strays)
+    for stray in told.strays:
+        keep_stray(stray)
     told.strays.clear()

@@ -7,6 +7,7 @@ What ended it is read from the session, not from the exception: an agent may hav
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -61,6 +62,7 @@ from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
 
 _Word = TypeVar("_Word")
+REFUSED_S = 5.0  # what an episode gets to end by itself once something in it was refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +261,8 @@ class LangGraphRunner:
         }
         try:
             with entered(session):
-                async with asyncio.timeout(self.settings.limits.seconds):
+                async with asyncio.timeout(self.settings.limits.seconds) as limit:
+                    session.on_refusal = _soon_over(limit)
                     user = self._user(task, session)
                     await _follow(graph, task, config, course, user, in_thread=self.in_thread)
         except asyncio.CancelledError:
@@ -358,6 +361,23 @@ class LangGraphRunner:
             return None
         finally:
             current.reset(token)
+
+
+def _soon_over(limit: asyncio.Timeout) -> Callable[[], None]:
+    """Cuts an episode short where the thread that was refused is one that its agent waits for in vain."""
+    loop = asyncio.get_running_loop()
+
+    def shorten() -> None:
+        soon, when = loop.time() + REFUSED_S, limit.when()
+        with suppress(RuntimeError):  # the episode has ended
+            if when is None or soon < when:
+                limit.reschedule(soon)
+
+    def refused() -> None:
+        with suppress(RuntimeError):  # its loop too
+            loop.call_soon_threadsafe(shorten)
+
+    return refused
 
 
 async def _follow(

@@ -15,7 +15,7 @@ from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.connections import foreign_connections
 from dreamgym_kit.gate.exempting import guarded
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import PROCESS, arm, current, live_sessions
+from dreamgym_kit.gate.registry import current, holding, keep_stray, live_sessions
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.settings.model import Settings
 
@@ -28,8 +28,8 @@ def dreaming_process(
 ) -> Iterator[list[str]]:
     """Arm gate and guard for the block; gives what a person should know about doors already open.
 
-    After the block the guard is down, but the process stays armed: tools without a session are refused,
-    and so is whatever a task or thread does that an episode left running, until `registry.wake` is called.
+    After the block both are down for the caller's own code. What a task or thread does that an episode left
+    running is refused for the life of the process.
 
     Args:
         settings: `[guard]` says what is allowed besides the kit's own files.
@@ -45,8 +45,7 @@ def dreaming_process(
         paths=(scratch, *writable, *(settings.resolve(path) for path in settings.guard.allow_paths)),
         commands=settings.guard.allow_commands,
     )
-    with _kept_to_itself(scratch), guarded():
-        arm()
+    with _kept_to_itself(scratch), guarded(), holding():
         egress.arm(allowance, _latch, _owner)
         try:
             with no_llm_cache():
@@ -64,19 +63,16 @@ def watched_loading(settings: Settings) -> Iterator[list[str]]:
     """
     install()
     noted: list[str] = []
-    armed = PROCESS.armed
     with tempfile.TemporaryDirectory(prefix="dreamgym-look-") as folder, _kept_to_itself(Path(folder)):
         allowance = egress.Allowance(
             hosts=frozenset(settings.guard.allow_hosts),
             paths=(Path(folder), *(settings.resolve(path) for path in settings.guard.allow_paths)),
             commands=settings.guard.allow_commands,
         )
-        arm()
         try:
-            with egress.watching(allowance) as trips:
+            with holding(), egress.watching(allowance) as trips:
                 yield noted
         finally:
-            PROCESS.armed = armed
             noted += dict.fromkeys(trip.message for trip in trips)
 
 
@@ -116,5 +112,4 @@ def _latch(trip: egress.Trip) -> None:
     if len(owners) == 1 and isinstance(owners[0], Session):
         owners[0].latch(why)
         return
-    with PROCESS.lock:
-        PROCESS.strays.append(why)
+    keep_stray(why)

@@ -44,7 +44,7 @@ from dreamgym_kit.adapters.langgraph.patches import (
     subclasses,
 )
 from dreamgym_kit.adapters.langgraph.threads import guard_threads
-from dreamgym_kit.gate.registry import PROCESS, current, stray
+from dreamgym_kit.gate.registry import PROCESS, current, is_free, stray
 
 _PATCHES: PatchSet | None = None
 
@@ -82,11 +82,11 @@ def uninstall() -> None:
     """Take the gate out.
 
     Raises:
-        RuntimeError: a session is open, or the process is still armed.
+        RuntimeError: a session is open, or about to be.
     """
     global _PATCHES
-    if PROCESS.sessions or PROCESS.armed:
-        raise RuntimeError("the gate cannot be taken out while a session is open or the process is armed")
+    if PROCESS.sessions or PROCESS.held:
+        raise RuntimeError("the gate cannot be taken out while a session is open or a dream begins")
     unhook_all()
     HOLDINGS.clear()
     if _PATCHES is not None:
@@ -199,7 +199,8 @@ def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
             session = current.get()
             if session is not None:
                 session.refuse(why)
-            stray(why)
+            if not is_free():
+                stray(why)
         leaf = getattr(owner, name)
         if not is_ours(leaf) and leaf is not BaseTool.__dict__[name]:
             for one in owner.__mro__:

@@ -13,10 +13,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, get_type_hints
 
-import jsonschema
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langgraph.errors import GraphBubbleUp
-from referencing import Registry
 
 from dreamgym_kit.adapters.langgraph.answers import as_of_tool, deliver, encode_answer, encode_failure
 from dreamgym_kit.adapters.langgraph.frames import (
@@ -43,6 +41,7 @@ from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
+from dreamgym_kit.gate.schema_work import first_problem
 from dreamgym_kit.gate.sealing import sealed
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance
@@ -216,8 +215,8 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
     if session.mode.bare or not isinstance(tool.args_schema, dict):
         return
     try:
-        problem = next(_validator(tool).iter_errors(dict(call.args)), None)
-    except Exception:  # noqa: BLE001  a schema with a bad pattern, type or reference: the server's to judge
+        problem = first_problem(tool.args_schema, dict(call.args))
+    except Exception:  # noqa: BLE001  a schema with a bad or costly pattern, type or reference: the server's to judge
         session.count("unchecked_arguments")
         return
     if problem is not None:
@@ -225,24 +224,6 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
         session.held(tool.name, call.call_id)
         where = ".".join(str(part) for part in problem.absolute_path)
         raise ToolException(f"Invalid arguments for {tool.name}: {where or 'arguments'}: {problem.message}")
-
-
-def _validator(tool: BaseTool) -> Any:
-    """The tool's validator, made once per schema object; it fetches no schema from anywhere."""
-    schema = tool.args_schema
-    assert isinstance(schema, dict)
-    known = _VALIDATORS.get(id(schema))
-    if known is None or known[0] is not schema:
-        kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        if len(_VALIDATORS) >= _MOST_VALIDATORS:
-            _VALIDATORS.clear()
-        known = _VALIDATORS[id(schema)] = (schema, kind(schema, registry=Registry()))
-    return known[1]
-
-
-_VALIDATORS: dict[int, tuple[dict[str, Any], Any]] = {}
-"""By id of the schema, which is kept beside its validator so that the id stays its own."""
-_MOST_VALIDATORS = 1024  # tools that are made anew for each episode bring a schema each
 
 
 def _session_for(tool: BaseTool) -> Session | None:

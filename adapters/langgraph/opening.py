@@ -6,7 +6,7 @@ episode, and what cannot be simulated is refused by name while nothing has run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from dreamgym_kit.errors import ShapeRefused
 from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import arm
+from dreamgym_kit.gate.registry import holding
 from dreamgym_kit.ports import ChatEndpoint, Checker, EventSink, ExperienceModel, RealWorld, TransitionStore
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import Budget
@@ -64,12 +64,11 @@ def tasks_of(request: RunRequest) -> list[Task]:
 
 @contextmanager
 def gated_process(request: RunRequest, folder: Path) -> Iterator[list[str]]:
-    """Gate in; armed but while recording. While dreaming also guarded: only `folder` may be written."""
+    """Gate in; the process held but while recording, and while dreaming guarded: only `folder` is written."""
     if request.mode is not Mode.DREAM:
         install()
-        if not request.mode.bare:
-            arm()
-        yield open_key_files(request.settings)
+        with nullcontext() if request.mode.bare else holding():
+            yield open_key_files(request.settings)
         return
     with dreaming_process(request.settings, folder / "scratch", writable=[folder]) as warnings:
         yield [*open_key_files(request.settings), *warnings]

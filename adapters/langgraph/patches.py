@@ -1,6 +1,6 @@
-"""Class attributes replaced, and put back exactly.
+"""Attributes of classes and modules replaced, and put back exactly.
 
-Uninstalling the gate must leave every class as it was, entry by entry; so each change is kept with
+Uninstalling the gate must leave every class and module as it was, entry by entry; so each change is kept with
 what stood there before (or that nothing did), and undone in reverse order.
 """
 
@@ -14,15 +14,15 @@ _NOTHING = object()
 
 
 class PatchSet:
-    """Replaced class attributes, in the order they were replaced."""
+    """Replaced attributes, in the order they were replaced."""
 
     def __init__(self) -> None:
-        self._done: list[tuple[weakref.ref[type], str, object, object]] = []
+        self._done: list[tuple[weakref.ref[Any], str, object, object]] = []
 
-    def replace(self, owner: type, name: str, value: object) -> None:
+    def replace(self, owner: Any, name: str, value: object) -> None:
         """Set `owner.name`, past any metaclass (pydantic's refuses some names)."""
         self._done.append((weakref.ref(owner), name, owner.__dict__.get(name, _NOTHING), value))
-        type.__setattr__(owner, name, value)
+        _setter(owner)(owner, name, value)
 
     def undo(self) -> None:
         """Put everything back; classes that are gone, and entries set by others since, are skipped."""
@@ -34,7 +34,11 @@ class PatchSet:
             if before is _NOTHING:
                 type.__delattr__(owner, name)
             else:
-                type.__setattr__(owner, name, before)
+                _setter(owner)(owner, name, before)
+
+
+def _setter(owner: Any) -> Callable[[Any, str, Any], None]:
+    return type.__setattr__ if isinstance(owner, type) else setattr
 
 
 def subclasses(root: type) -> list[type]:

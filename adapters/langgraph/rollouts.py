@@ -50,7 +50,7 @@ from dreamgym_kit.curriculum.verdicts import OfGiven
 from dreamgym_kit.errors import EndpointError, RunDirectoryError, UnknownName, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import awake
+from dreamgym_kit.gate.registry import awake, holding
 from dreamgym_kit.ports import ChatEndpoint, Checker, EpisodeRunner, EventSink, Group, Rollout
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
@@ -85,6 +85,8 @@ async def open_rollouts(
     workers: DistributedRunner | None = None
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(run_directory(request, tasks))
+        if not request.mode.bare:
+            stack.enter_context(holding())  # between its steps too, while a trainer works
         opened = AsyncExitStack()
         with gated_process(request, directory.path) as warnings:
             try:

@@ -176,7 +176,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             summary=summary,
             totals=totals,
             facts=ready.facts,
-            strays=tuple(ready.masker.text(stray) for stray in PROCESS.strays),
+            strays=tuple(ready.masker.text(stray) for stray in PROCESS.told()),
             warnings=tuple(ready.masker.text(one) for one in said),
             stopped_by=switch.signal,
         )
@@ -248,7 +248,7 @@ def _finish(
         "not_run": totals.total - totals.finished,
         SPENT: spent(budget, totals, calibration=who.spend),
         "stopped": totals.stopped,
-        "strays": list(PROCESS.strays),
+        "strays": [*PROCESS.told()],
         "gate": gate_to_record(request.settings.gate),
     }
     if who.support.rows:

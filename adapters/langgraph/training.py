@@ -148,7 +148,7 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
                     )
                 )
             ),
-            strays=tuple(process_masker().text(stray) for stray in PROCESS.strays),
+            strays=tuple(process_masker().text(stray) for stray in PROCESS.told()),
             stopped_by=stop.signal,
         )
 

@@ -225,7 +225,4 @@ class _Here:
 
 def strays_until_now() -> list[str]:
     """Refused calls of this process that belonged to no episode; each is given once."""
-    with PROCESS.lock:
-        strays = list(PROCESS.strays)
-        PROCESS.strays.clear()
-    return strays
+    return PROCESS.told(once=True)

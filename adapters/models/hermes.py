@@ -4,14 +4,13 @@ What is no whole and valid call stays part of the content: the agent and its par
 """
 
 import json
-import re
 from dataclasses import dataclass
 
 from dreamgym_kit.chat import ToolRequest
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.jsonread import read_json
 
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_OPENS, _CLOSES = "<tool_call>", "</tool_call>"
 _MOST = 2**20  # characters of one call
 
 
@@ -29,14 +28,24 @@ def read_said(text: str, turn: str) -> Said:
     The text before the first call is the content, without the line's end that the form puts between.
     `turn` goes into the calls' ids, which no other turn of the conversation may have.
     """
-    found = list(_CALL.finditer(text))
-    calls = [_call(one.group(1), f"call_{turn}_{number}") for number, one in enumerate(found)]
+    outside, inside = _apart(text)
+    calls = [_call(one.strip(), f"call_{turn}_{number}") for number, one in enumerate(inside)]
     whole = [one for one in calls if one is not None]
-    if not whole or len(whole) < text.count("<tool_call>"):
+    if not whole or len(whole) < text.count(_OPENS):
         return Said(text, ())
-    before, after = text[: found[0].start()], _CALL.sub("", text[found[0].end() :]).strip()
+    before, after = outside[0], "".join(outside[1:]).strip()
     content = before.removesuffix("\n") + (f"\n{after}" if after else "")
     return Said(content if content.strip() else "", tuple(whole))
+
+
+def _apart(text: str) -> tuple[list[str], list[str]]:
+    """What stands outside of the marks of calls, and what stands within each pair of them."""
+    outside, inside, at = list[str](), list[str](), 0
+    while (opens := text.find(_OPENS, at)) >= 0 and (closes := text.find(_CLOSES, opens)) >= 0:
+        outside.append(text[at:opens])
+        inside.append(text[opens + len(_OPENS) : closes])
+        at = closes + len(_CLOSES)
+    return [*outside, text[at:]], inside
 
 
 def _call(text: str, name: str) -> ToolRequest | None:

@@ -31,7 +31,7 @@ from dreamgym_kit.adapters.pytest_plugin.tape import PlayingTape, RecordingTape
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.opening import open_store
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.registry import PROCESS, arm, wake
+from dreamgym_kit.gate.registry import awake
 from dreamgym_kit.plain import to_plain
 from dreamgym_kit.ports import ExperienceModel
 from dreamgym_kit.replay.masking import process_masker
@@ -228,15 +228,9 @@ class Dream:
         return result, [*tape.misses, *experience.misses]
 
     def _recorded(self, run: _Run) -> Course:
-        armed = PROCESS.armed
         tape = RecordingTape(run.task.id, self.options.models, process_masker())
-        wake()
-        try:
-            with taped(run.task.id, tape):
-                result = yield self._order(run, real=True, store=MemoryStore(), label=self.options.test)
-        finally:
-            if armed:
-                arm()
+        with awake(), taped(run.task.id, tape):
+            result = yield self._order(run, real=True, store=MemoryStore(), label=self.options.test)
         episode = self._episode(run, result, recorded=True)
         recording = Recording(run.task.id, recordable(episode.record.transitions), tape.turns())
         anew = self._recording and not any(earlier.recorded for earlier in self.episodes[:-1])

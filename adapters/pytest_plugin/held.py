@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import thread as pools
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 
 from dreamgym_kit.adapters.langgraph.install import install, installed, uninstall
 from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.registry import PROCESS, arm, wake
+from dreamgym_kit.gate.registry import PROCESS, holding, live_sessions
 
 _SETTLE_S, _LOOK_S = 1.0, 0.01
 _WORKER = getattr(pools, "_worker", None)
@@ -72,24 +72,23 @@ def gate_held(*, armed: bool, tasks: TasksBegun) -> Iterator[None]:
     Raises:
         GateRefused: at the end, when an episode is still running.
     """
-    before, was_armed, was_installed = _at_work(), PROCESS.armed, installed()
+    before, was_installed = _at_work(), installed()
     refusal, PROCESS.refusal = PROCESS.refusal, TestGateRefused
     install()
-    if armed:
-        arm()
     try:
-        yield
+        with holding() if armed else nullcontext():
+            yield
     finally:
         left = [*_left_running(before), *tasks.left()]
         PROCESS.refusal = refusal
-        if not was_armed:
-            wake()
-            if not was_installed:
-                uninstall()
+        if any(not session.mode.bare for session in live_sessions()):
+            raise GateRefused("an episode is still running; end it before its test ends")
+        if not (was_installed or left):
+            uninstall()
     if left:
         names = ", ".join(f"'{name}'" for name in left)
         warnings.warn(
-            f"threads or tasks begun in this test still run, and no dream holds them any more: {names}",
+            f"threads or tasks begun in this test still run; tools that they call are refused: {names}",
             DreamWarning,
             stacklevel=2,
         )

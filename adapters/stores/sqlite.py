@@ -26,6 +26,7 @@ from dreamgym_kit.adapters.stores.sqlite_file import (
     CACHE_KIB,
     LOG_PAGES,
     SCHEMA,
+    check_own,
     connect,
     connect_to_read,
     create,
@@ -285,6 +286,7 @@ class SqliteStore:
         if self._writer is None:
             writer = connect(self._path, "rw", lock_wait_s=self._lock_wait_s)
             try:
+                check_own(writer, self._path)
                 write_ahead(writer, self._lock_wait_s)
                 writer.execute(f"pragma synchronous = {self._synchronous}")
                 writer.execute(f"pragma cache_size = {-CACHE_KIB}")

@@ -97,10 +97,29 @@ def connect_to_read(path: Path, *, read_only: bool, lock_wait_s: float) -> sqlit
             ]
             connection.execute("select seq, id, tenant, world, tool, key, payload from transitions limit 0")
         _check_marks(path, *marks)
+        check_own(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def check_own(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file with triggers or views: no buffer has any, and one of them can eat what is recorded.
+
+    Raises:
+        StoreError: names one.
+    """
+    with named(path):
+        found = connection.execute(
+            "select type, name from sqlite_master where type in ('trigger', 'view') order by name limit 1"
+        ).fetchone()
+    if found is not None:
+        kind, name = found
+        raise StoreError(
+            f"{path}: has a {kind} {str(name)[:60]!a} that dreamgym-kit did not make, which can change what "
+            "is recorded; nothing was touched: remove it (sqlite3 FILE 'drop ...'), or name another file"
+        )
 
 
 def write_ahead(connection: sqlite3.Connection, lock_wait_s: float) -> None:

@@ -30,7 +30,7 @@ from dreamgym_kit.adapters.langgraph import models
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 
 KINDS = ("tool", "renamed tool", "tool made later", "function", "schema", "untold function", "partial")
 HELD = ("tool", "renamed tool", "tool made later", "function")
@@ -152,7 +152,6 @@ def run(plan: Plan, canary: Canary) -> str:
     except GateRefused as refusal:
         return f"refused: {refusal}"
     finally:
-        wake()
         uninstall()
 
 

@@ -17,7 +17,7 @@ from shapes.tools import ClassTool, OverridesInvoke, add_tool, async_tool
 from dreamgym_kit.adapters.langgraph.hooks import hook
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.registry import CONFIG_KEY, entered, wake
+from dreamgym_kit.gate.registry import CONFIG_KEY, entered
 from dreamgym_kit.gate.session import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -28,7 +28,6 @@ def canary(tmp_path: Path) -> Iterator[Canary]:
     install()
     with canary_in(tmp_path) as here:
         yield here
-    wake()
     uninstall()
 
 

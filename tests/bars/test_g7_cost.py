@@ -11,7 +11,7 @@ from bench.overhead import GIVEN, decorated, dreaming, writing
 from langchain_core.tools import BaseTool
 
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
 
 CALLS = 1_000
@@ -24,7 +24,6 @@ def gate() -> Iterator[BaseTool]:
     try:
         yield decorated()
     finally:
-        wake()
         uninstall()
 
 

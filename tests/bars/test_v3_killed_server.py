@@ -17,14 +17,6 @@ from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.vllm.roles import Role, Wanted
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.gate.egress import exempt
-from dreamgym_kit.gate.registry import PROCESS, wake
-
-
-@pytest.fixture(autouse=True)
-def awake():
-    yield
-    if PROCESS.armed:
-        wake()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from dreamgym_kit.dream.judge import ModelJudge, judge_twice
 from dreamgym_kit.dream.prompt import fenced, messages_for, repair
 from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.dream.user import PersonaUser
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.ports import Outcome, Situation
 from dreamgym_kit.vocabulary import (
     Answer,
@@ -88,7 +88,6 @@ def failing(outcome: Outcome) -> bool:
 def gate():
     install()
     yield
-    wake()
     uninstall()
 
 

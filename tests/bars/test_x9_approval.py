@@ -16,7 +16,6 @@ import pytest
 
 from dreamgym_kit.adapters.langgraph.install import uninstall
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.registry import wake
 from dreamgym_kit.s2r.audit import CLOSED, AuditLog, verify
 from dreamgym_kit.s2r.overseer import RealOverseer
 
@@ -29,7 +28,6 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("approval", None)
     yield importlib.import_module("approval")
     sys.modules.pop("approval", None)
-    wake()
     uninstall()
 
 

@@ -259,12 +259,9 @@ def _settings(home: Path, plan: Any) -> Any:
 
 def _tried(model: Path, plan: Any, settings: Any, *, faults: float | None = None) -> dict[str, list[int]]:
     from dreamgym_kit.adapters.langgraph.evaluating import evaluate
-    from dreamgym_kit.gate.registry import PROCESS, wake
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.vocabulary import Split
 
-    if PROCESS.armed:
-        wake()  # the dream is over: these tools run for real
     held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
     found = evaluate(GRAPH, held_out, real=True, settings=settings, n=plan.tries, policy=model, faults=faults)
     print(found.sentence)

@@ -26,7 +26,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
-from dreamgym_kit import staging, wake
+from dreamgym_kit import staging
 from dreamgym_kit.errors import EpisodeStop, UserError
 from dreamgym_kit.settings.model import Settings, ToolSettings
 from dreamgym_kit.vocabulary import Approval, Effect, HeldCall
@@ -109,7 +109,6 @@ def figures(seed: int, rounds: int, *, processes: bool = False) -> list[tuple[st
                 way(books, Path(scratch) / f"{number}-{place}.jsonl", drawn)
         if processes:
             two_processes(books, Path(scratch) / "two.jsonl")
-    wake()
     return [
         ("unapproved", books.unapproved, "calls"),
         ("attempts", books.attempts, "calls that had to be refused"),

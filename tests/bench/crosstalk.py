@@ -31,7 +31,7 @@ from shapes.models import asks
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import GateRefused
 from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import CONFIG_KEY, entered, wake
+from dreamgym_kit.gate.registry import CONFIG_KEY, entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance
@@ -108,7 +108,6 @@ def crosstalk(seed: int, dreams: int, turns: int) -> Talk:
     try:
         asyncio.run(_all(talk, dreams, turns))
     finally:
-        wake()
         uninstall()
     talk.real_calls = sum(times for number, times in talk.bodies.items() if number != REAL)
     return talk

@@ -26,7 +26,6 @@ from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.gate.policy import Mode, Stage
-from dreamgym_kit.gate.registry import wake
 from dreamgym_kit.recipes.desk.database import Desk, DeskError
 from dreamgym_kit.recipes.desk.graph import simple_graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
@@ -210,7 +209,6 @@ def _worked(
             label=folder.name,
         )
         asyncio.run(_collected(request, tasks, stop))
-    wake()
     assert verify(folder / "audit.jsonl").whole
     return list(entries_of(folder / "audit.jsonl")), min(first, default=0)
 

@@ -20,7 +20,6 @@ from shapes.stage import Shape
 
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import EpisodeStop
-from dreamgym_kit.gate.registry import wake
 
 CALLS = 10_000
 
@@ -96,7 +95,6 @@ def _gate() -> Iterator[None]:
     try:
         yield
     finally:
-        wake()
         uninstall()
 
 

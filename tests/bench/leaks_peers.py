@@ -37,7 +37,7 @@ from shapes.stage import Shape, dream
 
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import EpisodeStop
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 
 STUNT_DOUBLE = "stuntdouble==2.0.1"
 SCENARIO = {"configurable": {"scenario_metadata": {"scenario_id": "dry-run", "mode": "mock"}}}
@@ -167,7 +167,6 @@ def _attach_middleware(stack: ExitStack, shape: Shape, make: Callable[..., Any],
 def _dreamgym(stack: ExitStack, shape: Shape) -> None:
     install()
     stack.callback(uninstall)
-    stack.callback(wake)
     session = dream(control=shape.control)
     stack.enter_context(entered(session))
 

@@ -174,9 +174,7 @@ class Kit:
 
 def _without_the_gate() -> None:
     from dreamgym_kit.adapters.langgraph.install import uninstall
-    from dreamgym_kit.gate.registry import wake
 
-    wake()
     uninstall()
 
 

@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
 
+from fresh import forget_dreams
 from langchain_core.tools import BaseTool, tool
 
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
 
@@ -153,5 +154,5 @@ def _in_session(session: Session) -> Iterator[None]:
     install()
     with entered(session):
         yield
-    wake()
+    forget_dreams()  # what is idle must not be slow because of it
     uninstall()

@@ -34,6 +34,7 @@ PACKAGES = (
 BENCHES: Mapping[str, str] = {
     "leaks": "every way to call a tool, while dreaming: does a body run?",
     "leaks_peers": "the same calls under LangChain's LLMToolEmulator and under StuntDouble",
+    "dos": "schemas and texts of a stranger's, made to hold a run up: seconds of the slowest check",
     "crosstalk": "64 dreams at once beside a real agent in one process: does a call meet another's session?",
     "upstream": "the public tests of langchain and langgraph-prebuilt, with the gate and without",
     "transparent": "messages of the same graph with recording and without, byte for byte",
@@ -105,6 +106,8 @@ class Goal:
 GOALS: Mapping[tuple[str, str], Goal] = {
     ("leaks", "leaks"): Goal("=", 0),
     ("leaks", "calls"): Goal(">=", 10_000),
+    ("dos", "worst_s"): Goal("<=", 2),
+    ("dos", "checks"): Goal(">=", 300),
     ("crosstalk", "wrong"): Goal("=", 0),
     ("crosstalk", "real_calls"): Goal("=", 0),
     ("crosstalk", "false_refusals"): Goal("=", 0),

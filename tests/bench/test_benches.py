@@ -37,7 +37,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     named = [line.split()[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0
     assert named == [
-        *("leaks", "leaks_peers", "crosstalk", "upstream", "transparent", "overhead"),
+        *("leaks", "leaks_peers", "dos", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "signals", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
         *("disconnects", "store", "million", "findings"),
@@ -181,6 +181,7 @@ TIMED = {  # what they measure depends on the machine: here they only have to wo
     "orchestration": {"share", "share_sync", "ideal_share_1s"},
     "tokens": {"at_1", "hf_at_1", "at_8", "hf_at_8"},
     "step_cost": {"update_ratio", "update_cpu"},
+    "dos": {"worst_s", "checks"},
     "page": {"open_1000_s", "open_10000_s", "filter_1000_ms", "filter_10000_ms"},
 }
 
@@ -190,6 +191,7 @@ TIMED = {  # what they measure depends on the machine: here they only have to wo
     ("bench", "smaller"),
     [
         ("help", {"rounds": 1}),
+        ("dos", None),
         ("orchestration", {"episodes": 16, "rounds": 1, "waves": 1}),
         pytest.param("tokens", None, marks=pytest.mark.nightly),
         pytest.param("step_cost", None, marks=pytest.mark.nightly),

@@ -13,7 +13,7 @@ from shapes.tools import add_tool
 from dreamgym_kit.adapters.langgraph.capture import Capture, ModelPolicy, captured
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import EndpointError, EpisodeStop
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.training.samples import merge
 
 
@@ -21,7 +21,6 @@ from dreamgym_kit.training.samples import merge
 def gate() -> Any:
     install()
     yield
-    wake()
     uninstall()
 
 

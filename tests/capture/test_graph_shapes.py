@@ -27,7 +27,7 @@ from shapes.tools import add_tool
 from dreamgym_kit.adapters.langgraph.capture import Capture, ModelPolicy, captured
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.training.samples import merge
 from dreamgym_kit.turns import Turn
 
@@ -36,7 +36,6 @@ from dreamgym_kit.turns import Turn
 def gate() -> Any:
     install()
     yield
-    wake()
     uninstall()
 
 

@@ -16,7 +16,6 @@ from dreamgym_kit import simulate
 from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.models.local import open_local
-from dreamgym_kit.gate.registry import PROCESS, wake
 from dreamgym_kit.ports import Group
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
@@ -56,9 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         for one in range(3)
     ]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    yield tmp_path
-    if PROCESS.armed:
-        wake()
+    return tmp_path
 
 
 def command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:

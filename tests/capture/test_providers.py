@@ -15,14 +15,13 @@ from shapes.tools import add_tool
 from dreamgym_kit.adapters.langgraph.capture import ModelPolicy, captured
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.chat import ChatRequest
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 
 
 @pytest.fixture(scope="module", autouse=True)
 def gate() -> Any:
     install()
     yield
-    wake()
     uninstall()
 
 

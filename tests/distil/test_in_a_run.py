@@ -35,8 +35,7 @@ def graph():
     builder = StateGraph(MessagesState)
     builder.add_node("agent", agent)
     builder.add_edge(START, "agent")
-    yield builder.compile()
-    dreamgym_kit.wake()
+    return builder.compile()
 
 
 @pytest.mark.parametrize(

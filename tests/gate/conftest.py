@@ -6,7 +6,6 @@ import pytest
 from shapes.canary import Canary, canary_in
 
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.gate.registry import wake
 
 
 @pytest.fixture
@@ -14,7 +13,6 @@ def gate() -> Iterator[None]:
     """The gate stands during the test; the process is awake and the classes are as before after it."""
     install()
     yield
-    wake()
     uninstall()
 
 

@@ -8,7 +8,6 @@ from langchain_core.tools import BaseTool, StructuredTool
 import dreamgym_kit
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.gate.registry import PROCESS, wake
 from dreamgym_kit.settings.load import parse_settings
 
 RAN: list[str] = []
@@ -33,8 +32,6 @@ class Api:
 def fresh() -> Any:
     RAN.clear()
     yield
-    if PROCESS.armed:
-        wake()
     uninstall()
     install()
 

@@ -14,7 +14,7 @@ from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import GateRefused
 from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.settings.model import Settings
 
 
@@ -22,7 +22,6 @@ from dreamgym_kit.settings.model import Settings
 def gate() -> Iterator[None]:
     install()
     yield
-    wake()
     uninstall()
 
 

@@ -20,7 +20,7 @@ from shapes.stage import HELLO, dream
 from dreamgym_kit import recording
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 
 pytestmark = pytest.mark.usefixtures("gate")
 THREAD: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
@@ -161,7 +161,6 @@ def test_recording_and_waking_leave_memory_real() -> None:
     with entered(dream()):
         store.delete(PEOPLE, "vera")
     assert len(store.search(PEOPLE)) == 1
-    wake()
     store.delete(PEOPLE, "vera")
     assert store.search(PEOPLE) == []
 

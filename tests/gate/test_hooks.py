@@ -17,7 +17,7 @@ from shapes.tools import add_tool
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, unhook_all
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions
 from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.vocabulary import Answer, Provenance
 
@@ -226,5 +226,4 @@ def test_what_has_no_code_of_its_own_is_refused_by_name(target: Any) -> None:
 def test_hooking_twice_is_hooking_once(canary: Canary) -> None:
     assert hook(api, "api") is hook(alias, "other name")
     unhook_all()
-    wake()
     assert api("o") == 11

@@ -16,7 +16,7 @@ from shapes.tools import KINDS, ClassTool, add_tool
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install, installed, uninstall
 from dreamgym_kit.adapters.langgraph.patches import subclasses
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered, holding
 
 ROOTS = (BaseTool, BaseChatModel, Pregel)
 
@@ -46,7 +46,6 @@ def test_uninstalling_restores_every_class_entry(canary: Canary) -> None:
     assert any(name == "BaseTool.run" for name in changed(before))
     for shape in SHAPES[:3]:
         run_dreamt(shape, "sync")
-    wake()
     uninstall()
     assert changed(before) == []
 
@@ -109,9 +108,8 @@ def test_the_gate_cannot_be_taken_out_under_a_dream() -> None:
     install()
     with entered(dream()), pytest.raises(RuntimeError, match="session is open"):
         uninstall()
-    with pytest.raises(RuntimeError, match="armed"):
+    with holding(), pytest.raises(RuntimeError, match="a dream begins"):
         uninstall()
-    wake()
     uninstall()
 
 
@@ -127,5 +125,4 @@ def test_a_tool_shows_the_framework_the_same_schema_with_the_gate(kind: str) -> 
             within = gated.args, gated.get_input_jsonschema()
         assert within == without[1:]
     finally:
-        wake()
         uninstall()

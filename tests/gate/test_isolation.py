@@ -23,7 +23,7 @@ from shapes.stage import DREAMT, HELLO, ScriptedExperienceDouble, dream, tool_me
 from shapes.tools import add_tool
 
 from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.registry import CONFIG_KEY, entered, wake
+from dreamgym_kit.gate.registry import CONFIG_KEY, entered
 
 pytestmark = pytest.mark.usefixtures("gate")
 
@@ -87,7 +87,6 @@ def test_a_node_cache_gives_no_dreamt_answer_to_a_real_run() -> None:
     given = {"messages": [HumanMessage("hi", id="1")]}
     with entered(dream()):
         assert compiled.invoke(given)["messages"][-1].content == DREAMT
-    wake()
     tool.__dict__["func"] = lambda a, b: "real"
     assert compiled.invoke(given)["messages"][-1].content == "real"
 

@@ -1,6 +1,7 @@
 """At the model's answer: calls are announced in order, and one that no gate holds does not reach a node."""
 
 import asyncio
+import contextvars
 import functools
 import re
 from collections.abc import Callable
@@ -296,11 +297,14 @@ def test_a_call_in_the_older_form_is_met_too() -> None:
 
 
 def test_a_chat_model_outside_every_episode_is_refused_while_the_process_dreams() -> None:
-    with entered(dream()):
-        pass
-    with pytest.raises(GateRefused, match="a chat model was called outside every episode"):
-        ScriptedModelDouble(script=["x"]).invoke("hi")
+    model = ScriptedModelDouble(script=["x"])
+    with (
+        entered(dream()),
+        pytest.raises(GateRefused, match="a chat model was called outside every episode"),
+    ):
+        contextvars.Context().run(model.invoke, "hi")
     assert len(PROCESS.strays) == 1
+    assert model.invoke("hi").content == "x"
 
 
 def test_recording_refuses_nothing_at_the_model(canary: Canary) -> None:

@@ -23,7 +23,7 @@ from shapes.tools import add_tool, async_tool
 
 from dreamgym_kit.errors import GateRefused
 from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import CONFIG_KEY, PROCESS, current, entered, wake
+from dreamgym_kit.gate.registry import CONFIG_KEY, PROCESS, awake, current, entered
 from dreamgym_kit.gate.session import Session
 
 pytestmark = pytest.mark.usefixtures("gate")
@@ -37,44 +37,49 @@ def outcome(call: Any) -> Any:
         return type(error).__name__
 
 
+def outside(call: Any) -> Any:
+    """The outcome of a call in a context that knows of no session."""
+    return contextvars.Context().run(outcome, call)
+
+
 def keyed(session: Session) -> RunnableConfig:
     return {"configurable": {CONFIG_KEY: session.id}}
 
 
-def test_outside_every_session_nothing_is_gated_until_a_dream_began(canary: Canary) -> None:
+def test_outside_every_session_calls_are_refused_while_a_dream_is_open_and_run_afterwards(
+    canary: Canary,
+) -> None:
     tool = add_tool()
     assert tool.invoke(ADD) == 3
     with entered(Session(GatePolicy(Mode.RECORD))):
         pass
     assert tool.invoke(ADD) == 3
     with entered(dream()):
-        pass
-    assert outcome(lambda: tool.invoke(ADD)) == "GateRefused"
-    wake()
-    assert tool.invoke(ADD) == 3
+        assert outside(lambda: tool.invoke(ADD)) == "GateRefused"
+        assert tool.invoke(ADD) == DREAMT
+        with entered(dream()):
+            assert tool.invoke(ADD) == DREAMT
+        assert outside(lambda: tool.invoke(ADD)) == "GateRefused"
+    assert tool.invoke(ADD) == tool.func(1, 2) == 3
+    assert canary.written() == ["add"] * 4
 
 
 def test_a_process_does_not_wake_while_a_dream_runs() -> None:
-    with entered(dream()), pytest.raises(GateRefused, match=r"1 dream\(s\) are still running"):
-        wake()
-    wake()
+    with entered(dream()), pytest.raises(GateRefused, match=r"1 dream\(s\) are still running"), awake():
+        pass
 
 
 def test_strays_are_kept_and_name_the_tool() -> None:
     with entered(dream()):
-        pass
-    outcome(lambda: add_tool().invoke(ADD))
+        outside(lambda: add_tool().invoke(ADD))
     assert PROCESS.strays == [
         "add was called outside every episode while this process dreams; it did not run"
     ]
 
 
-@pytest.mark.parametrize("after", ["closed", "woken"])
-def test_a_context_that_outlives_its_session_is_refused(after: str, canary: Canary) -> None:
+def test_a_context_that_outlives_its_session_is_refused(canary: Canary) -> None:
     with entered(dream()):
         context = contextvars.copy_context()
-    if after == "woken":
-        wake()
     tool = add_tool()
     assert context.run(outcome, lambda: tool.invoke(ADD)) == "GateRefused"
     assert context.run(outcome, lambda: tool.func(1, 2)) == "GateRefused"
@@ -162,8 +167,10 @@ def test_a_shared_pool_answers_each_piece_of_work_from_its_own_dream(canary: Can
                 assert pool.submit(tool.invoke, ADD, keyed(session)).result() == text
                 late = contextvars.copy_context()
             assert late.run(pool.submit, outcome, lambda: tool.invoke(ADD)).result() == "GateRefused"
-        assert pool.submit(outcome, lambda: tool.invoke(ADD)).result() == "GateRefused"
-    assert canary.written() == []
+        with entered(dream()):
+            assert outside(lambda: pool.submit(tool.invoke, ADD).result()) == "GateRefused"
+        assert pool.submit(tool.invoke, ADD).result() == 3
+    assert canary.written() == ["add"]
 
 
 async def test_executor_hops_are_answered(canary: Canary) -> None:

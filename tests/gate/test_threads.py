@@ -12,10 +12,10 @@ from shapes.stage import dream
 from shapes.tools import add_tool
 from waiting import PATIENCE_S, wait_until
 
-from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
+from dreamgym_kit.adapters.langgraph.guarding import dreaming_process, watched_loading
 from dreamgym_kit.errors import GateRefused
 from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.registry import PROCESS, entered, wake
+from dreamgym_kit.gate.registry import PROCESS, entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.settings.model import Settings
 
@@ -95,7 +95,7 @@ def test_other_code_is_free_again_after_the_run(tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "real"
 
 
-def test_waking_frees_what_was_left_too(left: Left, tmp_path: Path) -> None:
+def test_neither_a_later_dream_nor_a_look_at_a_graph_frees_what_was_left(left: Left, tmp_path: Path) -> None:
     threads: list[threading.Thread] = []
 
     def act() -> None:
@@ -103,10 +103,13 @@ def test_waking_frees_what_was_left_too(left: Left, tmp_path: Path) -> None:
         threads[0].start()
 
     asyncio.run(run_with(tmp_path, act))
-    wake()
+    with watched_loading(Settings()):
+        pass
+    asyncio.run(run_with(tmp_path, lambda: None))
     left.now.set()
     threads[0].join()
-    assert left.file.read_text() == "real"
+    assert [type(error) for error in left.refused] == [GateRefused]
+    assert not left.file.exists()
 
 
 async def test_a_thread_that_trips_ends_the_episode_that_began_it_and_no_other(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from textwrap import dedent
 import pytest
 
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.gate.registry import PROCESS, wake
 
 _NUMBERS = itertools.count()
 
@@ -100,15 +99,11 @@ class Project:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield Project(tmp_path)
-    if PROCESS.armed:
-        wake()
+    return Project(tmp_path)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def gate() -> Iterator[None]:
     install()
     yield
-    if PROCESS.armed:
-        wake()
     uninstall()

@@ -9,7 +9,7 @@ from ports import own_port
 import dreamgym_kit
 from dreamgym_kit import Task
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.errors import GateRefused, UserError
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.load import parse_settings
 
 TASK = Task("t1", {"messages": [{"role": "user", "content": "cancel o1 please"}]})
@@ -46,9 +46,6 @@ def test_a_block_of_own_code_can_be_recorded_and_dreamt(project: Any) -> None:
         "cancel_order",
         "get_order",
     ]
-    with pytest.raises(GateRefused, match="outside every episode"):
-        module.get_order.invoke({"order_id": "o1"})
-    dreamgym_kit.wake()
     assert module.get_order.invoke({"order_id": "o1"})["status"] == "cancelled"
     assert len(project.touched()) == 4
 

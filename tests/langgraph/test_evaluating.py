@@ -149,7 +149,6 @@ def test_the_real_tools_can_be_evaluated_after_a_dream_in_the_same_process(proje
     graph, store, settings = project.write(SHOP), MemoryStore(), shop(project)
     dreamgym_kit.record(graph, tasks(project), settings=settings, store=store)
     dreamt = dreamgym_kit.evaluate(graph, tasks(project), settings=settings, store=store)
-    dreamgym_kit.wake()
     real = dreamgym_kit.evaluate(graph, tasks(project), settings=settings, real=True, against=dreamt)
     assert real.beating is not None
     assert real.beating.word is Word.NO_DIFFERENCE

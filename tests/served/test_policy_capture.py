@@ -11,7 +11,6 @@ from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
-from dreamgym_kit.gate.registry import PROCESS, wake
 from dreamgym_kit.ports import Group
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.training.samples import merge
@@ -39,9 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (tmp_path / "streaming_agent.py").write_text(AGENT)
-    yield tmp_path
-    if PROCESS.armed:
-        wake()
+    return tmp_path
 
 
 def test_a_streaming_agents_turns_are_captured_from_a_real_server(

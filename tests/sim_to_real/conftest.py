@@ -6,7 +6,6 @@ import pytest
 from sim_to_real.till import Till
 
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.gate.registry import wake
 
 
 @pytest.fixture
@@ -14,5 +13,4 @@ def till() -> Iterator[Till]:
     """The till; the gate stands during the test, and is gone after it."""
     install()
     yield Till()
-    wake()
     uninstall()

@@ -290,3 +290,39 @@ def test_a_buffer_with_a_write_to_take_back_is_not_read_as_it_lies(shared: Path)
         return "was read"
 
     assert as_nobody(shared, read).startswith("b.db: cannot be ")
+
+
+@pytest.mark.parametrize(
+    ("planted", "told"),
+    [
+        (
+            "create trigger eat after insert on gone begin delete from transitions; end",
+            "trigger 'eat'",
+        ),
+        ("create view shown as select * from transitions", "view 'shown'"),
+    ],
+)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_buffer_with_triggers_or_views_is_refused(
+    tmp_path: Path, planted: str, told: str, read_only: bool
+) -> None:
+    path = tmp_path / "b.db"
+    with closing(SqliteStore(path)) as store:
+        store.put([seen(1)])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(planted)
+        connection.commit()
+    with pytest.raises(StoreError, match=f"has a {told} that dreamgym-kit did not make"):
+        SqliteStore(path, read_only=read_only)
+
+
+def test_a_trigger_that_is_planted_while_the_buffer_is_open_eats_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "b.db"
+    with closing(SqliteStore(path)) as made:
+        made.put([seen(1)])
+    with closing(SqliteStore(path)) as store:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("create trigger eat after insert on transitions begin select 1; end")
+            connection.commit()
+        with pytest.raises(StoreError, match="did not make"):
+            store.put([seen(2)])

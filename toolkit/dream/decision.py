@@ -77,7 +77,6 @@ SCHEMA: Mapping[str, JsonValue] = {
     },
 }
 _VALIDATOR = Draft202012Validator(dict(SCHEMA))
-_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n```\s*\Z", re.DOTALL)
 
 
 def read_decision(text: str) -> Decision:
@@ -86,8 +85,7 @@ def read_decision(text: str) -> Decision:
     Raises:
         NotJson: not one JSON object of the schema; says what is wrong, for one repair.
     """
-    fenced = _FENCE.match(text)
-    said = read_json(fenced[1] if fenced else text.strip(), max_bytes=_MAX_ANSWER)
+    said = read_json(_unfenced(text.strip()), max_bytes=_MAX_ANSWER)
     wrong = next(
         iter(sorted(_VALIDATOR.iter_errors(said), key=lambda error: list(map(str, error.path)))), None
     )
@@ -104,6 +102,13 @@ def read_decision(text: str) -> Decision:
         changes=tuple(said["set"]),
         confidence=float(said["confidence"]),
     )
+
+
+def _unfenced(text: str) -> str:
+    """What stands in a fence of Markdown's, where the text is one."""
+    first, _, rest = text.partition("\n")
+    fenced = first.rstrip() in ("```", "```json") and rest.endswith("\n```")
+    return rest.removesuffix("\n```") if fenced else text
 
 
 def form_of(decision: Decision) -> str:

@@ -9,7 +9,7 @@ from dreamgym_kit.findings.values import ids, ids_in_text, leaves, numbers
 from dreamgym_kit.findings.words import Deed, deed_of, negated, sentences, stem, stems, unsettled
 from dreamgym_kit.vocabulary import Finding, Transition
 
-_AMOUNT = re.compile(r"\d[\d,]*\.\d\d\b")
+_AMOUNT = re.compile(r"\d[\d,]*+(\.\d\d\b)?")  # one without cents as well, so that none is begun within it
 
 
 def contradicting_answer(case: Case) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ def _wrong_figure(done: list[Transition], sentence: str) -> str:
     values = [[dict(step.call.args), step.answer.content] for step in done]
     amounts = {number for value in values for leaf in leaves(value) for number in numbers(str(leaf))}
     amounts |= {sum(_amounts(step) for step in done) or Decimal(0)}
-    said = {number for text in _AMOUNT.findall(sentence) for number in numbers(text)}
+    said = {number for one in _AMOUNT.finditer(sentence) if one[1] for number in numbers(one[0])}
     if said and amounts and not said & amounts:
         return f"{{tool}} was called with {' '.join(str(one) for one in done[-1].call.args.values())[:60]}"
     named, known = ids_in_text(sentence), {one for value in values for one in ids(value)}

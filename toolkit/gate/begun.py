@@ -1,13 +1,19 @@
-"""Threads that an episode began: what runs in one belongs to it, though a bare thread copies no context.
+"""What an episode began: threads, and work that it hands over to be done later, elsewhere.
 
-Only the egress guard goes by this. The gate does not: a thread of a node's own may serve several
-episodes, and an answer of one must not reach another.
+What runs there belongs to that episode for as long as it runs, and so does what it begins in turn. Two marks
+say so: one in the context, which tasks and callbacks copy, and one on the thread, which code that runs in an
+empty context keeps. The egress guard goes by them, and the gate once the dream is over. While it runs the
+gate asks for more: a thread of a node's own may serve several episodes, and an answer of one must not reach
+another.
 """
 
+import functools
+import multiprocessing.pool as old_pools
 import threading
-from concurrent.futures import thread as pools
-from typing import Protocol
-from weakref import WeakKeyDictionary
+from collections.abc import Callable
+from concurrent.futures import thread as new_pools
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 
 class Owner(Protocol):
@@ -16,24 +22,43 @@ class Owner(Protocol):
     open: bool
 
 
-class Begun:
-    """Which episode began which thread."""
+_by_context: ContextVar[Owner | None] = ContextVar("dreamgym_kit_begun_by", default=None)
+_by_thread = threading.local()
+_POOLS = frozenset(
+    getattr(one, "__func__", one)
+    for one in (
+        getattr(new_pools, "_worker", None),
+        getattr(old_pools, "worker", None),
+        *(getattr(old_pools.Pool, f"_handle_{name}", None) for name in ("workers", "tasks", "results")),
+    )
+    if one is not None
+)
+"""What a pool's threads run."""
 
-    def __init__(self) -> None:
-        self._owners: WeakKeyDictionary[threading.Thread, Owner] = WeakKeyDictionary()
-        self._lock = threading.Lock()
 
-    def note(self, begun: threading.Thread, owner: Owner | None) -> None:
-        """A thread is about to start. A pool's are not noted: they work for whoever hands them work."""
-        worker = getattr(pools, "_worker", None)
-        if owner is None or (worker is not None and getattr(begun, "_target", None) is worker):
-            return
-        with self._lock:
-            self._owners[begun] = owner
+def owner() -> Owner | None:
+    """The episode that began the running thread, or that handed over the running work."""
+    found: Owner | None = getattr(_by_thread, "owner", None) or _by_context.get()
+    return found
 
-    def owner(self) -> Owner | None:
-        """The episode that began the running thread."""
-        if not self._owners:
-            return None
-        with self._lock:
-            return self._owners.get(threading.current_thread())
+
+def of_pool(thread: threading.Thread) -> bool:
+    """Whether a thread is a pool's: it works for whoever hands it work, not for whoever began it."""
+    target = getattr(thread, "_target", None)
+    return any(getattr(target, "__func__", target) is one for one in _POOLS)
+
+
+def belonging(work: Callable[..., Any], owner: Owner) -> Callable[..., Any]:
+    """The same work as a part of `owner`, wherever and whenever it is done."""
+
+    @functools.wraps(work, updated=())
+    def worked(*args: Any, **kwargs: Any) -> Any:
+        around, token = getattr(_by_thread, "owner", None), _by_context.set(owner)
+        _by_thread.owner = owner
+        try:
+            return work(*args, **kwargs)
+        finally:
+            _by_thread.owner = around
+            _by_context.reset(token)
+
+    return worked

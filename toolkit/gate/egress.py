@@ -29,15 +29,15 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from dreamgym_kit.errors import GateRefused, UserError
-from dreamgym_kit.gate import exempting, sealing
+from dreamgym_kit.gate import begun, exempting, sealing
 from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
-from dreamgym_kit.gate.begun import Begun, Owner
+from dreamgym_kit.gate.begun import Owner
 from dreamgym_kit.gate.exempting import exempt
 from dreamgym_kit.gate.gaps import KNOWN_GAPS
 
 __all__ = [
-    "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "begins", "disarm", "exempt", "forget", "listen",
-    "owner", "refuse_uvloop", "trips", "watching",
+    "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "disarm", "exempt", "listen", "owner",
+    "refuse_uvloop", "trips", "watching",
 ]  # fmt: skip
 
 
@@ -204,7 +204,6 @@ _doors = _Doors()
 _guard: _Guard | None = None
 _ended: _Guard | None = None
 """The last guard, once it is down: it still holds for what an episode left running."""
-_begun = Begun()
 _hooked = False
 _arming = threading.Lock()
 
@@ -216,7 +215,10 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     guard, seal = _guard or _ended, sealing.seal()
     if (guard is None and seal is None) or _is_exempt():
         return
-    stands = guard is not None and (guard is _guard or _outlived())
+    stands = _guard is not None
+    if _guard is None or (_ended is not None and isinstance(_guard, _Watch)):
+        left = _outlived()
+        guard, stands = (_ended or guard) if left else guard, stands or left
     for attempt in read(args) if stands or seal is not None else ():
         if seal is not None and attempt.setting is Setting.HOSTS:
             _break(seal, attempt)
@@ -243,17 +245,10 @@ def _is_exempt() -> bool:
 
 def owner() -> Owner | None:
     """The episode that the running code belongs to: by its context, else by the thread it runs in."""
-    guard = _guard or _ended
-    return (guard.owner() if guard is not None else None) or _begun.owner()
-
-
-def begins(thread: threading.Thread, owner: Owner | None) -> None:
-    """A thread is about to start: what it does will belong to the episode that starts it."""
-    owner = owner or _begun.owner()
-    _begun.note(thread, owner)
-    sealing.begins(thread)
-    if owner is None:
-        exempting.begins(thread)
+    for guard in (_guard, _ended):
+        if guard is not None and (found := guard.owner()) is not None:
+            return found
+    return begun.owner()
 
 
 def _outlived() -> bool:
@@ -292,18 +287,17 @@ def watching(allowance: Allowance) -> Iterator[Sequence[Trip]]:
         yield watch.trips
     finally:
         disarm()
-        forget()
 
 
 def _stand(guard: _Guard) -> None:
-    global _guard, _ended
+    global _guard
     _ = platform.uname().processor  # asks `uname -p` once; model clients put it into their headers
     with _arming:
         if _guard is not None:
             raise UserError("a dream already runs in this process; end it before another one begins")
         listen()
         _doors.shut()
-        _guard, _ended = guard, None
+        _guard = guard
 
 
 def listen() -> None:
@@ -317,20 +311,14 @@ def listen() -> None:
 def disarm() -> None:
     """Let everything pass again but what an episode left running; harmless when nothing is armed.
 
-    A task or thread that outlives its episode stays refused until `forget`.
+    A task or thread that outlives its episode stays refused for the life of the process.
     """
     global _guard, _ended
     with _arming:
-        if _guard is not None:
-            _guard, _ended = None, _guard
+        if _guard is not None and not isinstance(_guard, _Watch):
+            _ended = _guard
+        _guard = None
         _doors.reopen()
-
-
-def forget() -> None:
-    """Let pass also what ended episodes left running: a person said that this process is awake."""
-    global _ended
-    with _arming:
-        _ended = None
 
 
 def armed() -> bool:

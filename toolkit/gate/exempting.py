@@ -6,10 +6,11 @@ runs is never exempt by the thread that it runs in, nor is anything inside of `g
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import thread as pools
 from contextlib import contextmanager
 from contextvars import ContextVar
 from weakref import WeakSet
+
+from dreamgym_kit.gate.begun import of_pool
 
 _said: ContextVar[bool | None] = ContextVar("dreamgym_kit_exempted", default=None)  # None: as the thread is
 _with_threads: ContextVar[bool] = ContextVar("dreamgym_kit_exempts_threads", default=False)
@@ -54,8 +55,7 @@ def is_exempt(*, owned: bool) -> bool:
 
 def begins(thread: threading.Thread) -> None:
     """A thread is about to start that belongs to no episode."""
-    worker = getattr(pools, "_worker", None)
-    if worker is not None and getattr(thread, "_target", None) is worker:
+    if of_pool(thread):
         return
     if _with_threads.get() or (_said.get() is None and is_exempt(owned=False)):
         with _lock:

@@ -1,9 +1,10 @@
 """Which session a call belongs to, and whether this process may run real tools at all.
 
 A session is found by context (a contextvar) and by a second key that travels in the graph's config;
-where both are there they must agree. Once a dream began, the process is *armed*: a gated call without
-a session is refused, also after the last dream ended, until `wake` is called by a person's code.
-A dream and production serving therefore never share a process.
+where both are there they must agree. While a dream is open the process is held: a gated call without a
+session is refused, whoever makes it. A thread of the caller's own, begun before the dream, is no exception:
+an agent may have handed it work through a queue, and nothing tells that from the caller's own. Afterwards
+such calls run for real again, but for those of what an episode began (see `begun`): they never do.
 """
 
 import threading
@@ -13,9 +14,9 @@ from contextvars import ContextVar
 from typing import NoReturn
 
 from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate import egress
+from dreamgym_kit.gate import begun, egress
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.gate.session import MOST_TOLD, Session
 
 CONFIG_KEY = "__dreamgym_session"
 """In `config["configurable"]`. Keys that begin with `__` stay out of checkpoints and traces."""
@@ -26,46 +27,64 @@ current: ContextVar[Session | None] = ContextVar("dreamgym_session", default=Non
 
 
 class _Process:
-    """What holds for the whole process. `armed` is read on every tool call: one attribute, no lock."""
+    """What holds for the whole process.
 
-    __slots__ = ("armed", "lock", "refusal", "sessions", "strays")
+    `armed`: a dream began in it, so each call is looked at from then on; read on every tool call: one
+    attribute, no lock. `held`: how many dreams are open, or are about to be.
+    """
+
+    __slots__ = ("armed", "held", "lock", "refusal", "sessions", "strays", "untold")
 
     def __init__(self) -> None:
         self.armed = False
+        self.held = 0
         self.lock = threading.Lock()
         self.refusal: type[GateRefused] = GateRefused  # what a stray call meets
         self.sessions: dict[str, Session] = {}
         self.strays: list[str] = []
+        self.untold = 0
+
+    def hold(self, more: int) -> None:
+        """Count a dream that begins or ends; strays are those since the first of the open ones began."""
+        with self.lock:
+            if not self.held:
+                self.strays.clear()
+                self.untold = 0
+            self.held += more
+            self.armed = self.armed or self.held > 0
+
+    def told(self, *, once: bool = False) -> list[str]:
+        """The refused calls that belonged to no episode; the last line counts what is not told one by one.
+
+        `once`: they are not told again.
+        """
+        with self.lock:
+            told = [*self.strays, *([f"and {self.untold} more refusals"] if self.untold else ())]
+            if once:
+                self.strays.clear()
+                self.untold = 0
+        return told
 
 
 PROCESS = _Process()
 
 
-def arm() -> None:
-    """From now on a gated call without a session is refused in this process."""
-    PROCESS.armed = True
-
-
-def wake() -> None:
-    """Let real tools run again in this process.
-
-    Raises:
-        GateRefused: a session is still open.
-    """
-    with PROCESS.lock:
-        dreaming = [session for session in PROCESS.sessions.values() if not session.mode.bare]
-        if dreaming:
-            raise GateRefused(f"{len(dreaming)} dream(s) are still running; close them before waking")
-        PROCESS.armed = False
-        PROCESS.strays.clear()
-    egress.forget()
+@contextmanager
+def holding() -> Iterator[None]:
+    """In the block a gated call without a session is refused in this process."""
+    PROCESS.hold(1)
+    try:
+        yield
+    finally:
+        PROCESS.hold(-1)
 
 
 @contextmanager
 def awake() -> Iterator[None]:
-    """Let real tools run in the block, in a process that dreams before it and after it.
+    """Let real tools run in the block, in a process that is held around it.
 
-    For what a person asked to be done on the real tools between two dreams; what was refused stays told.
+    For what a person asked to be done on the real tools between two dreams; what was refused stays told, and
+    what an episode began stays refused.
 
     Raises:
         GateRefused: a dream is still running.
@@ -74,11 +93,12 @@ def awake() -> Iterator[None]:
         dreaming = [session for session in PROCESS.sessions.values() if not session.mode.bare]
         if dreaming:
             raise GateRefused(f"{len(dreaming)} dream(s) are still running; no real tool may run beside them")
-        armed, PROCESS.armed = PROCESS.armed, False
+        held, PROCESS.held = PROCESS.held, 0
     try:
         yield
     finally:
-        PROCESS.armed = PROCESS.armed or armed
+        with PROCESS.lock:
+            PROCESS.held += held
 
 
 @contextmanager
@@ -89,7 +109,7 @@ def entered(session: Session) -> Iterator[Session]:
         GateRefused: more was to be real inside than around it, as a recording inside a dream; or real calls
             were to go by another overseer than the one around.
     """
-    around = current.get()
+    around = current.get() or _began()
     if around is not None and (
         _REALITY[session.mode] > _REALITY[around.mode] or session.mode is around.mode is Mode.S2R
     ):
@@ -100,8 +120,8 @@ def entered(session: Session) -> Iterator[Session]:
         around.refuse(f"{begun} was begun inside {inside}")
     with PROCESS.lock:
         PROCESS.sessions[session.id] = session
-        if not session.mode.bare:
-            PROCESS.armed = True
+    if not session.mode.bare:
+        PROCESS.hold(1)
     token = current.set(session)
     try:
         yield session
@@ -109,6 +129,8 @@ def entered(session: Session) -> Iterator[Session]:
         session.close()
         with PROCESS.lock:
             PROCESS.sessions.pop(session.id, None)
+        if not session.mode.bare:
+            PROCESS.hold(-1)
         current.reset(token)  # last: it raises where the block is left in another context than it began in
 
 
@@ -116,15 +138,16 @@ def find(key: str | None, tool: str) -> Session | None:
     """The session that a call of `tool` belongs to; None where the gate has nothing to say.
 
     Raises:
-        GateRefused: context and key disagree, the session has ended, or the process is armed and
-            the call belongs to no session.
+        GateRefused: context and key disagree, the session has ended, or the call belongs to no session and
+            a dream is open or what makes it was begun by an episode.
     """
     session = current.get()
     if key is not None and (session is None or session.id != key):
         return _by_key(key, session, tool)
     if session is None:
-        if PROCESS.armed:
-            stray(f"{tool} was called outside every episode while this process dreams; it did not run")
+        if not is_free():
+            outside = "outside every episode while this process dreams"
+            stray(f"{tool} was called {outside if PROCESS.held else LEFT}; it did not run")
         return None
     if not session.open:
         session.check_open(tool)
@@ -140,18 +163,40 @@ def _by_key(key: str, session: Session | None, tool: str) -> Session:
     return owner
 
 
+LEFT = "by what an ended episode left running"
+
+
+def is_free() -> bool:
+    """Whether code without a session may run real tools: no dream is open, and no episode began it."""
+    return not PROCESS.held and begun.owner() is None
+
+
 def stray(why: str) -> NoReturn:
     """Refuse a call that belongs to no session, and keep that it happened.
 
-    In a bare thread nobody hears of the refusal: it ends the episode that began the thread.
+    In a bare thread nobody hears of the refusal: it ends the episode that began the thread. Out of a pool's
+    it comes to whoever waits for the work.
     """
     owner = egress.owner()
-    if isinstance(owner, Session) and owner.open:
+    if isinstance(owner, Session) and owner.open and not begun.of_pool(threading.current_thread()):
         owner.refuse(why)
-    with PROCESS.lock:
-        if len(PROCESS.strays) < 1000:
-            PROCESS.strays.append(why)
+    keep_stray(why)
     raise PROCESS.refusal(why)
+
+
+def keep_stray(why: str) -> None:
+    """Keep that something was refused that belongs to no open episode."""
+    with PROCESS.lock:
+        if len(PROCESS.strays) < MOST_TOLD:
+            PROCESS.strays.append(why)
+        else:
+            PROCESS.untold += 1
+
+
+def _began() -> Session | None:
+    """The dream that began the running thread or callback."""
+    owner = begun.owner()
+    return owner if isinstance(owner, Session) else None
 
 
 def live_sessions() -> list[Session]:

@@ -5,13 +5,10 @@ context; tasks inherit it, and so do the threads that are begun in it and the wo
 """
 
 import functools
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import thread as pools
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 
 class Seal(NamedTuple):
@@ -22,12 +19,11 @@ class Seal(NamedTuple):
 
 
 _seal: ContextVar[Seal | None] = ContextVar("dreamgym_kit_seal", default=None)
-_threads: "WeakKeyDictionary[threading.Thread, Seal]" = WeakKeyDictionary()
 
 
 def seal() -> Seal | None:
     """The one that the running code is under."""
-    return _seal.get() or (_threads.get(threading.current_thread()) if _threads else None)
+    return _seal.get()
 
 
 @contextmanager
@@ -50,15 +46,8 @@ def unsealed() -> Iterator[None]:
         _seal.reset(token)
 
 
-def begins(thread: threading.Thread) -> None:
-    """A thread is about to start. A pool's are not noted: they work for whoever hands them work."""
-    mine, worker = seal(), getattr(pools, "_worker", None)
-    if mine is not None and (worker is None or getattr(thread, "_target", None) is not worker):
-        _threads[thread] = mine
-
-
 def carried(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Work for a pool, under the seal of whoever hands it over."""
+    """Work of a thread or a pool, under the seal of what begins it or hands it over."""
     mine = seal()
     if mine is None:
         return work

@@ -56,6 +56,9 @@ from dreamgym_kit.vocabulary import (
 Identity = tuple[str, str]
 """Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
 
+MOST_TOLD = 20
+"""Refusals that are told one by one; the rest are counted: an agent must not flood a terminal with them."""
+
 Question = tuple[Call, Situation, float]
 """What an experience model is asked, and how many seconds its answer is kept back (a slow tool)."""
 
@@ -111,6 +114,8 @@ class Session:
         self.violations: list[str] = []
         self.executed: list[Executed] = []  # ran for real; `violations` were refused
         self.on_executed: Callable[[], object] = lambda: None  # writes them down, at once
+        self._untold = 0
+        self.on_refusal: Callable[[], None] = lambda: None  # called in the thread that was refused
         self.notes: list[str] = []
         self.counts: dict[str, int] = {}
         self.spends: dict[str, Spend] = {}
@@ -170,8 +175,9 @@ class Session:
         refusal = GateRefused(why)
         with self._lock:
             if why not in self.violations:
-                self.violations.append(why)
+                self._tell(why)
             self.stopped = self.stopped or refusal
+        self.on_refusal()
         return refusal
 
     def ran(self, calls: Sequence[Executed]) -> RealCallExecuted:
@@ -202,6 +208,14 @@ class Session:
         if self.mode is Mode.DREAM and not entry.effect.runs_in_dream:
             ran = Executed(entry.call.tool, entry.call.args, "its real body ran")
             raise self.ran([*self.executed, ran])
+
+    def _tell(self, why: str) -> None:
+        if self._untold == 0 and len(self.violations) < MOST_TOLD:
+            self.violations.append(why)
+            return
+        before, self._untold = f"and {self._untold} more refusals", self._untold + 1
+        after = f"and {self._untold} more refusals"
+        self.violations[:] = [one for one in self.violations if one != before] + [after]
 
     def refuse(self, why: str) -> NoReturn:
         """Latch the session and end the episode."""

@@ -58,8 +58,10 @@ _KEYS = (
     *KEY_FORMS,
     r"""(?i:(?:api[_-]?key|secret|passw(?:or)?d|token)["']?\s*[=:]\s*["']?)(?P<secret>[^\s"',;&{}\[\]<>]{6,})""",
 )
+# Begun where a name begins, and nothing of it is given back: else each letter of a long word would be tried.
+_EMAIL = r"(?<![A-Za-z0-9._+-])[A-Za-z0-9._+-]++(?:@|%40)[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)++"
 PRESETS: Mapping[str, tuple[Pattern, ...]] = {
-    "email": (Pattern("email", re.compile(r"[A-Za-z0-9._+-]+(?:@|%40)[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")),),
+    "email": (Pattern("email", re.compile(_EMAIL)),),
     "key": tuple(Pattern("key", re.compile(text)) for text in _KEYS),
     "card": (Pattern("card", re.compile(r"(?<![\w.])\d(?:[ -]?\d){12,18}(?!\w)"), _luhn),),
 }
@@ -126,7 +128,7 @@ class Redactor:
         self._rules = rules
         self._key = key
         self._names: dict[str, str] = {}  # a value that stood under a named field -> the field
-        self._words: dict[str, list[str]] = {}  # first word of such a value -> the values
+        self._words: dict[str, set[int]] = {}  # first word of such values -> how long they are
         self._quoted = _quoted(rules.fields)
         self.counts: Counter[str] = Counter()  # replacements by name
 
@@ -206,7 +208,7 @@ class Redactor:
         self._names[text] = field
         first = _WORD.search(text)
         if len(text) >= _LEAST and first is not None and first.start() == 0:
-            self._words.setdefault(first[0], []).append(text)
+            self._words.setdefault(first[0], set()).add(len(text))
 
     def _places(self, text: str) -> list[tuple[int, int, str]]:
         """What to replace, from left to right; what overlaps is taken out as one."""
@@ -228,11 +230,10 @@ class Redactor:
         for match in self._quoted.finditer(text) if self._quoted else ():
             yield (*match.span("secret"), match["field"].lower())
         for word in _WORD.finditer(text) if self._words else ():
-            for known in self._words.get(word[0], ()):
-                end = word.start() + len(known)
-                if text.startswith(known, word.start()) and not (
-                    text[end : end + 1].isalnum() and known[-1].isalnum()
-                ):
+            for length in self._words.get(word[0], ()):
+                end = word.start() + length
+                known = text[word.start() : end]
+                if known in self._names and not (text[end : end + 1].isalnum() and known[-1].isalnum()):
                     yield word.start(), end, self._names[known]
 
     def _placeholder(self, name: str, text: str) -> str:

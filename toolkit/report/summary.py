@@ -171,7 +171,7 @@ class Tally:
             episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.sibling, line.id))),
             tools=self._tools(),
             findings=self._groups(),
-            violations=tuple(sorted(self.violations, key=lambda found: (natural(found[0]), found[1]))),
+            violations=tuple(sorted(self.violations, key=lambda found: natural(found[0]))),
             real_calls=self.real_calls
             + len(self.executed)
             + self.spoiled_calls * (manifest.get("mode") == "record"),

@@ -16,7 +16,6 @@ _ROW = re.compile(
 )  # the row of a list whose field is so: "[order_id=args.order_id]"
 _WHOLE = "the answer"
 _FORMS = {"s": "a text", "n": "a number", "[]": "a list", "null": "nothing"}
-_FAILURE = re.compile(r"\{\$answer:\{(?:content:.*,)?error:(.*),error_type:[^,{}]*\}\}", re.DOTALL)
 _SAID = {
     "set": "sets {place} to {value}",
     "new": "adds the field {place}: {value}",
@@ -97,8 +96,20 @@ def form(spelled_form: str) -> str:
     """What form an answer has: one letter is told as what it stands for, a failure by its words."""
     if spelled_form in _FORMS:
         return _FORMS[spelled_form]
-    failure = _FAILURE.fullmatch(spelled_form)
-    return f"the failure '{failure[1]}'" if failure is not None else spelled_form
+    failure = _failure(spelled_form)
+    return spelled_form if failure is None else f"the failure '{failure}'"
+
+
+def _failure(spelled_form: str) -> str | None:
+    """The words of an answer that failed: "{$answer:{content:...,error:WORDS,error_type:KIND}}"."""
+    inside = spelled_form.removeprefix("{$answer:{").removesuffix("}}")
+    told, found, kind = inside.rpartition(",error_type:")
+    if len(spelled_form) - len(inside) != len("{$answer:{}}") or not found or set(kind) & set(",{}"):
+        return None
+    if told.startswith("content:"):
+        _, found, told = told.rpartition(",error:")
+        return told if found else None
+    return told.removeprefix("error:") if told.startswith("error:") else None
 
 
 def _place(path: str) -> str:

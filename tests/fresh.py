@@ -1,0 +1,12 @@
+"""Makes this process one that never dreamt, so that no test hears of another one's dream."""
+
+from dreamgym_kit.gate import egress
+from dreamgym_kit.gate.registry import PROCESS
+
+
+def forget_dreams() -> None:
+    """What earlier dreams left running is forgotten with them; the blocks that are open stay as they are."""
+    PROCESS.armed = PROCESS.held > 0
+    PROCESS.strays.clear()
+    PROCESS.untold = 0
+    egress._ended = None

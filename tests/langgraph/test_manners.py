@@ -1,0 +1,120 @@
+"""A process that dreamt is the caller's again; a refusal that nobody waits for ends its episode."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from waiting import PATIENCE_S
+
+import dreamgym_kit
+from dreamgym_kit import Task
+from dreamgym_kit.adapters.langgraph import episode as episodes
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.load import parse_settings
+
+SAYS = {"messages": [{"role": "user", "content": "Cancel o1"}]}
+TASK = Task("t1", SAYS)
+EFFECTS = '[tools.get_order]\neffect = "read"\n[tools.cancel_order]\neffect = "destructive"'
+
+QUEUED = """
+import queue
+import threading
+from langgraph.graph import START, MessagesState, StateGraph
+
+WORK = queue.Queue()
+
+
+def work():
+    while True:
+        order = WORK.get()
+        try:
+            get_order.invoke({"order_id": order})
+        except Exception:
+            pass
+        WORK.task_done()
+
+
+def node(state):
+    threading.Thread(target=work, daemon=True).start()
+    WORK.put("o1")
+    WORK.join()
+    return {"messages": []}
+
+
+builder = StateGraph(MessagesState)
+builder.add_node("only", node)
+builder.add_edge(START, "only")
+graph = builder.compile()
+"""
+
+
+@pytest.mark.parametrize("how", ["simulate", "evaluate", "dreaming"])
+def test_the_real_graph_runs_before_and_after_a_dream_and_not_beside_it(project: Any, how: str) -> None:
+    store, beside = MemoryStore(), []
+    graph = project.write("""
+    BESIDE = []
+
+    class Waiting(ScriptedModelDouble):
+        def _generate(self, *args, **kwargs):
+            for work in BESIDE:
+                work()
+            return super()._generate(*args, **kwargs)
+
+    graph = create_agent(Waiting(turns=TURNS), [get_order, cancel_order])
+    """)
+    settings = parse_settings(EFFECTS)
+    dreamgym_kit.record(graph, [TASK], settings=settings, store=store)
+    module = __import__(project.module)
+    assert asyncio.run(module.graph.ainvoke(SAYS))["messages"][-1].content == "Cancelled."
+    before = project.touched()
+
+    go, gone = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        go.set()
+        gone.wait(PATIENCE_S)
+
+    def caller() -> None:
+        go.wait(PATIENCE_S)
+        beside.append(_tried(module))
+        gone.set()
+
+    own = threading.Thread(target=caller, daemon=True)  # begun before the dream, by the caller
+    own.start()
+    module.BESIDE.append(waits)
+    if how == "dreaming":
+        with dreamgym_kit.dreaming(store=store, settings=settings):
+            asyncio.run(module.graph.ainvoke(SAYS))
+    else:
+        run = getattr(dreamgym_kit, how)
+        run(graph, [TASK], settings=settings, store=store)
+    own.join()
+    module.BESIDE.clear()
+    assert beside == ["refused"]
+    assert project.touched() == before
+    assert asyncio.run(module.graph.ainvoke(SAYS))["messages"][-1].content == "Cancelled."
+    assert len(project.touched()) == len(before) + 3
+
+
+def _tried(module: Any) -> str:
+    try:
+        module.get_order.invoke({"order_id": "o1"})
+    except GateRefused:
+        return "refused"
+    return "ran"
+
+
+def test_a_worker_that_dies_of_a_refusal_does_not_hang_who_waits_for_it(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episodes, "REFUSED_S", 0.1)
+    settings = parse_settings("[limits]\nseconds = 3600")
+    result = dreamgym_kit.simulate(project.write(QUEUED), [TASK], settings=settings, store=MemoryStore())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    assert episode.stop == "violation"
+    assert "get_order was called outside every episode" in episode.violations[0]
+    assert project.touched() == []
+    __import__(project.module).WORK.task_done()  # the thread of the node may end with the process

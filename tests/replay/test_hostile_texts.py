@@ -1,0 +1,84 @@
+"""Whatever reads a text of a tool, a model or a file ends on one that was made to hold it up."""
+
+import re
+from contextlib import suppress
+
+import pytest
+from bench.hostile import matchers, texts
+
+from dreamgym_kit.adapters.models.hermes import read_said
+from dreamgym_kit.dream.state.sentences import form
+from dreamgym_kit.jsonread import NotJson, read_json
+from dreamgym_kit.replay.redaction import PRESETS, Redactor, parse_rules
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # the slowest takes fifteen seconds for all its texts; were one quadratic, an hour
+@pytest.mark.parametrize("name", matchers())
+def test_a_matcher_ends_on_every_long_text(name: str) -> None:
+    match = matchers()[name]
+    for _, text in texts():
+        with suppress(Exception):
+            match(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("write to anna.b+c@example.co.uk.", ["anna.b+c@example.co.uk"]),
+        ("?to=anna%40example.com&x", ["anna%40example.com"]),
+        ("a@b.c@d.e", ["a@b.c"]),
+        ("anna@host, x@y", []),
+        ("<anna@example.com>;bert@example.org", ["anna@example.com", "bert@example.org"]),
+        ("a@b@c.de", ["b@c.de"]),
+    ],
+)
+def test_addresses_are_found_as_before_they_were_looked_for_in_one_go(text: str, found: list[str]) -> None:
+    """Held against the plain expression, which tries each letter of a long word."""
+    plain = re.compile(r"[A-Za-z0-9._+-]+(?:@|%40)[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+    (email,) = PRESETS["email"]
+    assert plain.findall(text) == email.regex.findall(text) == found
+
+
+def test_values_that_begin_alike_are_all_found() -> None:
+    redactor = Redactor(parse_rules(["field:name"]), key=b"k")
+    redactor.learn({"name": ["Anna", "Anna Bell", "Anna Bell Cox"]})
+    said = redactor.value("Anna Bell Cox and Anna Bell and Anna and Annalena")
+    assert "Anna " not in str(said)
+    assert str(said).endswith("and Annalena")
+    assert redactor.counts == {"name": 3}
+
+
+@pytest.mark.parametrize(
+    "text", ['["a\\\\"]', '["\\""]', '["]["]', '["' * 250, '["' * 250 + '\\"' * 40 + "\\", "[" * 201]
+)
+def test_brackets_in_texts_do_not_count_as_depth(text: str) -> None:
+    padded = '["' + "[" * 300 + '", ' + text + "]"
+    try:
+        found = read_json(padded)
+    except NotJson:
+        return
+    assert found[0] == "[" * 300
+
+
+def test_calls_are_read_from_an_answer_with_and_without_an_end() -> None:
+    one = '<tool_call>\n{"name": "get", "arguments": {"a": 1}}\n</tool_call>'
+    said = read_said(f"Let me look.\n{one}\n{one} done", "t")
+    assert said.content == "Let me look.\ndone"
+    assert [call.name for call in said.calls] == ["get", "get"]
+    assert read_said(f"{one}<tool_call>", "t").calls == ()
+    assert read_said("<tool_call>" + " " * 1000, "t").content.startswith("<tool_call>")
+
+
+@pytest.mark.parametrize(
+    ("spelled", "told"),
+    [
+        ("{$answer:{error:not there,error_type:KeyError}}", "the failure 'not there'"),
+        ("{$answer:{content:a,error:b,error:c,error_type:null}}", "the failure 'c'"),
+        ("{$answer:{error:x,error_type:{a}}}", "{$answer:{error:x,error_type:{a}}}"),
+        ("{$answer:{content:a}}", "{$answer:{content:a}}"),
+        ("s", "a text"),
+    ],
+)
+def test_the_form_of_a_failure_is_told_by_its_words(spelled: str, told: str) -> None:
+    assert form(spelled) == told
