@@ -33,6 +33,7 @@ PACKAGES = (
 
 BENCHES: Mapping[str, str] = {
     "leaks": "every way to call a tool, while dreaming: does a body run?",
+    "mcp_majors": "MCP SDK 1.x and 2.x, in process, stdio and HTTP: does a dreamt call reach its server?",
     "leaks_peers": "the same calls under LangChain's LLMToolEmulator and under StuntDouble",
     "crosstalk": "64 dreams at once beside a real agent in one process: does a call meet another's session?",
     "upstream": "the public tests of langchain and langgraph-prebuilt, with the gate and without",
@@ -105,6 +106,8 @@ class Goal:
 GOALS: Mapping[tuple[str, str], Goal] = {
     ("leaks", "leaks"): Goal("=", 0),
     ("leaks", "calls"): Goal(">=", 10_000),
+    ("mcp_majors", "leaks"): Goal("=", 0),
+    ("mcp_majors", "calls"): Goal(">=", 200),
     ("crosstalk", "wrong"): Goal("=", 0),
     ("crosstalk", "real_calls"): Goal("=", 0),
     ("crosstalk", "false_refusals"): Goal("=", 0),
