@@ -209,7 +209,12 @@ def _session(
     register_functions(settings)
     hook_tool_functions()
     session = Session(
-        GatePolicy(mode, LiveSpecs(settings), frozenset(settings.structured_outputs)),
+        GatePolicy(
+            mode,
+            LiveSpecs(settings),
+            frozenset(settings.structured_outputs),
+            left_out=frozenset(settings.leave_out),
+        ),
         experience=experience,
         world=world,
         episode=episode,

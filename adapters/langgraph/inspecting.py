@@ -26,6 +26,7 @@ from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
+from dreamgym_kit.adapters.langgraph.provider_tools import bound_in, refusal
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
 from dreamgym_kit.gate.effects import declared_effect, guess_effect
@@ -104,6 +105,7 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     facts.tools.sort(key=lambda spec: spec.name)
     facts.hosts = sorted(_model_hosts(one for one in living if issubclass(type(one), BaseChatModel)))
     facts.example = _example(graph)
+    facts.problems += [refusal(name) for name in bound_in(graph) if name not in settings.leave_out]
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts

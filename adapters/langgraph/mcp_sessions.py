@@ -145,7 +145,7 @@ _CALLED: dict[str, Callable[[inspect.BoundArguments], str | None]] = {
 
 
 def _check(name: str) -> None:
-    body = running()
+    body: Any = running()
     if body is not None and not _is_pure(body):
         return
     session = find(session_key(config_here()), f"MCP tool '{name}'")
@@ -153,12 +153,13 @@ def _check(name: str) -> None:
         return
     if body is not None:
         session.refuse(
-            f"'{body.name}', whose effect is pure, called the MCP tool '{name}'; that did not run. What asks a "
-            f'server is not pure: [tools.{body.name}] effect = "read", or what it is'
+            f"'{body.name}', whose effect is pure, called the MCP tool '{name}'; that did not run. What "
+            f'asks a server is not pure: [tools.{body.name}] effect = "read", or what it is'
         )
     session.refuse(
-        f"the MCP tool '{name}' was called on its client session; it did not run. Call it through the tools of "
-        "langchain-mcp-adapters or langchain.mcp, or name the function that calls it in dreamgym.toml: "
+        f"the MCP tool '{name}' was called on its client session; it did not run. Call it through the "
+        "tools of langchain-mcp-adapters or langchain.mcp, or name the function that calls it in "
+        "dreamgym.toml: "
         f'[functions."package.module:function"] effect = "...", name = "{name}"'
     )
 

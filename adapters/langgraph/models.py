@@ -24,6 +24,7 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entr
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
+from dreamgym_kit.adapters.langgraph.provider_tools import provider_tools, told, without_left_out
 from dreamgym_kit.adapters.langgraph.tapes import turn_of
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.gate.registry import PROCESS, current, find
@@ -40,6 +41,7 @@ def generating(real: Any) -> Any:
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session()
+        kwargs = told(session, self, kwargs)
         with turn_of(session, self, args, kwargs) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(leaf.result_now())
@@ -56,6 +58,7 @@ def generating_async(real: Any) -> Any:
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session()
+        kwargs = told(session, self, kwargs)
         with turn_of(session, self, args, kwargs) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(await leaf.result())
@@ -76,7 +79,7 @@ def streaming(real: Any) -> Any:
         if session is None:
             yield from real(self, *args, **kwargs)
             return
-        asked = _Asked()
+        asked, kwargs = _Asked(), told(session, self, kwargs)
         with turn_of(session, self, args, kwargs, events=events) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             for part in turn.parts() or turn.keeping(leaf.parts_now(events=events)):
@@ -94,7 +97,7 @@ def streaming_async(real: Any) -> Any:
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         session = _session()
-        asked = _Asked()
+        asked, kwargs = _Asked(), told(session, self, kwargs)
         with turn_of(session, self, args, kwargs, events=events) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             async for part in turn.parts_async() or turn.keeping_async(leaf.parts(events=events)):
@@ -112,8 +115,9 @@ def binding(real: Any) -> Any:
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, tools: Any, *args: Any, **kwargs: Any) -> Any:
-        tools = list(tools)
-        HOLDINGS.add_bound(self, tools, structured="ls_structured_output_format" in kwargs)
+        tools = without_left_out(current.get(), list(tools))
+        own = [one for one in tools if not provider_tools(one)]
+        HOLDINGS.add_bound(self, own, structured="ls_structured_output_format" in kwargs)
         return real(self, tools, *args, **kwargs)
 
     return plain_wrapper(wrapper, real)

@@ -191,7 +191,11 @@ def runner_of(
     return LangGraphRunner(
         graph=ready.graph,
         policy=GatePolicy(
-            request.mode, ready.facts.specs(), frozenset(settings.structured_outputs), request.stage
+            request.mode,
+            ready.facts.specs(),
+            frozenset(settings.structured_outputs),
+            request.stage,
+            frozenset(settings.leave_out),
         ),
         overseer=request.overseer,
         settings=replace(settings, simulate=replace(settings.simulate, seed=seed)),

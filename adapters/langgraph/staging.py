@@ -90,7 +90,13 @@ def staging(
             approver=InterruptApprover() if approve is None else approver_from(approve),
         )
         session = OverseenSession(
-            GatePolicy(Mode.S2R, LiveSpecs(known), frozenset(known.structured_outputs), Stage(stage)),
+            GatePolicy(
+                Mode.S2R,
+                LiveSpecs(known),
+                frozenset(known.structured_outputs),
+                Stage(stage),
+                frozenset(known.leave_out),
+            ),
             experience=dream,
             world=world,
             episode=own,

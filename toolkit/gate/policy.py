@@ -49,6 +49,7 @@ class GatePolicy:
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
     structured: frozenset[str] = frozenset()  # names that only shape an answer; nothing runs for them
     stage: Stage = Stage.SHADOW  # of `Mode.S2R`
+    left_out: frozenset[str] = frozenset()  # tools of the model's provider that its model is not told of
 
     @property
     def writes_are_real(self) -> bool:
