@@ -87,8 +87,11 @@ async def inspect_graph(spec: str, settings: Settings, *, folder: Path | None = 
         return inspect_compiled(graph, settings)
 
 
-def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
-    """Read a compiled graph, and find the tools that are alive: a node may hold some in any form."""
+def inspect_compiled(graph: Pregel[Any], settings: Settings, *, own_model: bool = True) -> GraphFacts:
+    """Read a compiled graph, and find the tools that are alive: a node may hold some in any form.
+
+    `own_model`: the graph's own models answer, so what they are bound to is asked for.
+    """
     living = alive(BaseTool, BaseChatModel)  # one look at all objects for both
     HOLDINGS.scan(one for one in living if issubclass(type(one), BaseTool))
     facts = GraphFacts()
@@ -105,7 +108,8 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
     facts.tools.sort(key=lambda spec: spec.name)
     facts.hosts = sorted(_model_hosts(one for one in living if issubclass(type(one), BaseChatModel)))
     facts.example = _example(graph)
-    facts.problems += [refusal(name) for name in bound_in(graph) if name not in settings.leave_out]
+    bound = bound_in(graph) if own_model else ()
+    facts.problems += [refusal(name) for name in bound if name not in settings.leave_out]
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts

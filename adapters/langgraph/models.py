@@ -14,6 +14,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 
+from dreamgym_kit.adapters.langgraph.capture import capture_of
 from dreamgym_kit.adapters.langgraph.dispatching import (
     answers_unknown_names,
     loose_function,
@@ -24,7 +25,7 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entr
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
-from dreamgym_kit.adapters.langgraph.provider_tools import provider_tools, told, without_left_out
+from dreamgym_kit.adapters.langgraph.provider_tools import provider_tools, without_left_out
 from dreamgym_kit.adapters.langgraph.tapes import turn_of
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.gate.registry import PROCESS, current, find
@@ -41,7 +42,6 @@ def generating(real: Any) -> Any:
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session()
-        kwargs = told(session, self, kwargs)
         with turn_of(session, self, args, kwargs) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(leaf.result_now())
@@ -58,7 +58,6 @@ def generating_async(real: Any) -> Any:
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session()
-        kwargs = told(session, self, kwargs)
         with turn_of(session, self, args, kwargs) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(await leaf.result())
@@ -79,7 +78,7 @@ def streaming(real: Any) -> Any:
         if session is None:
             yield from real(self, *args, **kwargs)
             return
-        asked, kwargs = _Asked(), told(session, self, kwargs)
+        asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             for part in turn.parts() or turn.keeping(leaf.parts_now(events=events)):
@@ -97,7 +96,7 @@ def streaming_async(real: Any) -> Any:
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         session = _session()
-        asked, kwargs = _Asked(), told(session, self, kwargs)
+        asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn:
             leaf = Leaf(session, real, self, args, kwargs)
             async for part in turn.parts_async() or turn.keeping_async(leaf.parts(events=events)):
@@ -115,7 +114,9 @@ def binding(real: Any) -> Any:
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, tools: Any, *args: Any, **kwargs: Any) -> Any:
-        tools = without_left_out(current.get(), list(tools))
+        tools, session = list(tools), current.get()
+        if capture_of(session) is None:  # else the leaf sees whether this model is asked at all
+            tools = without_left_out(session, tools)
         own = [one for one in tools if not provider_tools(one)]
         HOLDINGS.add_bound(self, own, structured="ls_structured_output_format" in kwargs)
         return real(self, tools, *args, **kwargs)

@@ -112,7 +112,8 @@ async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[T
 def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
     register_functions(request.settings)
     register_nodes(graph, request.settings)
-    facts = inspect_compiled(graph, request.settings)
+    own_model = request.policy is None or bool(request.settings.policy.only_nodes)
+    facts = inspect_compiled(graph, request.settings, own_model=own_model)
     if facts.problems and not request.mode.bare:
         raise ShapeRefused(facts.problems)
     hook_tool_functions(look=False)
