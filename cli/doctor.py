@@ -136,6 +136,7 @@ def _checks(asked: "_Asked") -> Iterator[Check]:
         return
     yield _settings(settings, asked)
     yield from _graph(settings, asked)
+    yield _caught("hooks", _hooks, settings, asked)
     for name, check in (("tasks", _tasks), ("recordings", _recordings)):
         yield _caught(name, check, settings, asked)
     if settings.engine.name == "ray":
@@ -211,6 +212,20 @@ def _graph(settings: "Settings", asked: "_Asked") -> Iterator[Check]:
         from dreamgym_kit.cli.tool_table import tool_rows
 
         yield Check("-", "tools", "\n".join([count, *tool_rows(facts.every())]))
+
+
+def _hooks(_settings: "Settings", _asked: "_Asked") -> Check:
+    """Whether the names of other packages by which calls are held are there, in what is loaded by now."""
+    from dreamgym_kit.adapters.langgraph.foreign_names import PAIRS, check_foreign_names, loaded, missing
+
+    check_foreign_names()
+    versions = loaded()
+    text = f"held in {', '.join(f'{name} {one}' for name, one in versions.items()) or 'no package yet'}"
+    if gone := missing(versions):
+        text += f"; done without: {', '.join(map(str, gone))}"
+    if "mcp" in versions:
+        text += f"; tried: {', '.join(map(str, PAIRS))}"
+    return Check("ok", "hooks", text)
 
 
 def _no_graph(folder: "Path") -> Check:

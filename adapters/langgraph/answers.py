@@ -100,9 +100,10 @@ def is_of_tool(error: BaseException) -> bool:
 def _mcp_failure(tool: BaseTool | None, answer: Answer) -> Exception | None:
     """The MCP adapter's own failure for its own tools: their error handler knows no other."""
     handler = tool.handle_tool_error if tool is not None else None
-    if not callable(handler) or getattr(handler, "__module__", "") != "langchain_mcp_adapters.tools":
+    module = getattr(handler, "__module__", "") if callable(handler) else ""
+    if module not in ("langchain_mcp_adapters.tools", "langchain.mcp.tools"):
         return None
-    kind = getattr(sys.modules["langchain_mcp_adapters.tools"], "_MCPToolExecutionError", None)
+    kind = getattr(sys.modules[module], "_MCPToolExecutionError", None)
     if kind is None or (answer.error_type or "ToolException") != "ToolException":
         return None
     said = _decode(answer.content, None) if isinstance(answer.content, list) else None

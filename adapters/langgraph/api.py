@@ -225,7 +225,8 @@ def _session(
 def live_policy(mode: Mode, settings: Settings, stage: Stage = Stage.SHADOW) -> GatePolicy:
     """The rules for whatever tools a block of code makes."""
     specs = LiveSpecs(settings)
-    return GatePolicy(mode, specs, frozenset(settings.structured_outputs), stage, specs.judge)
+    structured, left_out = frozenset(settings.structured_outputs), frozenset(settings.leave_out)
+    return GatePolicy(mode, specs, structured, stage, specs.judge, left_out)
 
 
 class LiveSpecs(Mapping[str, ToolSpec]):

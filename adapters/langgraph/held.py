@@ -13,6 +13,7 @@ from langgraph.cache.base import BaseCache
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 
+from dreamgym_kit.adapters.langgraph.foreign_names import methods_of
 from dreamgym_kit.adapters.langgraph.frames import config_here, session_key
 from dreamgym_kit.adapters.langgraph.isolation import DreamCache, DreamSaver, DreamStore, own_memory
 from dreamgym_kit.adapters.langgraph.patches import (
@@ -29,15 +30,7 @@ from dreamgym_kit.gate.registry import PROCESS, current
 from dreamgym_kit.gate.session import Session
 
 _OWN = (DreamSaver, DreamStore, DreamCache)
-_SYNC: dict[type, tuple[str, ...]] = {
-    BaseStore: ("batch", "get", "search", "put", "delete", "list_namespaces"),
-    BaseCheckpointSaver: (
-        "get", "get_tuple", "list", "put", "put_writes", "delete_thread", "delete_for_runs", "copy_thread",
-        "prune", "get_delta_channel_history",
-    ),
-    BaseCache: ("get", "set", "clear"),
-}  # fmt: skip
-TOUCHING = {root: (*names, *(f"a{name}" for name in names)) for root, names in _SYNC.items()}
+TOUCHING = {root: methods_of(root.__name__) for root in (BaseStore, BaseCheckpointSaver, BaseCache)}
 """By kind of memory: its methods that read or change what it holds."""
 
 

@@ -30,6 +30,7 @@ from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.locking import locked
 from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.object_effects import ObjectEffects, bearers_of, function_spec, power
+from dreamgym_kit.adapters.langgraph.provider_tools import bound_in, refusal
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
 from dreamgym_kit.gate.effects import declared_effect
@@ -97,8 +98,11 @@ async def inspect_graph(spec: str, settings: Settings, *, folder: Path | None = 
         return inspect_compiled(graph, settings)
 
 
-def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
-    """Read a compiled graph, and find the tools that are alive: a node may hold some in any form."""
+def inspect_compiled(graph: Pregel[Any], settings: Settings, *, own_model: bool = True) -> GraphFacts:
+    """Read a compiled graph, and find the tools that are alive: a node may hold some in any form.
+
+    `own_model`: the graph's own models answer, so what they are bound to is asked for.
+    """
     living = alive(BaseTool, BaseChatModel)  # one look at all objects for both
     HOLDINGS.scan(one for one in living if issubclass(type(one), BaseTool))
     models = [one for one in living if issubclass(type(one), BaseChatModel)]
@@ -125,6 +129,8 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings) -> GraphFacts:
             "nothing in this graph can be intercepted: it has no tool, and no function that acts was found. "
             'Name what acts: [functions."package.module:function"] effect = "write"'
         )
+    bound = bound_in(graph) if own_model else ()
+    facts.problems += [refusal(name) for name in bound if name not in settings.leave_out]
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts

@@ -14,13 +14,14 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 
 from dreamgym_kit.adapters.langgraph.fields import FieldGuard
+from dreamgym_kit.adapters.langgraph.foreign_names import check_foreign_names
 from dreamgym_kit.adapters.langgraph.frames import Frame, frame
 from dreamgym_kit.adapters.langgraph.held import guard_held_memory
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, hook_bodies, of_framework
 from dreamgym_kit.adapters.langgraph.hooks import hook, hook_twins, met_again, unhook_all
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
 from dreamgym_kit.adapters.langgraph.leaf import async_leaf, sync_leaf
-from dreamgym_kit.adapters.langgraph.mcp_sessions import guard_mcp_sessions
+from dreamgym_kit.adapters.langgraph.mcp_sessions import guard_late_imports, guard_mcp_sessions
 from dreamgym_kit.adapters.langgraph.models import (
     ASYNC_STREAMS,
     STREAMS,
@@ -55,8 +56,13 @@ def installed() -> bool:
 
 
 def install() -> None:
-    """Put the gate in; doing it twice does nothing."""
+    """Put the gate in; doing it twice does nothing.
+
+    Raises:
+        UserError: a package is of a version that the gate does not know, or lacks what it is put into.
+    """
     global _PATCHES
+    check_foreign_names()
     if _PATCHES is not None:
         return
     _PATCHES = patches = PatchSet()
@@ -76,6 +82,7 @@ def install() -> None:
     guard_threads(patches)
     guard_mcp_sessions(patches)
     _guard_loading(patches)
+    guard_late_imports(patches)
 
 
 def uninstall() -> None:
@@ -97,9 +104,11 @@ def uninstall() -> None:
 def hook_tool_functions(*, look: bool = True) -> None:
     """Put the gate into the functions under all live tools too, so that one captured early is met.
 
-    Leaves that were put into a class since the gate was installed are met here as well. `look` is False
-    where the living tools were looked for just before.
+    Leaves that were put into a class since the gate was installed are met here as well, and foreign names are
+    looked at once more: what the graph brought may be of a version that nobody tried. `look` is False where
+    the living tools were looked for just before.
     """
+    check_foreign_names()
     if _PATCHES is not None:
         guard_mcp_sessions(_PATCHES)
         for owner in subclasses(BaseTool):

@@ -23,15 +23,13 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from dreamgym_kit.adapters.langgraph.capture import graph_entered
+from dreamgym_kit.adapters.langgraph.foreign_names import methods_of
 from dreamgym_kit.adapters.langgraph.frames import config_here, session_key
 from dreamgym_kit.adapters.langgraph.patches import PatchSet, plain_wrapper
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
 
-MEMORY_METHODS = (
-    "stream", "astream", "get_state", "aget_state", "get_state_history", "aget_state_history", "update_state",
-    "aupdate_state", "bulk_update_state", "abulk_update_state", "clear_cache", "aclear_cache",
-)  # fmt: skip
+MEMORY_METHODS = methods_of("Pregel")
 
 _READING = frozenset({"get_state", "aget_state", "get_state_history", "aget_state_history"})
 

@@ -15,6 +15,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 
 from dreamgym_kit.adapters.langgraph.answered import check_answered
+from dreamgym_kit.adapters.langgraph.capture import capture_of
 from dreamgym_kit.adapters.langgraph.dispatching import (
     answers_unknown_names,
     loose_function,
@@ -25,6 +26,7 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entr
 from dreamgym_kit.adapters.langgraph.hooks import forget_cached, hook_twins, hooked_names, registered
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
+from dreamgym_kit.adapters.langgraph.provider_tools import provider_tools, without_left_out
 from dreamgym_kit.adapters.langgraph.tapes import turn_of
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.gate.registry import PROCESS, current, find
@@ -113,8 +115,11 @@ def binding(real: Any) -> Any:
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, tools: Any, *args: Any, **kwargs: Any) -> Any:
-        tools = list(tools)
-        HOLDINGS.add_bound(self, tools, structured="ls_structured_output_format" in kwargs)
+        tools, session = list(tools), current.get()
+        if capture_of(session) is None:  # else the leaf sees whether this model is asked at all
+            tools = without_left_out(session, tools)
+        own = [one for one in tools if not provider_tools(one)]
+        HOLDINGS.add_bound(self, own, structured="ls_structured_output_format" in kwargs)
         return real(self, tools, *args, **kwargs)
 
     return plain_wrapper(wrapper, real)

@@ -111,7 +111,8 @@ async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[T
 def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
     register_functions(request.settings)
     register_nodes(graph, request.settings)
-    facts = inspect_compiled(graph, request.settings)
+    own_model = request.policy is None or bool(request.settings.policy.only_nodes)
+    facts = inspect_compiled(graph, request.settings, own_model=own_model)
     if facts.problems and not request.mode.bare:
         raise ShapeRefused(facts.problems)
     if request.mode is not Mode.DREAM:
@@ -198,6 +199,7 @@ def runner_of(
             frozenset(settings.structured_outputs),
             request.stage,
             ready.facts.judge,
+            frozenset(settings.leave_out),
         ),
         overseer=request.overseer,
         settings=replace(settings, simulate=replace(settings.simulate, seed=seed)),

@@ -46,10 +46,14 @@ def _of_server(body: Any) -> Mapping[str, Any] | None:
             held = cell.cell_contents
         except ValueError:
             continue
-        if hasattr(held, "inputSchema") and isinstance(getattr(held, "outputSchema", None), Mapping):
-            schema: Mapping[str, Any] = held.outputSchema
-            return schema
+        for name in _OUTPUT_SCHEMAS & set(getattr(type(held), "model_fields", ())):
+            schema = getattr(held, name)
+            if isinstance(schema, Mapping):
+                return schema
     return None
+
+
+_OUTPUT_SCHEMAS = {"outputSchema", "output_schema"}  # of the MCP SDK 1.x, of 2.x
 
 
 def _of_annotation(body: Callable[..., Any] | None, *, pair: bool) -> Declared:

@@ -1,4 +1,4 @@
-"""Attributes of classes and modules replaced, and put back exactly.
+"""What the gate changes in other people's classes, modules and functions, and puts back exactly.
 
 Uninstalling the gate must leave every class and module as it was, entry by entry; so each change is kept with
 what stood there before (or that nothing did), and undone in reverse order.
@@ -18,14 +18,21 @@ class PatchSet:
 
     def __init__(self) -> None:
         self._done: list[tuple[weakref.ref[Any], str, object, object]] = []
+        self._others: list[Callable[[], object]] = []
 
     def replace(self, owner: Any, name: str, value: object) -> None:
         """Set `owner.name`, past any metaclass (pydantic's refuses some names)."""
         self._done.append((weakref.ref(owner), name, owner.__dict__.get(name, _NOTHING), value))
         _setter(owner)(owner, name, value)
 
+    def on_undo(self, act: Callable[[], object]) -> None:
+        """Take back by `act` what was changed in another way."""
+        self._others.append(act)
+
     def undo(self) -> None:
         """Put everything back; classes that are gone, and entries set by others since, are skipped."""
+        while self._others:
+            self._others.pop()()
         while self._done:
             reference, name, before, value = self._done.pop()
             owner = reference()

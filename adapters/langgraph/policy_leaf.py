@@ -8,6 +8,7 @@ from langchain_core.outputs import ChatResult
 
 from dreamgym_kit.adapters.langgraph.capture import Capture, capture_of
 from dreamgym_kit.adapters.langgraph.policy_answers import chunks_of_reply, events_of_reply, result_of_reply
+from dreamgym_kit.adapters.langgraph.provider_tools import told
 from dreamgym_kit.gate.session import Session
 
 _OWN = ("messages", "stop", "run_manager")  # the framework's own arguments, in their order
@@ -29,6 +30,8 @@ class Leaf:
         self._real, self._model, self._args, self._kwargs = real, model, args, kwargs
         self._named: dict[str, Any] = {}
         self._capture = self._taking(capture_of(session))
+        if self._capture is None:  # a policy that answers in its place runs no tool of the provider's
+            self._kwargs = told(session, model, dict(kwargs))
 
     def result_now(self) -> ChatResult:
         """The answer, whole, from sync code."""

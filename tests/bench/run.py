@@ -33,6 +33,7 @@ PACKAGES = (
 
 BENCHES: Mapping[str, str] = {
     "leaks": "every way to call a tool, while dreaming: does a body run?",
+    "mcp_majors": "MCP SDK 1.x and 2.x, in process, stdio and HTTP: does a dreamt call reach its server?",
     "leaks_peers": "the same calls under LangChain's LLMToolEmulator and under StuntDouble",
     "dos": "schemas and texts of a stranger's, made to hold a run up: seconds of the slowest check",
     "crosstalk": "64 dreams at once beside a real agent in one process: does a call meet another's session?",
@@ -108,6 +109,8 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("leaks", "calls"): Goal(">=", 10_000),
     ("dos", "worst_s"): Goal("<=", 2),
     ("dos", "checks"): Goal(">=", 300),
+    ("mcp_majors", "leaks"): Goal("=", 0),
+    ("mcp_majors", "calls"): Goal(">=", 200),
     ("crosstalk", "wrong"): Goal("=", 0),
     ("crosstalk", "real_calls"): Goal("=", 0),
     ("crosstalk", "false_refusals"): Goal("=", 0),

@@ -37,7 +37,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     named = [line.split()[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0
     assert named == [
-        *("leaks", "leaks_peers", "dos", "crosstalk", "upstream", "transparent", "overhead"),
+        *("leaks", "mcp_majors", "leaks_peers", "dos", "crosstalk", "upstream", "transparent", "overhead"),
         *("help", "orchestration", "signals", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
         *("disconnects", "store", "million", "findings"),

@@ -15,7 +15,10 @@ from shapes.stage import HELLO, dream
 
 from dreamgym_kit.adapters.langgraph.api import record_everything
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, uninstall
+from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.gate.session import Session
+from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 pytestmark = pytest.mark.usefixtures("gate")
 SERVER = FastMCP("till", log_level="ERROR")
@@ -69,10 +72,26 @@ def test_the_body_of_a_tool_that_a_person_called_harmless_may_send_it(canary: Ca
     assert canary.written() == ["pay"]
 
 
+def test_the_body_of_a_tool_that_is_called_pure_may_not(canary: Canary) -> None:
+    @tool
+    async def formula() -> str:
+        """Ask the server all the same."""
+        return await pay_at_the_server()
+
+    session = Session(GatePolicy(Mode.DREAM, {"formula": ToolSpec("formula", Effect.PURE)}))
+    with entered(session), pytest.raises(BaseExceptionGroup):
+        asyncio.run(formula.ainvoke({}))
+    (why,) = session.violations
+    assert "'formula', whose effect is pure, called the MCP tool 'pay'; that did not run" in why
+    assert canary.written() == []
+
+
 def test_a_recording_sends_it_and_uninstalling_restores_the_class(canary: Canary) -> None:
-    before = dict(BaseSession.__dict__)
+    uninstall()
+    before_the_gate = BaseSession.send_request, BaseSession.send_request.__code__
     with record_everything():
         assert asyncio.run(graph().ainvoke(HELLO))["messages"][-1].content == "paid"
+    held = BaseSession.send_request.__code__
     uninstall()
-    assert BaseSession.__dict__["send_request"] is not before["send_request"]
-    assert not hasattr(BaseSession.__dict__["send_request"], "__dreamgym__")
+    assert (BaseSession.send_request, BaseSession.send_request.__code__) == before_the_gate
+    assert held is not BaseSession.send_request.__code__

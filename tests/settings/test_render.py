@@ -106,6 +106,7 @@ any_settings = st.builds(
     runs=text,
     tenant=text,
     structured_outputs=texts,
+    leave_out=texts,
     simulate=st.builds(
         SimulateSettings, n=whole, concurrency=whole, seed=whole, abstain=st.sampled_from(["stop", "error"])
     ),

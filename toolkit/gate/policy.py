@@ -52,6 +52,7 @@ class GatePolicy:
     structured: frozenset[str] = frozenset()  # names that only shape an answer; nothing runs for them
     stage: Stage = Stage.SHADOW  # of `Mode.S2R`
     judge: Callable[[object, ToolSpec], ToolSpec] | None = None  # (called, spec of its name) -> its own
+    left_out: frozenset[str] = frozenset()  # tools of the model's provider that its model is not told of
 
     @property
     def writes_are_real(self) -> bool:

@@ -317,6 +317,7 @@ class Settings:
     runs: str = "runs"  # the folder that gets a directory for each run
     tenant: str = "default"  # whose recordings; those of others are never used
     structured_outputs: tuple[str, ...] = ()  # bound names that are answer schemas, not tools
+    leave_out: tuple[str, ...] = ()  # tools that the model's provider runs, which dreams do without
     simulate: SimulateSettings = SimulateSettings()
     engine: EngineSettings = EngineSettings()
     limits: Limits = Limits()

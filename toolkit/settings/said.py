@@ -10,6 +10,7 @@ WORDS: Mapping[tuple[str, ...], str] = {
     ("runs",): "one folder a run",
     ("tenant",): "whose recordings to use",
     ("structured_outputs",): "names bound to the model that are answer forms, not tools",
+    ("leave_out",): "tools that the model's provider runs, which dreams do without",
     ("simulate",): "How a dry run is done.",
     ("simulate", "n"): "episodes per task",
     ("simulate", "concurrency"): "episodes at once",
