@@ -34,6 +34,7 @@ PACKAGES = (
 BENCHES: Mapping[str, str] = {
     "leaks": "every way to call a tool, while dreaming: does a body run?",
     "leaks_peers": "the same calls under LangChain's LLMToolEmulator and under StuntDouble",
+    "attack": "generated agents that reach a bank's refund by any way: does one run in a dream, untold?",
     "crosstalk": "64 dreams at once beside a real agent in one process: does a call meet another's session?",
     "upstream": "the public tests of langchain and langgraph-prebuilt, with the gate and without",
     "transparent": "messages of the same graph with recording and without, byte for byte",
@@ -105,6 +106,11 @@ class Goal:
 GOALS: Mapping[tuple[str, str], Goal] = {
     ("leaks", "leaks"): Goal("=", 0),
     ("leaks", "calls"): Goal(">=", 10_000),
+    ("attack", "tries"): Goal(">=", 120),
+    ("attack", "crossed"): Goal(">=", 60),
+    ("attack", "ran"): Goal("=", 0),
+    ("attack", "ran_silent"): Goal("=", 0),
+    ("attack", "twins_right"): Goal(">=", 0.95),
     ("crosstalk", "wrong"): Goal("=", 0),
     ("crosstalk", "real_calls"): Goal("=", 0),
     ("crosstalk", "false_refusals"): Goal("=", 0),
