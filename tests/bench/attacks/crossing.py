@@ -110,7 +110,10 @@ class Traits:
         """What a person says of a harmless function that the model names: that it is pure."""
         held = HELD[self.held]
         reference = held.twin_reference or held.reference
-        return _function(reference, "pure") if self._named and reference and not held.is_tool else ""
+        if not self._named or not reference or held.is_tool:
+            return ""
+        tool = '[tools.$name]\neffect = "pure"\n' if DISPATCHED[self.dispatched].node else ""
+        return _function(reference, "pure") + tool  # a ToolNode makes a tool of it
 
 
 def _function(reference: str, effect: str) -> str:
