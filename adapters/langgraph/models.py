@@ -284,13 +284,14 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     """
     if session.mode.bare or name in session.policy.structured:
         return
-    if registered(name):
-        _check_alone(session, name)
-        return
     known = HOLDINGS.told(model)
+    seen = known is not None and known.knows_what_runs(name)
+    if registered(name):
+        if not seen:
+            _check_alone(session, name)
+        return
     in_node = tool_of_node(session, name)
     unhookable = HOLDINGS.unhookable.get(name) or (own_entry(in_node) if in_node is not None else None)
-    seen = known is not None and known.knows_what_runs(name)
     if unhookable is None and (seen or in_node is not None):
         return
     names = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}

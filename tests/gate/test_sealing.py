@@ -19,7 +19,7 @@ from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import GateRefused
 from dreamgym_kit.gate.policy import Mode, Stage
-from dreamgym_kit.gate.registry import entered, wake
+from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.model import Settings
@@ -29,7 +29,6 @@ from dreamgym_kit.settings.model import Settings
 def gate() -> Iterator[None]:
     install()
     yield
-    wake()
     uninstall()
 
 

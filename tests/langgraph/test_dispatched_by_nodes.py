@@ -21,8 +21,8 @@ BASE = """
     from langgraph.graph import START, END, MessagesState, StateGraph
 
     RAN = []
-    ASKS = [[("get_order", {"order_id": "o1"})], [("refund", {"order": "o1"})], "done"]
-    SCHEMA = {"type": "function", "function": {"name": "refund", "parameters": {"type": "object"}}}
+    ASKS = [[("get_order", {"order_id": "o1"})], [("pay_back", {"order": "o1"})], "done"]
+    SCHEMA = {"type": "function", "function": {"name": "pay_back", "parameters": {"type": "object"}}}
 
     class Told(ScriptedModelDouble):
         def bind_tools(self, tools, **kwargs): return self.bind(tools=tools)
@@ -60,24 +60,24 @@ BASE = """
 """
 MADE = """
     def make(user):
-        def refund(order: str) -> str:
+        def pay_back(order: str) -> str:
             "Refund an order."
             return ran(order + user)
-        return refund
+        return pay_back
     KEPT = {}
     def model():
-        KEPT["refund"] = make("u1")
-        tools = [get_order, StructuredTool.from_function(KEPT["refund"])]
+        KEPT["pay_back"] = make("u1")
+        tools = [get_order, StructuredTool.from_function(KEPT["pay_back"])]
         return Told(turns=ASKS).bind_tools(tools)
     graph = loop(lambda: KEPT, model, ANSWERED)
 """
 CACHED = """
     @functools.lru_cache
-    def refund(order: str) -> str:
+    def pay_back(order: str) -> str:
         "Refund an order."
         return ran(order)
-    held = StructuredTool.from_function(refund, name="refund", description="d")
-    graph = loop(lambda: {"refund": refund}, Told(turns=ASKS).bind_tools([get_order, held]), ANSWERED)
+    held = StructuredTool.from_function(pay_back, name="pay_back", description="d")
+    graph = loop(lambda: {"pay_back": pay_back}, Told(turns=ASKS).bind_tools([get_order, held]), ANSWERED)
 """
 TWICE = """
     bound = Told(turns=ASKS).bind_tools([get_order, SCHEMA])
@@ -92,16 +92,16 @@ RELOADED = """
 """
 OVERRIDDEN = """
     class Client:
-        def refund(self, order): return ran(order)
+        def pay_back(self, order): return ran(order)
     class Audited(Client):
-        def refund(self, order): return ran("audited " + order)
+        def pay_back(self, order): return ran("audited " + order)
     client = Audited()
     bound = Told(turns=ASKS).bind_tools([get_order, SCHEMA])
-    graph = loop(lambda: {"refund": client.refund}, bound, ANSWERED)
+    graph = loop(lambda: {"pay_back": client.pay_back}, bound, ANSWERED)
 """
 MORE = """
 RAN = []
-def refund(order: str) -> str:
+def pay_back(order: str) -> str:
     "Refund an order."
     RAN.append(order)
     return "refunded"
@@ -109,9 +109,9 @@ def refund(order: str) -> str:
 SHAPES = {
     "made per request": (MADE, ""),
     "behind an lru_cache": (CACHED, ""),
-    "imported twice": (TWICE, '[functions."pkg_OTHER.OTHER_more:refund"]\neffect = "destructive"\n'),
-    "loaded again": (RELOADED, '[functions."OTHER_more:refund"]\neffect = "destructive"\n'),
-    "overridden": (OVERRIDDEN, '[functions."OTHER:Client.refund"]\neffect = "destructive"\n'),
+    "imported twice": (TWICE, '[functions."pkg_OTHER.OTHER_more:pay_back"]\neffect = "destructive"\n'),
+    "loaded again": (RELOADED, '[functions."OTHER_more:pay_back"]\neffect = "destructive"\n'),
+    "overridden": (OVERRIDDEN, '[functions."OTHER:Client.pay_back"]\neffect = "destructive"\n'),
 }
 
 
@@ -167,7 +167,7 @@ def test_a_function_that_a_node_runs_by_hand_is_dreamt(
 ) -> None:
     episode = simulated(project, source, settings, anync=anync, answered=answered)
     assert ran(project) == []
-    assert [entry.call.tool for entry in episode.transitions] == ["get_order", "refund"]
+    assert [entry.call.tool for entry in episode.transitions] == ["get_order", "pay_back"]
     assert (episode.stop, episode.violations) == ("finished", ())
 
 
@@ -176,11 +176,11 @@ HIDDEN = """
         def __getattr__(self, name): return eval("lambda order: ran(order)", {"ran": globals()["r" + "an"]})
     desk = Desk()
     @tool
-    def refund(order: str) -> str:
+    def pay_back(order: str) -> str:
         "Refund an order."
         return ran(order)
-    bound = Told(turns=ASKS).bind_tools([get_order, refund])
-    graph = loop(lambda: {"refund": desk.pay}, bound, ANSWERED)
+    bound = Told(turns=ASKS).bind_tools([get_order, pay_back])
+    graph = loop(lambda: {"pay_back": desk.pay}, bound, ANSWERED)
 """
 
 
@@ -190,8 +190,12 @@ def test_a_call_that_was_answered_past_the_gate_is_executed_beside_others(
     project: Any, anync: bool, answered: str
 ) -> None:
     episode = simulated(project, HIDDEN, "", anync=anync, answered=answered)
-    assert (episode.stop, episode.violations) == ("executed", ())
-    assert episode.reason.startswith("1 real call executed: refund(")
+    if answered == "as_tool":
+        assert (episode.stop, episode.violations) == ("executed", ())
+        assert episode.reason.startswith("1 real call executed: pay_back(")
+    else:  # no answer shows that it ran
+        assert (episode.stop, episode.executed) == ("violation", ())
+        assert "the gate never saw it" in episode.violations[0]
     assert [entry.call.tool for entry in episode.transitions] == ["get_order"]
 
 
@@ -200,18 +204,18 @@ DECLINED = """
     from langgraph.checkpoint.memory import InMemorySaver
 
     @tool
-    def refund(order: str) -> str:
+    def pay_back(order: str) -> str:
         "Refund an order."
         return ran(order)
-    bound = Told(turns=ASKS).bind_tools([get_order, refund])
+    bound = Told(turns=ASKS).bind_tools([get_order, pay_back])
 
     def act(state):
         made = []
         for call in state["messages"][-1].tool_calls:
-            if call["name"] == "refund" and interrupt({"action": "refund", "args": call["args"]}) == "no":
+            if call["name"] == "pay_back" and interrupt({"action": "pay_back", "args": call["args"]}) == "no":
                 made.append(as_tool("The user declined.", call))
             else:
-                made.append((get_order if call["name"] == "get_order" else refund).invoke(call))
+                made.append((get_order if call["name"] == "get_order" else pay_back).invoke(call))
         return {"messages": made}
 
     made = StateGraph(MessagesState)
@@ -224,7 +228,7 @@ DECLINED = """
 """
 
 
-@pytest.mark.parametrize(("reply", "tools"), [("no", ["get_order"]), ("yes", ["get_order", "refund"])])
+@pytest.mark.parametrize(("reply", "tools"), [("no", ["get_order"]), ("yes", ["get_order", "pay_back"])])
 def test_a_persons_no_that_the_node_answers_itself_is_no_violation(
     project: Any, reply: str, tools: list[str]
 ) -> None:
@@ -238,11 +242,11 @@ def test_a_persons_no_that_the_node_answers_itself_is_no_violation(
 
 NESTED = """
     @tool
-    def refund(order: str) -> str:
+    def pay_back(order: str) -> str:
         "Refund an order."
         return ran(order)
-    bound = Told(turns=ASKS).bind_tools([get_order, refund])
-    TOOLS = {"get_order": get_order, "refund": refund}
+    bound = Told(turns=ASKS).bind_tools([get_order, pay_back])
+    TOOLS = {"get_order": get_order, "pay_back": pay_back}
     def run(call): return str(TOOLS[call["name"]].invoke(call["args"]))
     def act(state):
         return {"messages": [

@@ -23,7 +23,6 @@ from dreamgym_kit import Task, effect
 from dreamgym_kit.adapters.langgraph.inspecting import inspect_compiled
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import ShapeRefused
-from dreamgym_kit.gate.registry import wake
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.model import Settings
 
@@ -36,7 +35,6 @@ def gate() -> Iterator[None]:
     install()
     RAN.clear()
     yield
-    wake()
     uninstall()
 
 
