@@ -170,7 +170,7 @@ def test_an_abstention_stays_one_under_a_fault() -> None:
 
 def test_real_calls_are_never_faulted() -> None:
     recording = session("error", mode=Mode.RECORD)
-    assert recording._fault(PAY, "") is None
+    assert recording.real_fault(PAY, recording.ledger.place(PAY), "") is None
 
 
 def test_parallel_calls_keep_their_faults_whichever_is_faster() -> None:

@@ -369,5 +369,5 @@ def test_a_report_of_shadow_does_not_take_its_reads_for_a_breach() -> None:
         step = Transition(Call("get_price", {}), Answer("19.90"), Effect.READ, "a.1", 1)
         ended = Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "fine", transitions=(step,), reward=1.0)
         summary = summarise([ended], {"mode": mode, "graph": "g"})
-        assert ("A real tool ran" in summary.headline) is said
+        assert ("1 real call executed" in summary.headline) is said
         assert (not summary.gate()) is said
