@@ -36,9 +36,14 @@ def body_of(called: object) -> Hashable:
 
 def is_served(called: object) -> bool:
     """Whether calling it asks an MCP server, directly or by a wrapper's closure."""
+    return any(_lies_in(file, package) for file in files_of(called) for package in _SERVED)
+
+
+def files_of(called: object) -> set[str]:
+    """The files of the code that calling it runs, as far as that holds it."""
     reading = _Reading()
     reading.of(called)
-    return any(_lies_in(file, package) for file in reading.files for package in _SERVED)
+    return set(reading.files)
 
 
 def framework_control(tool: BaseTool) -> str | None:

@@ -144,7 +144,13 @@ def hook_twins() -> None:
     hooks = list(_HOOKS.values())
     known = {_origin(one.function, one.before[0]): one for one in hooks}
     real, lines = {id(one.real) for one in hooks}, {one.before[0].co_firstlineno for one in hooks}
-    for function in alive(types.FunctionType, _CACHED) if hooks else ():
+    living = [
+        one
+        for one in (alive(types.FunctionType, _CACHED) if hooks else ())
+        # nearly all are neither: this is asked of each function in the process
+        if type(one) is not types.FunctionType or one.__code__.co_firstlineno in lines or id(one) in _OF
+    ]
+    for function in living:
         inner = under(function)
         if not isinstance(inner, types.FunctionType) or id(inner) in real:
             continue

@@ -27,7 +27,7 @@ from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hooked_name
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.inventory import InventoryEntry, taken
 from dreamgym_kit.adapters.langgraph.loading import open_graph
-from dreamgym_kit.adapters.langgraph.locking import locked
+from dreamgym_kit.adapters.langgraph.locking import locked, of_project
 from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.object_effects import ObjectEffects, bearers_of, function_spec, power
 from dreamgym_kit.adapters.langgraph.provider_tools import bound_in, refusal
@@ -119,9 +119,7 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings, *, own_model: bool 
         tools[name] = bearers_of(name)
     facts.judge = ObjectEffects(settings)
     facts.tools = [_spec_of(name, tools[name], settings, facts) for name in sorted(tools)]
-    # the frameworks' own tools change with each release, and are known by their code
-    theirs = [spec for spec in facts.tools if spec.source != "framework"]
-    facts.locked = [locked(spec, tools.get(spec.name, ())) for spec in theirs]
+    facts.locked = _locked(facts, tools, settings.folder)
     facts.hosts = sorted(_model_hosts(models))
     facts.example = _example(graph)
     if not (facts.tools or makes_tools or HOLDINGS.schemas or HOLDINGS.unhookable):
@@ -134,6 +132,16 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings, *, own_model: bool 
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts
+
+
+def _locked(facts: GraphFacts, tools: Mapping[str, list[object]], folder: Path) -> list[LockedTool]:
+    """What dreamgym.lock has of a graph: not the frameworks' own tools, which are known by their code."""
+    reached = facts.own | {entry.name for entry in facts.inventory}
+    return [
+        locked(spec, tools[spec.name])
+        for spec in facts.tools
+        if spec.source != "framework" and (spec.name in reached or of_project(tools[spec.name], folder))
+    ]
 
 
 _BLANKS: Mapping[str, JsonValue] = {

@@ -65,7 +65,7 @@ def guard_late_imports(patches: PatchSet) -> None:
 
     watch = LateImports(met)
     sys.meta_path.insert(0, watch)
-    patches.on_undo(lambda: sys.meta_path.remove(watch))
+    patches.on_undo(lambda: sys.meta_path.remove(watch) if watch in sys.meta_path else None)
 
 
 def _hold(

@@ -33,7 +33,7 @@ def test_json_is_all_there_is_on_stdout(run, recorded: Path) -> None:
     done = run("simulate", *FLAGS, "--json")
     said = json.loads(done.stdout)
     assert said["episodes"]["failure"] == 2
-    assert said["calls"] == {"total": 6, "real": 0, "abstained": 0}
+    assert said["calls"] == {"total": 6, "real": 0, "executed": 0, "abstained": 0}
     assert (said["gate"]["passed"], said["gate"]["fail_on_findings"]) == (True, False)
     written = json.loads(next((recorded / "runs").glob("*/report.json")).read_text())
     assert written["schema"] == said["schema"]
