@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from langchain_core.tools import BaseTool
 
-from dreamgym_kit.adapters.langgraph.bodies import files_of, is_served
+from dreamgym_kit.adapters.langgraph.bodies import files_of
 from dreamgym_kit.gate import egress
 from dreamgym_kit.rollout.tool_lock import LOCK_FILE, LockedTool, check_lock, locked_tool
 from dreamgym_kit.settings.model import Settings
@@ -29,14 +29,8 @@ def locked(spec: ToolSpec, bearers: Iterable[object] = ()) -> LockedTool:
 
 
 def of_project(bearers: Iterable[object], folder: Path) -> bool:
-    """Whether a tool that no node holds is the project's: its code lies there, or it asks an MCP server.
-
-    A process may hold the tools of several graphs.
-    """
-    return any(
-        is_served(bearer) or any(Path(file).is_relative_to(folder) for file in files_of(bearer))
-        for bearer in bearers
-    )
+    """Whether the code of a tool that no node holds is the project's: a process may hold those of several."""
+    return any(Path(file).is_relative_to(folder) for bearer in bearers for file in files_of(bearer))
 
 
 def server_of(tool: BaseTool) -> str:
