@@ -220,9 +220,9 @@ def _hooks(_settings: "Settings", _asked: "_Asked") -> Check:
 
     check_foreign_names()
     versions = loaded()
-    text = f"held in {', '.join(f'{name} {one}' for name, one in versions.items()) or 'no package yet'}"
+    text = f"in place in {', '.join(f'{name} {one}' for name, one in versions.items()) or 'no package yet'}"
     if gone := missing(versions):
-        text += f"; done without: {', '.join(map(str, gone))}"
+        text += f"; absent, not needed: {', '.join(one.name for one in gone)}"
     if "mcp" in versions:
         text += f"; tried: {', '.join(map(str, PAIRS))}"
     return Check("ok", "hooks", text)
