@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,8 @@ def figures(
 
 
 def _settings(folder: Path, seed: int) -> Settings:
-    return load_settings(file=SETTINGS_FILE, environ={}).with_overrides(
+    desk = replace(load_settings(file=SETTINGS_FILE, environ={}), path=None)  # its lock has an MCP tool
+    return desk.with_overrides(
         {
             "runs": str(folder / "runs"),
             "simulate.seed": seed,
