@@ -141,6 +141,7 @@ def unlisted(names: list[str]) -> list[str]:
         if not re.fullmatch(rf"dreamgym_kit/[\w/\-]+\.({kinds})|dreamgym_kit/py\.typed", name)
         and not re.fullmatch(rf"{nano}/(weights/\w+/|experience/)?\w+\.(json|jinja|md)", name)
         and not re.fullmatch(r"dreamgym_kit/recipes/deploy/images/\w+\.Dockerfile", name)
+        and not re.fullmatch(r"dreamgym_kit/recipes/\w+/dreamgym\.lock", name)
         and not re.match(r"dreamgym_kit-[\w.]+\.dist-info/", name)
     ]
 
