@@ -8,6 +8,7 @@ import builtins
 import dis
 import functools
 import inspect
+import io
 import os
 import re
 import sys
@@ -59,6 +60,7 @@ _FRAMEWORKS = ("langchain", "langgraph", "langsmith", "deepagents", "dreamgym_ki
 _CLIENT = re.compile(r"(Client|Session|Connection)$")
 _FOR_WRITING = re.compile(r"(?=.*[wax+])[rwaxbtU+]{1,4}")
 OPENS = "a file opened for writing"
+OPEN = "a file or connection that is open already"
 _WRITE_WORDS = frozenset({"write_text", "write_bytes"})
 _CHANGES = frozenset(
     {
@@ -117,7 +119,7 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
         *(function.__defaults__ or ()),
         *(function.__kwdefaults__ or {}).values(),
     ]
-    values += [value for name in words if (value := _attribute(owner, name)) is not None]
+    values += _attributes([owner, *values], words)
     for value in values:
         chosen = chosen or value is exec or value is eval or _is_structured(value)
         found.acts = found.acts or _acts(value)
@@ -200,6 +202,21 @@ def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
     return value
 
 
+def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
+    """What a method's own object and the user's objects that the code names have under the code's words."""
+    found: list[Any] = []
+    for place in range(_MOST_ATTRIBUTES):
+        if place == len(owners):
+            break
+        owner = owners[place]
+        if place and not (_is_users_object(owner) and not isinstance(owner, type)):
+            continue
+        of_owner = [value for name in words if (value := _attribute(owner, name)) is not None]
+        found += of_owner
+        owners += [value for value in of_owner if not any(value is known for known in owners)]
+    return found
+
+
 def _attribute(owner: Any, name: str) -> Any:
     """What an object or its class has under a name, without running any code of it."""
     if owner is None or isinstance(owner, types.ModuleType):
@@ -211,6 +228,8 @@ def _attribute(owner: Any, name: str) -> Any:
 
 
 def _acts(value: Any) -> str | None:
+    if isinstance(value, io.IOBase):
+        return OPEN if _is_open_for_writing(value) else None
     if isinstance(value, types.BuiltinFunctionType | types.FunctionType):
         name = value.__name__
         if name in _ACTING_OF_OS and vars(os).get(name) is value:
@@ -223,6 +242,16 @@ def _acts(value: Any) -> str | None:
     library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not module.startswith(_FRAMEWORKS)
     client = _CLIENT.search(type(value).__name__) and library and _is_library_class(type(value))
     return f"{parts[0]}.{type(value).__name__}" if client else None
+
+
+def _is_open_for_writing(stream: io.IOBase) -> bool:
+    """Whether what is written there leaves the process: not a buffer in memory, not its own output."""
+    if isinstance(stream, (io.BytesIO, io.StringIO)) or stream in (sys.stdout, sys.stderr):
+        return False
+    try:
+        return stream.writable()
+    except ValueError:  # closed
+        return False
 
 
 def _doubt(value: Any, function: types.FunctionType, *, changes: bool) -> str | None:
@@ -283,6 +312,7 @@ def _of_table(table: Any, words: frozenset[str], name: str) -> Iterator[Reached]
             yield from _reached(one, words, chosen=True, name=key if isinstance(key, str) else name)
 
 
+_MOST_ATTRIBUTES = 200
 _TASK = "_TaskFunction"  # what `@task` makes
 _MOST_IN_A_TABLE = 500
 

@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -38,6 +38,7 @@ class Attempt:
     deed: str  # "connect to db:5432", "run git"
     host: str = ""
     port: int | None = None  # None: no port is involved (a name is looked up)
+    over: int | None = None  # the descriptor of a connection that stands already
 
 
 Reader: TypeAlias = Callable[[Sequence[Any]], Sequence[Attempt]]
@@ -102,8 +103,16 @@ def _connect(args: Sequence[Any]) -> Sequence[Attempt]:
 
 
 def _send(args: Sequence[Any]) -> Sequence[Attempt]:
-    # No address: the socket is connected, and connecting was judged when it happened.
-    return () if args[1] is None else _to_address("send to", args[1])
+    return _send_over(args) if args[1] is None else _to_address("send to", args[1])
+
+
+def _send_over(args: Sequence[Any]) -> Sequence[Attempt]:
+    """What goes over a connection that stands; a socket pair has no name at either end."""
+    try:
+        peer, over = args[0].getpeername(), args[0].fileno()
+    except OSError:  # not connected: the call itself fails
+        return ()
+    return [replace(one, over=over) for one in _to_address("send to", peer)] if peer else ()
 
 
 def _bind(args: Sequence[Any]) -> Sequence[Attempt]:
@@ -356,6 +365,7 @@ READERS: dict[str, Reader] = {
     "os.killpg": _kill,
     "dreamgym_kit.spawn": _run_program,
     "dreamgym_kit.exit": _end_process,
+    "dreamgym_kit.send": _send_over,
     "ctypes.dlopen": _load_library,
     "ctypes.dlsym": _look_up_function,
 }

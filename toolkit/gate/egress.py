@@ -11,12 +11,15 @@ what is open already when a dream begins is listed by `connections`.
 
 import _socket
 import asyncio
+import functools
 import importlib
 import json
 import os
 import platform
 import re
 import shutil
+import socket
+import ssl
 import sys
 import sysconfig
 import threading
@@ -32,6 +35,7 @@ from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.gate import begun, exempting, sealing
 from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
 from dreamgym_kit.gate.begun import Owner
+from dreamgym_kit.gate.connections import foreign_connections
 from dreamgym_kit.gate.exempting import exempt
 from dreamgym_kit.gate.gaps import KNOWN_GAPS
 
@@ -83,8 +87,11 @@ class _Guard:
         self.on_trip = on_trip
         self.trips: deque[Trip] = deque(maxlen=1000)
         self.resolved: dict[str, set[int | None]] = {}  # address -> ports that its names may be reached on
+        self.earlier = {one.fd: one.socket for one in foreign_connections()}
 
     def permits(self, attempt: Attempt) -> bool:
+        if attempt.over is not None and not self._judges(attempt.over):
+            return True
         if attempt.setting is Setting.HOSTS:
             return self._permits_host(attempt)
         if attempt.setting is Setting.PATHS:
@@ -93,6 +100,16 @@ class _Guard:
                 for path in self.paths
             )
         return any(_same_program(entry, attempt.target) for entry in self.commands)
+
+    def _judges(self, descriptor: int) -> bool:
+        """Whether what goes over a connection is judged: an episode's, where nobody judged the connecting.
+
+        What belongs to no episode (a debugger, a server that this process is) goes on with what it has.
+        """
+        mine = owner()
+        if mine is None or not mine.open:
+            return mine is not None
+        return descriptor in self.earlier and self.earlier[descriptor] == os.fstat(descriptor).st_ino
 
     def _permits_host(self, attempt: Attempt) -> bool:
         if any(rule.host == attempt.host and _covers(rule.port, attempt.port) for rule in self.rules):
@@ -157,10 +174,16 @@ class _Doors:
 
     `_socket.getaddrinfo` is announced with the name but never with the addresses that it found.
     `_posixsubprocess.fork_exec`, by which multiprocessing starts its processes, is not announced, nor is
-    `os._exit`, by which a node would end the dry run with the code of a passed gate.
+    `os._exit`, by which a node would end the dry run with the code of a passed gate. What is sent over a
+    connection that stands is announced by two of the six methods that send.
     """
 
     def __init__(self) -> None:
+        self.sends = [
+            (owner, name, vars(owner)[name] if name in vars(owner) else None)
+            for owner, names in ((socket.socket, ("send", "sendall")), (ssl.SSLSocket, ("send", "write")))
+            for name in names
+        ]
         self.exit = os._exit
         self.pid = 0
         self.getaddrinfo = _socket.getaddrinfo
@@ -174,12 +197,16 @@ class _Doors:
         self.pid = os.getpid()
         vars(os)["_exit"] = self._announced_exit
         vars(_socket)["getaddrinfo"] = self._remembered_getaddrinfo
+        for owner, name, _ in self.sends:
+            setattr(owner, name, _announced_send(getattr(owner, name)))
         if self.fork_exec is not None:
             self._posix["fork_exec"] = self._announced_fork_exec
 
     def reopen(self) -> None:
         vars(os)["_exit"] = self.exit
         vars(_socket)["getaddrinfo"] = self.getaddrinfo
+        for owner, name, own in self.sends:
+            setattr(owner, name, own) if own is not None else delattr(owner, name)
         if self.fork_exec is not None:
             self._posix["fork_exec"] = self.fork_exec
 
@@ -198,6 +225,15 @@ class _Doors:
         assert self.fork_exec is not None
         sys.audit("dreamgym_kit.spawn", programs[0], argv)
         return self.fork_exec(argv, programs, *rest)
+
+
+def _announced_send(real: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def sending(self: socket.socket, *args: Any, **kwargs: Any) -> Any:
+        sys.audit("dreamgym_kit.send", self)
+        return real(self, *args, **kwargs)
+
+    return sending
 
 
 _doors = _Doors()
