@@ -56,7 +56,7 @@ _COMPUTES = frozenset(
         "structlog", "tenacity", "tiktoken", "typing_extensions", "yaml",
     }
 )  # fmt: skip
-_FRAMEWORKS = ("langchain", "langgraph", "langsmith", "deepagents", "dreamgym_kit")
+FRAMEWORKS = ("langchain", "langgraph", "langsmith", "deepagents", "dreamgym_kit")
 _CLIENT = re.compile(r"(Client|Session|Connection)$")
 _FOR_WRITING = re.compile(r"(?=.*[wax+])[rwaxbtU+]{1,4}")
 OPENS = "a file opened for writing"
@@ -135,7 +135,7 @@ def is_users(function: Any) -> bool:
     return (
         isinstance(function, types.FunctionType)
         and not of_library(function)
-        and not (function.__module__ or "").startswith(_FRAMEWORKS)
+        and not (function.__module__ or "").startswith(FRAMEWORKS)
     )
 
 
@@ -209,7 +209,7 @@ def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
         if place == len(owners):
             break
         owner = owners[place]
-        if place and not (_is_users_object(owner) and not isinstance(owner, type)):
+        if place and not (is_users_object(owner) and not isinstance(owner, type)):
             continue
         of_owner = [value for name in words if (value := _attribute(owner, name)) is not None]
         found += of_owner
@@ -239,7 +239,7 @@ def _acts(value: Any) -> str | None:
     known = next((name for end in (1, 2) if (name := ".".join(parts[:end])) in _ACTING_MODULES), None)
     if known is not None or isinstance(value, type | types.ModuleType) or inspect.isroutine(value):
         return known
-    library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not module.startswith(_FRAMEWORKS)
+    library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not module.startswith(FRAMEWORKS)
     client = _CLIENT.search(type(value).__name__) and library and _is_library_class(type(value))
     return f"{parts[0]}.{type(value).__name__}" if client else None
 
@@ -260,12 +260,12 @@ def _doubt(value: Any, function: types.FunctionType, *, changes: bool) -> str | 
         return "a stream of the process"
     if isinstance(value, Runnable):
         return None
-    plain = isinstance(value, (dict, list, set)) or (hasattr(value, "__dict__") and _is_users_object(value))
+    plain = isinstance(value, (dict, list, set)) or (hasattr(value, "__dict__") and is_users_object(value))
     if plain and changes and not isinstance(value, type | types.ModuleType) and not callable(value):
         return "state that outlives the call"
     top = _module_of(value).partition(".")[0]
     own = (function.__module__ or "").partition(".")[0]
-    if top in sys.stdlib_module_names | _COMPUTES | {"", own} or top.startswith(_FRAMEWORKS):
+    if top in sys.stdlib_module_names | _COMPUTES | {"", own} or top.startswith(FRAMEWORKS):
         return None
     library = value.__name__ not in sys.modules if isinstance(value, types.ModuleType) else True
     return top if library and _is_of_library(value) else None
@@ -273,7 +273,7 @@ def _doubt(value: Any, function: types.FunctionType, *, changes: bool) -> str | 
 
 def _reached(value: Any, words: frozenset[str], *, chosen: bool, name: str = "") -> Iterator[Reached]:
     """The user's functions behind a value: itself, a table's entries, an object's methods."""
-    inner, owner = _unpacked(value)
+    inner, owner = unpacked(value)
     if isinstance(owner, BaseTool) or isinstance(value, (BaseTool, BaseChatModel)):
         return
     if is_users(inner):
@@ -286,11 +286,11 @@ def _reached(value: Any, words: frozenset[str], *, chosen: bool, name: str = "")
             yield from (
                 Reached(one, None, key, True) for key, one in of_module if one.__module__ == value.__name__
             )
-    elif _is_users_object(value):
+    elif is_users_object(value):
         yield from _methods(value, words, chosen=chosen, name=name)
 
 
-def _unpacked(value: Any) -> tuple[Any, Any]:
+def unpacked(value: Any) -> tuple[Any, Any]:
     """What a partial, a task, a method, a cache or a decorator of a library runs; and what it is bound to."""
     owner = None
     while True:
@@ -308,7 +308,7 @@ def _unpacked(value: Any) -> tuple[Any, Any]:
 
 def _of_table(table: Any, words: frozenset[str], name: str) -> Iterator[Reached]:
     for key, one in table.items() if isinstance(table, dict) else ((None, one) for one in table):
-        if callable(one) or isinstance(one, (dict, list, tuple)) or _is_users_object(one):
+        if callable(one) or isinstance(one, (dict, list, tuple)) or is_users_object(one):
             yield from _reached(one, words, chosen=True, name=key if isinstance(key, str) else name)
 
 
@@ -338,7 +338,8 @@ def _is_structured(value: Any) -> bool:
     return any("ls_structured_output_format" in (getattr(step, "kwargs", None) or {}) for step in value.steps)
 
 
-def _is_users_object(value: Any) -> bool:
+def is_users_object(value: Any) -> bool:
+    """Whether a value is a class of the user's own code, or an object of one."""
     kind = value if isinstance(value, type) else type(value)
     if issubclass(kind, (BaseTool, BaseException, Runnable)) or kind.__module__ == "builtins":
         return False
@@ -347,7 +348,7 @@ def _is_users_object(value: Any) -> bool:
 
 def _is_library_class(kind: type) -> bool:
     module = sys.modules.get(kind.__module__)
-    return module is None or _is_of_library(module) or kind.__module__.startswith(_FRAMEWORKS)
+    return module is None or _is_of_library(module) or kind.__module__.startswith(FRAMEWORKS)
 
 
 def _is_of_library(value: Any) -> bool:

@@ -38,7 +38,7 @@ def dreaming_process(
     """
     egress.refuse_uvloop()
     install()
-    warnings = [f"open before the dream, and not guarded: {one}" for one in foreign_connections()]
+    warnings = [f"open before the dream, so C libraries can use it: {one}" for one in foreign_connections()]
     scratch.mkdir(parents=True, exist_ok=True)
     allowance = egress.Allowance(
         hosts=frozenset(settings.guard.allow_hosts),

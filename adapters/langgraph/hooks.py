@@ -41,6 +41,7 @@ from dreamgym_kit.adapters.langgraph.overseen import (
 )
 from dreamgym_kit.adapters.langgraph.patches import subclasses
 from dreamgym_kit.dream.ledger import Place
+from dreamgym_kit.gate import begun
 from dreamgym_kit.gate.policy import Route
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
@@ -73,6 +74,7 @@ class Hook:
     also: list[tuple[str, BaseTool | None]] = field(default_factory=list)  # other tools over the same body
     caches: list[Any] = field(default_factory=list)  # `lru_cache`s before it, which keep what it answered
     reference: str = ""  # as `[functions]` names it
+    in_episodes: bool = False  # only what an episode calls is met
 
     def undo(self) -> None:
         """Give the function its own code back."""
@@ -256,7 +258,7 @@ def hooked_names() -> set[str]:
     return {
         name
         for one in _HOOKS.values()
-        if not one.leaf
+        if not one.leaf and not one.in_episodes
         for name in (one.name, *(name for name, _ in one.also))
     }
 
@@ -264,7 +266,7 @@ def hooked_names() -> set[str]:
 def registered(name: str) -> bool:
     """Whether a function that does something was hooked for its own sake under that name, not for a tool."""
     return any(
-        one.name == name and one.tool is None and not one.leaf and not is_empty(one.real)
+        one.name == name and one.tool is None and not (one.leaf or one.in_episodes) and not is_empty(one.real)
         for one in list(_HOOKS.values())
     )
 
@@ -279,7 +281,7 @@ def hooked_as(name: str) -> list[Hook]:
     return [
         one
         for one in list(_HOOKS.values())
-        if not one.leaf and (name, None) in [(one.name, one.tool), *one.also]
+        if not (one.leaf or one.in_episodes) and (name, None) in [(one.name, one.tool), *one.also]
     ]
 
 
@@ -420,7 +422,7 @@ def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
     """The session to ask; None where the real body may run unasked."""
-    if not PROCESS.armed and current.get() is None:
+    if (one.in_episodes or not PROCESS.armed) and current.get() is None and not begun.owner():
         return None
     body = running()
     if body is one or (isinstance(body, BaseTool) and _is_body_of(one.function, body)):

@@ -25,7 +25,7 @@ from dreamgym_kit.adapters.langgraph.guarding import watched_loading
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, own_entry
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hooked_names
 from dreamgym_kit.adapters.langgraph.install import install
-from dreamgym_kit.adapters.langgraph.inventory import InventoryEntry, taken
+from dreamgym_kit.adapters.langgraph.inventory import Inventory, InventoryEntry, taken
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.locking import locked, of_project
 from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
@@ -55,6 +55,7 @@ class GraphFacts:
     touched: list[str] = field(default_factory=list)  # by loading it, where a dream would refuse that
     example: JsonValue = ""  # an input that a first task may have
     inventory: list[InventoryEntry] = field(default_factory=list)  # what acts beside the tools
+    taken: Inventory | None = None  # the same, and what it was read from
     own: frozenset[str] = frozenset()  # names in the graph's tool nodes
     locked: list[LockedTool] = field(default_factory=list)  # the tools as dreamgym.lock has them
     namesakes: dict[str, list[ToolSpec]] = field(default_factory=dict)  # of names that differing tools bear
@@ -247,7 +248,7 @@ def _read_node(path: str, bound: Any, facts: GraphFacts, tools: dict[str, list[o
 def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphFacts) -> bool:
     """Hook what acts beside the tools; gives whether the graph makes tools while it runs."""
     found = taken(graph, settings)
-    facts.inventory = found.entries
+    facts.inventory, facts.taken = found.entries, found
     for entry in found.entries:
         try:
             hook(entry.function, entry.name)

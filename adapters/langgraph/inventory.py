@@ -7,6 +7,7 @@ dream each is intercepted under a guessed effect; real calls need a person's wor
 """
 
 import contextlib
+import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph.acting import Reached, is_users, read
+from dreamgym_kit.adapters.langgraph.acting import Reached, Reading, is_users, read, unpacked
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hook_of, real_of, under
 from dreamgym_kit.adapters.langgraph.loading import load_named
@@ -60,6 +61,7 @@ class Inventory:
     entries: list[InventoryEntry]
     acting: list[tuple[str, types.FunctionType, str]]  # nodes and the like that act in their own code
     makes_tools: bool  # whether code makes tools while it runs: they are met when a model is bound with them
+    scopes: list[dict[str, Any]]  # the global names of all functions that the graph is seen to run
 
 
 def inventory(graph: Pregel[Any], settings: Settings) -> list[InventoryEntry]:
@@ -72,7 +74,10 @@ def taken(graph: Pregel[Any], settings: Settings) -> Inventory:
     walk = _Walk(settings)
     walk.graph(graph)
     return Inventory(
-        sorted(walk.found.values(), key=lambda one: one.reference), walk.acting, walk.makes_tools
+        sorted(walk.found.values(), key=lambda one: one.reference),
+        walk.acting,
+        walk.makes_tools,
+        list(walk.scopes.values()),
     )
 
 
@@ -92,6 +97,7 @@ class _Walk:
         self.found: dict[str, InventoryEntry] = {}
         self.acting: list[tuple[str, types.FunctionType, str]] = []
         self.makes_tools = False
+        self.scopes: dict[int, dict[str, Any]] = {}
 
     def graph(self, graph: Pregel[Any]) -> None:
         """Start from everything that a graph runs."""
@@ -119,7 +125,7 @@ class _Walk:
         if self._said_of(one.function) is not None or (id(one.function), beside) in self._seen:
             return
         self._seen.add((id(one.function), beside))
-        found = read(one.function, one.owner)
+        found = self._read(one)
         self.makes_tools = self.makes_tools or bool(found.words & _MAKES_TOOLS)
         if found.acts is not None:
             if where.startswith("callback"):
@@ -136,7 +142,7 @@ class _Walk:
         if (id(function), chosen) in self._seen or depth > _MAX_DEPTH or HOLDINGS.is_body(function):
             return
         self._seen.add((id(function), chosen))
-        found = read(function, one.owner)
+        found = self._read(one)
         self.makes_tools = self.makes_tools or bool(found.words & _MAKES_TOOLS)
         why = found.acts
         if why is None and chosen:
@@ -149,6 +155,11 @@ class _Walk:
             self.graph(inner)
         for further in found.reached:
             self._follow(further, where, further.chosen, depth + 1)
+
+    def _read(self, one: Reached) -> Reading:
+        names = real_of(one.function).__globals__
+        self.scopes[id(names)] = names
+        return read(one.function, one.owner)
 
     def _doubt(self, one: Reached) -> str | None:
         """Why a function is not known to only compute: by its own code, or by that of what it calls."""
@@ -206,8 +217,7 @@ def _plain(target: Any) -> Any:
 
 def _behind(value: Any, kind: str = "node", depth: int = 0) -> Iterator[tuple[str, Reached]]:
     """The user's functions in what the framework made of them: nodes, middleware, validators, callbacks."""
-    owner = value.__self__ if isinstance(value, types.MethodType) else None
-    inner = under(value)
+    inner, owner = _runs(value)
     if is_users(inner):
         yield kind, Reached(inner, owner)
     elif depth > _MAX_DEPTH:
@@ -225,6 +235,13 @@ def _behind(value: Any, kind: str = "node", depth: int = 0) -> Iterator[tuple[st
         yield from _callbacks(getattr(value, "config", None))
         for part, within in _parts(value, kind):
             yield from _behind(part, within, depth + 1)
+
+
+def _runs(value: Any) -> tuple[Any, Any]:
+    """The function that calling a value runs, and the object that it is a method of."""
+    inner, owner = unpacked(value)
+    called = under(inspect.getattr_static(type(value), "__call__", None))
+    return (called, value) if not is_users(inner) and is_users(called) else (inner, owner)
 
 
 def _parts(value: Any, kind: str) -> Iterator[tuple[Any, str]]:

@@ -35,6 +35,7 @@ from dreamgym_kit.adapters.langgraph.naming import (
 from dreamgym_kit.adapters.langgraph.policy_opening import check_nodes, open_graph_for
 from dreamgym_kit.adapters.langgraph.registering import check_confirmed, register_functions, register_nodes
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.unreached import hook_unreached
 from dreamgym_kit.adapters.models.experience_models import allowance, directory_of, gate_of_settings
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport, ReasonedTrial, learn_support
@@ -118,6 +119,8 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
     if request.mode is not Mode.DREAM:
         check_confirmed(facts.inventory, request.settings)
     hook_tool_functions(look=False)
+    if request.mode is Mode.DREAM and facts.taken is not None:
+        hook_unreached(facts.taken)
     return facts
 
 

@@ -60,7 +60,7 @@ def test_a_run_in_a_cluster_is_the_run_of_one_process(recorded: Path, begin: Beg
         one.pop("manifest")
     assert figures[0] == figures[1]
     assert "20/20  0 success  20 failure" in said
-    assert "not guarded" not in said
+    assert "open before the dream" not in said
     assert not (recorded / "REAL").exists()
     written = [file for file in recorded.rglob("*") if file.is_file()]
     assert [file for file in written if CANARY.encode() in file.read_bytes()] == []

@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.gate import connections
+from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.gate import connections, egress
 from dreamgym_kit.gate.connections import (
     OpenConnection,
     claim_open,
@@ -14,6 +16,7 @@ from dreamgym_kit.gate.connections import (
     of_the_kit,
     open_connections,
 )
+from dreamgym_kit.gate.egress import Allowance, Trip
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/fd").is_dir(), reason="the list of open files is Linux's"
@@ -80,3 +83,74 @@ def test_a_system_that_keeps_no_list_has_nothing_to_report(
 ) -> None:
     monkeypatch.setattr(connections, "_DESCRIPTORS", tmp_path / "absent")
     assert open_connections() == []
+
+
+class OpenEpisode:
+    """A double of the session that code belongs to."""
+
+    open = True
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a connection that stood before any dream."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        accepted, _ = server.accept()
+        with accepted:
+            yield client, accepted
+
+
+def to_a_file(client: socket.socket) -> None:
+    with client.makefile("w") as file:
+        file.write("x")
+        file.flush()
+
+
+SENDS: dict[str, Callable[[socket.socket], object]] = {
+    "send": lambda client: client.send(b"x"),
+    "sendall": lambda client: client.sendall(b"x"),
+    "sendmsg": lambda client: client.sendmsg([b"x"]),
+    "file": to_a_file,
+}
+
+
+@pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
+def test_an_episode_sends_nothing_over_a_connection_that_stood_before(
+    line: tuple[socket.socket, socket.socket], send: Callable[[socket.socket], object]
+) -> None:
+    client, far = line
+    trips: list[Trip] = []
+    egress.arm(Allowance(), trips.append, OpenEpisode)
+    try:
+        with pytest.raises(GateRefused, match="send to 127"):
+            send(client)
+    finally:
+        egress.disarm()
+    far.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        far.recv(1)
+    assert trips
+
+
+@pytest.mark.parametrize("who", ["an allowed host", "no episode", "a pair", "made since"])
+def test_what_was_judged_or_is_nobodys_goes_on(line: tuple[socket.socket, socket.socket], who: str) -> None:
+    client, far = line
+    ours, theirs = socket.socketpair()
+    port = client.getpeername()[1]
+    hosts = frozenset({f"127.0.0.1:{port}"} if who in ("an allowed host", "made since") else ())
+    with ours, theirs:
+        egress.arm(Allowance(hosts), lambda _: None, (lambda: None) if who == "no episode" else OpenEpisode)
+        try:
+            sender = ours if who == "a pair" else client
+            if who == "made since":
+                with socket.create_connection(("127.0.0.1", port)) as fresh:
+                    assert fresh.send(b"x") == 1
+            else:
+                assert sender.send(b"x") == 1
+                assert (theirs if who == "a pair" else far).recv(1) == b"x"
+        finally:
+            egress.disarm()
+    assert "send" not in vars(socket.socket), "the class is as it was"

@@ -43,7 +43,7 @@ def test_a_training_brings_it_weights_and_is_answered_by_them(served: Path, lora
         (served / "dreamgym.toml").write_text(said.replace("[train]\n", "[train]\nlora = 4\n"))
     done = run(served, "train", "--steps", "2", "--workers", "2", "--json")
     assert done.returncode == 0, done.stderr
-    assert "not guarded" not in done.stderr
+    assert "open before the dream" not in done.stderr
     (kept,) = (served / "runs").iterdir()
     steps = [json.loads(line) for line in (kept / "steps.jsonl").read_text().splitlines()]
     assert [(one["facts"]["undetermined"], one["canary_gap"] < CLOSE) for one in steps] == [(0, True)] * 2

@@ -180,7 +180,7 @@ class _Doors:
 
     def __init__(self) -> None:
         self.sends = [
-            (owner, name, vars(owner)[name] if name in vars(owner) else None)
+            (owner, name, vars(owner).get(name))
             for owner, names in ((socket.socket, ("send", "sendall")), (ssl.SSLSocket, ("send", "write")))
             for name in names
         ]

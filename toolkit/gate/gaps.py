@@ -1,8 +1,9 @@
 """What the second wall (see `egress`) cannot see, each shown to be open by bar G5."""
 
 KNOWN_GAPS: dict[str, str] = {
-    "open_connection": "A connection that was open before the dream began (a pooled HTTP client, a database "
-    "session) can still be used; `doctor` and the run's warnings list those that are open.",
+    "open_connection": "A connection that was open before the dream began can still be used by C libraries "
+    "(a database driver) and by code that belongs to no episode; `doctor` and the run's warnings list those "
+    "that are open.",
     "open_file": "A file that was opened for writing before the dream began can still be written to.",
     "earlier_child": "A process that was started before the dream began runs on, and can be sent work.",
     "c_function": "A C function that was looked up with ctypes before the dream began can still be called.",

@@ -1,0 +1,80 @@
+"""What acts in a graph's modules is met in a dream, however an episode comes to call it."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit import Episode, Task
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.load import parse_settings
+
+BASE = """
+    import functools, operator
+    from langchain_core.messages import AIMessage
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    class Desk:
+        def __init__(self, order): self.order = order
+        def pay_back(self, order):
+            with open(LEDGER, "a") as file: file.write(order)
+            return order
+        @property
+        def paid_back(self):
+            with open(LEDGER, "a") as file: file.write(self.order)
+            return self.order
+        def spelled(self, order): return order.upper()
+
+    class Model(ScriptedModelDouble):
+        def _generate(self, *args, **kwargs):
+            keep_a_trace()
+            return super()._generate(*args, **kwargs)
+
+    def keep_a_trace():
+        with open(TRACE, "a") as file: file.write("asked")
+
+    model = Model(turns=["fine"])
+    def node(state):
+        said = model.invoke(state["messages"])
+        return {"messages": [said, AIMessage(str(WAY))]}
+    made = StateGraph(MessagesState)
+    made.add_node("node", node)
+    made.add_edge(START, "node")
+    graph = made.compile()
+"""
+WAYS = {
+    "a method by its name": 'operator.methodcaller("pay_back", "o1")(Desk("o1"))',
+    "a property": 'Desk("o1").paid_back',
+    "code": """eval("Desk('o1').pay_back('o1')")""",
+}
+
+
+def dreamt(project: Any, way: str, folder: Path) -> Episode:
+    """One dreamt episode of a graph that comes to a function in this way; its files lie in `folder`."""
+    words = f"LEDGER, TRACE = {str(folder / 'ledger')!r}, {str(folder / 'trace')!r}\n"
+    graph = str(project.write(words + dedent(BASE).replace("WAY", way)))
+    result = dreamgym_kit.simulate(
+        graph,
+        [Task("t", {"messages": [("user", "hi")]})],
+        store=MemoryStore(),
+        settings=parse_settings(f"[guard]\nallow_paths = [{json.dumps(str(folder))}]\n"),
+    )
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    return episode
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_acts_is_met_and_does_not_run(way: str, project: Any, tmp_path: Path) -> None:
+    episode = dreamt(project, WAYS[way], tmp_path)
+    assert not (tmp_path / "ledger").exists()
+    assert [one.call.tool for one in episode.transitions] == ["paid_back" if "prop" in way else "pay_back"]
+
+
+def test_what_a_chat_model_uses_is_its_own_affair(project: Any, tmp_path: Path) -> None:
+    episode = dreamt(project, 'Desk("o1").spelled("o1")', tmp_path)
+    assert (tmp_path / "trace").read_text("utf-8") == "asked"
+    assert "O1" in str(episode.messages[-1])
