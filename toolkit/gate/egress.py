@@ -206,7 +206,10 @@ class _Doors:
         vars(os)["_exit"] = self.exit
         vars(_socket)["getaddrinfo"] = self.getaddrinfo
         for owner, name, own in self.sends:
-            setattr(owner, name, own) if own is not None else delattr(owner, name)
+            if own is not None:
+                setattr(owner, name, own)
+            elif name in vars(owner):
+                delattr(owner, name)
         if self.fork_exec is not None:
             self._posix["fork_exec"] = self.fork_exec
 
