@@ -207,8 +207,7 @@ def _session(
     store: TransitionStore | None = None,
 ) -> Iterator[Session]:
     install()
-    register_functions(settings)
-    hook_tool_functions()
+    hook_tool_functions(register_functions(settings))
     session = Session(
         live_policy(mode, settings),
         experience=experience,

@@ -144,11 +144,11 @@ async def crawl(
     install()
     async with AsyncExitStack() as stack:
         graph = await stack.enter_async_context(open_graph(request.graph, folder=request.settings.folder))
-        register_functions(request.settings)
+        living = register_functions(request.settings)
         register_nodes(graph, request.settings)
-        facts = inspect_compiled(graph, request.settings)
+        facts = inspect_compiled(graph, request.settings, living=living)
         check_confirmed(facts.inventory, request.settings)
-        hook_tool_functions(look=False)
+        hook_tool_functions(living)
         checked_lock(request.graph, request.settings, facts.locked, request.store)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
         if not plan.reads:

@@ -19,7 +19,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
-from dreamgym_kit.adapters.langgraph.alive import alive
+from dreamgym_kit.adapters.langgraph.alive import LRU_CACHE, Living, alive
 from dreamgym_kit.adapters.langgraph.answers import deliver
 from dreamgym_kit.adapters.langgraph.frames import (
     bare_arguments,
@@ -114,7 +114,7 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
         known.leaf = leaf
     elif name not in {known.name, *(other for other, _ in known.also)}:
         known.also.append((name, tool))
-    if isinstance(target, _CACHED) and not any(target is one for one in known.caches):
+    if isinstance(target, LRU_CACHE) and not any(target is one for one in known.caches):
         known.caches.append(target)
         known.caches[-1].cache_clear()
     return known
@@ -122,12 +122,9 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
 
 def under(target: Any) -> Any:
     """The function that a bound method or an `lru_cache` runs; else the target itself."""
-    while isinstance(target, (types.MethodType, _CACHED)):
+    while isinstance(target, (types.MethodType, LRU_CACHE)):
         target = target.__func__ if isinstance(target, types.MethodType) else target.__wrapped__
     return target
-
-
-_CACHED: Any = type(functools.lru_cache(lambda: None))
 
 
 def forget_cached() -> None:
@@ -137,33 +134,49 @@ def forget_cached() -> None:
             cache.cache_clear()
 
 
-def hook_twins() -> None:
-    """Hook every living function of the same origin as a hooked one.
+def hook_twins(living: Living | None = None) -> None:
+    """Hook every living function of the same origin as a hooked one. Who just looked gives `living`.
 
     A module that is imported under two names, or loaded again, has each of its functions twice; a subclass
     has a method of its own under the name of a hooked one.
     """
     hooks = list(_HOOKS.values())
-    known = {_origin(one.function, one.before[0]): one for one in hooks}
-    real, lines = {id(one.real) for one in hooks}, {one.before[0].co_firstlineno for one in hooks}
-    living = [
+    if not hooks:
+        return
+    alike: dict[types.CodeType, list[Hook]] = {}
+    for one in hooks:
+        alike.setdefault(one.before[0], []).append(one)
+    known: dict[Any, Hook] = {}  # by origin: of those whose code some other function has too
+    real, lines = {id(one.real) for one in hooks}, {code.co_firstlineno for code in alike}
+    functions = alive(types.FunctionType, LRU_CACHE) if living is None else living.functions()
+    # nearly all are neither: this is asked of each function in the process
+    suspects = [
         one
-        for one in (alive(types.FunctionType, _CACHED) if hooks else ())
-        # nearly all are neither: this is asked of each function in the process
-        if type(one) is not types.FunctionType or one.__code__.co_firstlineno in lines or id(one) in _OF
+        for one in functions
+        if type(one) is not types.FunctionType or one.__code__.co_firstlineno in lines
     ]
-    for function in living:
+    for function in suspects:
         inner = under(function)
         if not isinstance(inner, types.FunctionType) or id(inner) in real:
             continue
-        if id(inner) not in _OF and inner.__code__.co_firstlineno not in lines:
-            continue
-        one = _OF.get(id(inner)) or known.get(_origin(inner, inner.__code__))
-        if one is not None and not (one.function is inner and function is inner):
-            hook(function, one.name, tool=one.tool, leaf=one.leaf)
+        twin = _OF.get(id(inner)) or _twin(inner, alike, known)
+        if twin is not None and not (twin.function is inner and function is inner):
+            hook(function, twin.name, tool=twin.tool, leaf=twin.leaf)
     for one in hooks:
         for override in _overrides(one.function) if one.tool is None and not one.leaf else ():
             hook(override, one.name)
+
+
+def _twin(
+    function: types.FunctionType, alike: dict[types.CodeType, list[Hook]], known: dict[Any, Hook]
+) -> Hook | None:
+    """The hook in another function of the same origin. Origins are read of hooks with that code alone."""
+    code = function.__code__
+    if code not in alike:
+        return None
+    known.update((_origin(one.function, one.before[0]), one) for one in alike[code])  # of any file
+    alike[code] = []
+    return known.get(_origin(function, code))
 
 
 def met_again(file: str | None) -> None:

@@ -19,7 +19,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.acting import OPENS
-from dreamgym_kit.adapters.langgraph.alive import alive
+from dreamgym_kit.adapters.langgraph.alive import Living
 from dreamgym_kit.adapters.langgraph.bodies import body_of, is_served, place_of
 from dreamgym_kit.adapters.langgraph.guarding import watched_loading
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, own_entry
@@ -29,7 +29,7 @@ from dreamgym_kit.adapters.langgraph.inventory import Inventory, InventoryEntry,
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.locking import locked, of_project
 from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
-from dreamgym_kit.adapters.langgraph.object_effects import ObjectEffects, bearers_of, function_spec, power
+from dreamgym_kit.adapters.langgraph.object_effects import ObjectEffects, all_bearers, function_spec, power
 from dreamgym_kit.adapters.langgraph.provider_tools import bound_in, refusal
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
@@ -53,7 +53,7 @@ class GraphFacts:
     nodes: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
     touched: list[str] = field(default_factory=list)  # by loading it, where a dream would refuse that
-    example: JsonValue = ""  # an input that a first task may have
+    example: JsonValue = ""  # an input that a first task may have, of `inspect_graph`
     inventory: list[InventoryEntry] = field(default_factory=list)  # what acts beside the tools
     taken: Inventory | None = None  # the same, and what it was read from
     own: frozenset[str] = frozenset()  # names in the graph's tool nodes
@@ -95,19 +95,21 @@ async def inspect_graph(spec: str, settings: Settings, *, folder: Path | None = 
     """
     install()
     async with open_graph(spec, folder=folder or settings.folder) as graph:
-        register_functions(settings)
-        return inspect_compiled(graph, settings)
+        facts = inspect_compiled(graph, settings, living=register_functions(settings))
+        facts.example = _example(graph)
+        return facts
 
 
-def inspect_compiled(graph: Pregel[Any], settings: Settings, *, own_model: bool = True) -> GraphFacts:
+def inspect_compiled(
+    graph: Pregel[Any], settings: Settings, *, own_model: bool = True, living: Living | None = None
+) -> GraphFacts:
     """Read a compiled graph, and find the tools that are alive: a node may hold some in any form.
 
-    `own_model`: the graph's own models answer, so what they are bound to is asked for.
+    `own_model`: the graph's own models answer, so what they are bound to is asked for. Who just looked gives
+    `living`.
     """
-    living = alive(BaseTool, BaseChatModel)  # one look at all objects for both
-    HOLDINGS.scan(one for one in living if issubclass(type(one), BaseTool))
-    models = [one for one in living if issubclass(type(one), BaseChatModel)]
-    del living  # what only this list holds is litter, and bears no name
+    living = living or Living()
+    HOLDINGS.scan(living.tools())
     facts = GraphFacts()
     tools: dict[str, list[object]] = {}
     for path, bound in nodes_of(graph):
@@ -116,13 +118,11 @@ def inspect_compiled(graph: Pregel[Any], settings: Settings, *, own_model: bool 
     makes_tools = _take_inventory(graph, settings, facts)
     facts.own = frozenset(tools)
     others = {tool.name for tool in HOLDINGS.tools()} - HOLDINGS.structured
-    for name in sorted((others | hooked_names()) - facts.own):
-        tools[name] = bearers_of(name)
+    tools |= all_bearers((others | hooked_names()) - facts.own)
     facts.judge = ObjectEffects(settings)
     facts.tools = [_spec_of(name, tools[name], settings, facts) for name in sorted(tools)]
     facts.locked = _locked(facts, tools, settings.folder)
-    facts.hosts = sorted(_model_hosts(models))
-    facts.example = _example(graph)
+    facts.hosts = sorted(_model_hosts(living.models()))
     if not (facts.tools or makes_tools or HOLDINGS.schemas or HOLDINGS.unhookable):
         facts.problems.append(
             "nothing in this graph can be intercepted: it has no tool, and no function that acts was found. "

@@ -13,6 +13,7 @@ from typing import Any
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 
+from dreamgym_kit.adapters.langgraph.alive import Living
 from dreamgym_kit.adapters.langgraph.fields import FieldGuard
 from dreamgym_kit.adapters.langgraph.foreign_names import check_foreign_names
 from dreamgym_kit.adapters.langgraph.frames import Frame, frame
@@ -101,12 +102,12 @@ def uninstall() -> None:
         _PATCHES = None
 
 
-def hook_tool_functions(*, look: bool = True) -> None:
+def hook_tool_functions(living: Living | None = None) -> None:
     """Put the gate into the functions under all live tools too, so that one captured early is met.
 
     Leaves that were put into a class since the gate was installed are met here as well, and foreign names are
-    looked at once more: what the graph brought may be of a version that nobody tried. `look` is False where
-    the living tools were looked for just before.
+    looked at once more: what the graph brought may be of a version that nobody tried. Who just looked gives
+    `living`.
     """
     check_foreign_names()
     if _PATCHES is not None:
@@ -114,11 +115,11 @@ def hook_tool_functions(*, look: bool = True) -> None:
         for owner in subclasses(BaseTool):
             _guard_tool_class(_PATCHES, owner)
             _hook_leaf_bodies(owner)
-    if look:
-        HOLDINGS.scan()
+    living = living or Living()
+    HOLDINGS.scan(living.tools())
     for tool in HOLDINGS.tools():
         hook_bodies(tool)
-    hook_twins()
+    hook_twins(living)
 
 
 def _hook_leaf_bodies(owner: type) -> None:

@@ -74,23 +74,35 @@ class ObjectEffects:
 
 
 def bearers_of(name: str) -> list[object]:
-    """All living tools and hooked functions of a name; again where they differ: some may be litter."""
-    found = _bearers(name)
-    if len(set(map(body_of, found))) > 1:
+    """All living tools and hooked functions of a name."""
+    return all_bearers([name])[name]
+
+
+def all_bearers(names: Iterable[str]) -> dict[str, list[object]]:
+    """The same of some names; all found again where those of a name differ: some may be litter."""
+    names = list(names)
+    found = _bearers(names)
+    if any(len(set(map(body_of, bearers))) > 1 for bearers in found.values()):
         del found
         gc.collect()
-        found = _bearers(name)
+        found = _bearers(names)
     return found
 
 
-def _bearers(name: str) -> list[object]:
+def _bearers(names: Iterable[str]) -> dict[str, list[object]]:
     """Stubs, which a model is only told of, are left out where something else bears the name."""
-    found: list[tuple[object, list[Any]]] = [
-        (tool, bodies_of(tool)) for tool in HOLDINGS.tools() if tool.name == name
-    ]
-    found += [(one.function, [one.function]) for one in hooked_as(name)]
-    acting = [one for one, bodies in found if not all(map(is_empty, bodies))]
-    return acting or [one for one, _ in found]
+    found: dict[str, list[tuple[object, list[Any]]]] = {name: [] for name in names}
+    for tool in HOLDINGS.tools():
+        if tool.name in found:
+            found[tool.name].append((tool, bodies_of(tool)))
+    for name, bearers in found.items():
+        bearers += [(one.function, [one.function]) for one in hooked_as(name)]
+    return {name: _acting(bearers) for name, bearers in found.items()}
+
+
+def _acting(bearers: list[tuple[object, list[Any]]]) -> list[object]:
+    acting = [one for one, bodies in bearers if not all(map(is_empty, bodies))]
+    return acting or [one for one, _ in bearers]
 
 
 def effect_said(called: object, name: str, settings: Settings, *, meant: Callable[[], bool]) -> Said:

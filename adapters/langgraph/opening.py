@@ -110,15 +110,15 @@ async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[T
 
 
 def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
-    register_functions(request.settings)
+    living = register_functions(request.settings)
     register_nodes(graph, request.settings)
     own_model = request.policy is None or bool(request.settings.policy.only_nodes)
-    facts = inspect_compiled(graph, request.settings, own_model=own_model)
+    facts = inspect_compiled(graph, request.settings, own_model=own_model, living=living)
     if facts.problems and not request.mode.bare:
         raise ShapeRefused(facts.problems)
     if request.mode is not Mode.DREAM:
         check_confirmed(facts.inventory, request.settings)
-    hook_tool_functions(look=False)
+    hook_tool_functions(living)
     if request.mode is Mode.DREAM and facts.taken is not None:
         hook_unreached(facts.taken)
     return facts

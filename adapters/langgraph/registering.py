@@ -6,6 +6,7 @@ from typing import Any
 
 from langgraph.pregel import Pregel
 
+from dreamgym_kit.adapters.langgraph.alive import Living
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hook_twins
 from dreamgym_kit.adapters.langgraph.inventory import InventoryEntry
 from dreamgym_kit.adapters.langgraph.loading import load_named
@@ -14,8 +15,8 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.model import Settings
 
 
-def register_functions(settings: Settings) -> None:
-    """Hook every function that `[functions]` names.
+def register_functions(settings: Settings) -> Living:
+    """Hook every function that `[functions]` names; gives what is alive after that.
 
     Raises:
         UserError: not importable, no such name, or nothing that can be hooked.
@@ -28,8 +29,10 @@ def register_functions(settings: Settings) -> None:
             hook(target, name).reference = reference
         except NotHookable as reason:
             raise UserError(f"{where}: '{reference}' cannot be hooked: {reason}") from None
+    living = Living()  # not before: a function's module may have been imported for it
     if settings.functions:
-        hook_twins()
+        hook_twins(living)
+    return living
 
 
 def check_confirmed(listed: Sequence[InventoryEntry], settings: Settings) -> None:

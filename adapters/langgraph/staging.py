@@ -77,8 +77,7 @@ def staging(
     ):
         refuse_after_divergence(log, instead="begin a new audit log")
         install()
-        register_functions(known)
-        hook_tool_functions()
+        hook_tool_functions(register_functions(known))
         own = f"staging-{log.head[:12]}"
         earlier = None if opened is None else EarlierRecordings(opened, own)
         dream = experience or chained_experience(earlier, known)
