@@ -22,6 +22,7 @@ from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
+from dreamgym_kit.adapters.langgraph.changing import changes_others
 from dreamgym_kit.adapters.langgraph.hooks import of_library, real_of, under
 
 # Modules whose use means that a function acts on the world by itself.
@@ -62,21 +63,6 @@ _FOR_WRITING = re.compile(r"(?=.*[wax+])[rwaxbtU+]{1,4}")
 OPENS = "a file opened for writing"
 OPEN = "a file or connection that is open already"
 _WRITE_WORDS = frozenset({"write_text", "write_bytes"})
-_CHANGES = frozenset(
-    {
-        "append",
-        "extend",
-        "insert",
-        "add",
-        "update",
-        "setdefault",
-        "pop",
-        "popitem",
-        "remove",
-        "discard",
-        "clear",
-    }
-)
 _STORES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR", "DELETE_ATTR"})
 
 
@@ -110,7 +96,9 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
     stores = {one.opname for code in codes for one in dis.get_instructions(code)}
     if words & _WRITE_WORDS or any(map(_opens_for_writing, codes)):
         found.acts = OPENS
-    changes = bool(words & _CHANGES or stores & _STORES)
+    changes = any(
+        changes_others(code, function.__globals__, handed=code is function.__code__) for code in codes
+    )
     if "STORE_GLOBAL" in stores or (owner is not None and stores & _STORES):
         found.doubt = "state that outlives the call"
     chosen = "with_structured_output" in words

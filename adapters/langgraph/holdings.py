@@ -7,6 +7,7 @@ code, which the gate cannot see.
 
 import contextlib
 import inspect
+import types
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from dreamgym_kit.adapters.langgraph.alive import alive
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, is_empty, of_python, under
 from dreamgym_kit.adapters.langgraph.overrides import ENTRY_POINTS, LEAVES
+from dreamgym_kit.gate.registry import PROCESS, current
 
 Callback = Callable[..., Any]
 
@@ -153,6 +155,19 @@ def hook_bodies(tool: BaseTool) -> None:
             continue
         with contextlib.suppress(NotHookable):
             hook(body, tool.name, tool=tool)
+
+
+def hook_marked(one: object) -> None:
+    """Put the gate into a function that `@effect` marks while a dream is open: its maker may run it by hand.
+
+    One that was marked before is met where a model is bound with it, or where the inventory finds it.
+    """
+    function = under(one)
+    if not isinstance(function, types.FunctionType) or of_framework(function) or of_python(function):
+        return
+    if PROCESS.held or current.get() is not None:
+        with contextlib.suppress(NotHookable):
+            hook(one, function.__name__)  # type: ignore[arg-type]
 
 
 def of_framework(body: Any) -> bool:

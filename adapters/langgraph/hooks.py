@@ -13,7 +13,7 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,6 +75,7 @@ class Hook:
     caches: list[Any] = field(default_factory=list)  # `lru_cache`s before it, which keep what it answered
     reference: str = ""  # as `[functions]` names it
     in_episodes: bool = False  # only what an episode calls is met
+    around: "Hook | None" = None  # what was made around this one: its running body may call it unasked
 
     def undo(self) -> None:
         """Give the function its own code back."""
@@ -161,7 +162,11 @@ def hook_twins(living: Living | None = None) -> None:
             continue
         twin = _OF.get(id(inner)) or _twin(inner, alike, known)
         if twin is not None and not (twin.function is inner and function is inner):
-            hook(function, twin.name, tool=twin.tool, leaf=twin.leaf)
+            met = id(inner) in _OF
+            made = hook(function, twin.name, tool=twin.tool, leaf=twin.leaf)
+            made.in_episodes = made.in_episodes if met else twin.in_episodes
+            if twin.reference and not made.reference and same_definition(twin.real, made.real):
+                made.reference = twin.reference  # what a person said of the one, they said of the other
     for one in hooks:
         for override in _overrides(one.function) if one.tool is None and not one.leaf else ():
             hook(override, one.name)
@@ -177,6 +182,51 @@ def _twin(
     known.update((_origin(one.function, one.before[0]), one) for one in alike[code])  # of any file
     alike[code] = []
     return known.get(_origin(function, code))
+
+
+def hook_made_around(name: str) -> None:
+    """Hook what hooked functions of a name were made around (`functools.wraps`), if it bears the name too."""
+    outer = hooked_as(name)
+    for one in outer:
+        for cell in one.real.__closure__ or ():
+            inner = under(_content(cell))
+            if isinstance(inner, types.FunctionType) and inner.__name__ == name and id(inner) not in _OF:
+                made = hook(inner, name)
+                made.around = one
+                outer.append(made)
+
+
+def same_definition(one: object, other: object, depth: int = 3) -> bool:
+    """Whether two functions are the same lines of one file, loaded twice, that hold the same values."""
+    if one is other:
+        return True
+    if not isinstance(one, types.FunctionType) or not isinstance(other, types.FunctionType):
+        return type(one) is type(other) and type(one) in _CONSTANT and one == other
+    if not depth or not _of_own_file(one) or not _of_own_file(other):
+        return False
+    held, held_there = list(_held(one)), list(_held(other))
+    return (
+        _origin(one, real_code(one)) == _origin(other, real_code(other))
+        and len(held) == len(held_there)
+        and all(same_definition(a, b, depth - 1) for a, b in zip(held, held_there, strict=True))
+    )
+
+
+_CONSTANT = (str, int, float, bool, bytes)
+
+
+def _of_own_file(function: types.FunctionType) -> bool:
+    """Whether a function's global names are those of the file that its code stands in: not so with `exec`."""
+    file, own = function.__globals__.get("__file__"), real_code(function).co_filename
+    return isinstance(file, str) and os.path.realpath(file) == os.path.realpath(own)
+
+
+def _held(function: types.FunctionType) -> Iterator[object]:
+    """What a function has beside its code and its module: its closure and defaults."""
+    function = real_of(function)
+    yield from map(_content, function.__closure__ or ())
+    yield from function.__defaults__ or ()
+    yield from (value for _, value in sorted((function.__kwdefaults__ or {}).items()))
 
 
 def met_again(file: str | None) -> None:
@@ -440,6 +490,11 @@ def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
     body = running()
     if body is one or (isinstance(body, BaseTool) and _is_body_of(one.function, body)):
         return None
+    around = one.around
+    while around is not None:
+        if body is around:
+            return None
+        around = around.around
     if one.leaf and args and body is args[0]:
         return None
     return find(session_key(config_here()), _name(one, args))

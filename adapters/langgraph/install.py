@@ -18,7 +18,7 @@ from dreamgym_kit.adapters.langgraph.fields import FieldGuard
 from dreamgym_kit.adapters.langgraph.foreign_names import check_foreign_names
 from dreamgym_kit.adapters.langgraph.frames import Frame, frame
 from dreamgym_kit.adapters.langgraph.held import guard_held_memory
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, hook_bodies, of_framework
+from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, hook_bodies, hook_marked, of_framework
 from dreamgym_kit.adapters.langgraph.hooks import hook, hook_twins, met_again, unhook_all
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
 from dreamgym_kit.adapters.langgraph.leaf import async_leaf, sync_leaf
@@ -46,6 +46,7 @@ from dreamgym_kit.adapters.langgraph.patches import (
     subclasses,
 )
 from dreamgym_kit.adapters.langgraph.threads import guard_threads
+from dreamgym_kit.gate.effects import HEARS_MARKS
 from dreamgym_kit.gate.registry import PROCESS, current, is_free, stray
 
 _PATCHES: PatchSet | None = None
@@ -84,6 +85,8 @@ def install() -> None:
     guard_mcp_sessions(patches)
     _guard_loading(patches)
     guard_late_imports(patches)
+    HEARS_MARKS.append(hook_marked)
+    patches.on_undo(lambda: HEARS_MARKS.remove(hook_marked))
 
 
 def uninstall() -> None:

@@ -23,7 +23,13 @@ from dreamgym_kit.adapters.langgraph.dispatching import (
 )
 from dreamgym_kit.adapters.langgraph.frames import session_key
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, name_of, own_entry
-from dreamgym_kit.adapters.langgraph.hooks import forget_cached, hook_twins, hooked_names, registered
+from dreamgym_kit.adapters.langgraph.hooks import (
+    forget_cached,
+    hook_made_around,
+    hook_twins,
+    hooked_names,
+    registered,
+)
 from dreamgym_kit.adapters.langgraph.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
 from dreamgym_kit.adapters.langgraph.provider_tools import provider_tools, without_left_out
@@ -318,7 +324,8 @@ def _check_alone(session: Session, name: str) -> None:
     """Refuse a registered name under which a node may run another function."""
     if loose_function(session, name) is None:
         return
-    hook_twins()  # it may be one that was made since, of the same origin
+    hook_made_around(name)  # it may be what the registered one calls
+    hook_twins()  # or one that was made since, of the same origin
     if (other := loose_function(session, name, again=True)) is not None:
         _refuse(session, name, "is the name of more functions than the one that is registered", other)
 

@@ -214,6 +214,7 @@ def wrapped() -> Any:
         return "paid"
 
     del apply.__wrapped__
+    vars(apply).pop("__signature__", None)  # the gate's, which is in `inner` since it was marked in the dream
     apply.__annotations__ = {"order": str, "return": str}
     return StructuredTool.from_function(apply, name="apply", description="d")
 

@@ -5,6 +5,7 @@ A guess is a starting point for the person who reads `dreamgym.toml`. It never s
 What is declared belongs to one object and to what runs under it: neither a namesake nor a wrapper has it.
 """
 
+import functools
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -181,9 +182,18 @@ def effect(kind: Effect | str) -> Callable[[T], T]:
             setattr(tool, _MARK, said)
         else:
             tool.__dict__[_MARK] = said  # a pydantic model: copies keep it, no field and no mapping holds it
+        if type(tool) is _CACHED:  # it has no code of its own: what was said of it is said of what it keeps
+            mark(tool.__wrapped__)  # type: ignore[attr-defined]
+        for hears in HEARS_MARKS:
+            hears(tool)
         return tool
 
     return mark
+
+
+HEARS_MARKS: list[Callable[[object], None]] = []
+"""Who is told of each thing that `@effect` marks, once it is marked."""
+_CACHED: type = type(functools.lru_cache(lambda: None))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,5 +1,6 @@
 """Who answers a call: the dream, the real tool, the real tool under oversight, or nobody."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,6 +37,12 @@ class Route(StrEnum):
     OVERSEEN = "overseen"  # the real tool, once its overseer lets the call pass
 
 
+@functools.lru_cache(maxsize=1024)
+def _stranger(tool: str) -> ToolSpec:
+    """A judge remembers what it judged by the very spec that it was given."""
+    return ToolSpec(tool, Effect.DESTRUCTIVE, reason="never described")
+
+
 @dataclass(frozen=True, slots=True)
 class GatePolicy:
     """The gate's rules for one session.
@@ -60,11 +67,16 @@ class GatePolicy:
         return self.mode is Mode.RECORD or (self.mode is Mode.S2R and self.stage is not Stage.SHADOW)
 
     def spec(self, tool: str, called: object = None) -> ToolSpec:
-        """The tool as known; a destructive stranger where it is not, whatever `called` says of itself."""
+        """The tool as known; one of a name that nobody knew is a destructive stranger.
+
+        Only a person's word about the very object, or the framework's code, says less of it: no guess does.
+        """
         known = self.specs.get(tool)
-        if known is None:
-            return ToolSpec(tool, Effect.DESTRUCTIVE, reason="never described")
-        return known if called is None or self.judge is None else self.judge(called, known)
+        if known is not None:
+            return known if called is None or self.judge is None else self.judge(called, known)
+        stranger = _stranger(tool)
+        own = stranger if called is None or self.judge is None else self.judge(called, stranger)
+        return stranger if own.source == "guessed" else own
 
     def route(self, tool: str, called: object = None) -> Route:
         """Who answers calls of this tool in this session; `called` is the tool or function itself."""
