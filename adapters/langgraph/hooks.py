@@ -168,7 +168,9 @@ def hook_twins(living: Living | None = None) -> None:
             if twin.reference and not made.reference and same_definition(twin.real, made.real):
                 made.reference = twin.reference  # what a person said of the one, they said of the other
     for one in hooks:
-        for override in _overrides(one.function) if one.tool is None and not one.leaf else ():
+        for override in (
+            _overrides(one.function) if one.tool is None and not (one.leaf or one.in_episodes) else ()
+        ):
             hook(override, one.name)
 
 
