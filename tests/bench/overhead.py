@@ -4,14 +4,18 @@ Bare, idle (gate in, no session), recorded (record session) and simulated (answe
 are measured in turn, many short rounds, and compared by their medians: only ratios mean anything on a
 shared machine. A ratio below 1 is no mistake: the gate's wrapper of StructuredTool's leaf carries its type
 hints as types, which the framework otherwise evaluates from strings on every call.
+
+`start_ms` is what opening the desk takes before its first episode: loading, hooks, inventory, lock.
 """
 
+import asyncio
 import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 from fresh import forget_dreams
@@ -27,6 +31,7 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, 
 WAYS = ("simulated", "recorded", "idle")
 ROUNDS = 25
 CALLS = 200
+STARTS = 15
 GIVEN = {"a": 1, "b": 2}
 SPECS = {"add": ToolSpec("add", Effect.READ)}
 RECORDED = Transition(Call("add", GIVEN), Answer(3, Provenance.REAL), Effect.READ, "e", 1, world=World())
@@ -38,6 +43,7 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     figures = [(f"{name}_ratio", cost[name] / cost["bare"], "x bare") for name in WAYS]
     figures += [(f"{name}_class_ratio", by_class[name] / by_class["bare"], "x bare") for name in WAYS]
     figures += [(f"{name}_class_extra", by_class[name] - by_class["bare"], "us") for name in WAYS]
+    figures.append(("start_ms", start_ms(STARTS), "ms"))
     for prefix, begun in (("", dreaming), ("writes_", writing)):
         p99, growth = long_session(10_000, begun)
         figures += [(f"{prefix}p99_ms", p99, "ms"), (f"{prefix}growth", growth, "x a young session")]
@@ -77,6 +83,30 @@ def long_session(calls: int, begun: Callable[[], Session]) -> tuple[float, float
     late, early = zip(*pairs, strict=True)
     spent.extend(late)
     return statistics.quantiles(spent, n=100)[98] / 1e3, statistics.median(late) / statistics.median(early)
+
+
+def start_ms(starts: int) -> float:
+    """The median time of opening the desk for a dream, in a process that has it imported."""
+    import dreamgym_kit.recipes.desk as desk
+    from dreamgym_kit.adapters.langgraph.locking import checked_lock
+    from dreamgym_kit.adapters.langgraph.opening import prepared
+    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+    from dreamgym_kit.settings.load import load_settings
+
+    settings = load_settings(file=Path(desk.__file__).parent / "dreamgym.toml", environ={})
+    request = RunRequest(graph=settings.graph, tasks=(), settings=settings)
+
+    async def opened() -> float:
+        async with AsyncExitStack() as stack:
+            started = time.perf_counter()
+            ready = await prepared(stack, request, ())
+            checked_lock(request.graph, settings, ready.facts.locked, None)
+            return (time.perf_counter() - started) * 1e3
+
+    install()
+    took = [asyncio.run(opened()) for _ in range(starts + 1)][1:]  # the first one imports the desk
+    uninstall()
+    return statistics.median(took)
 
 
 def _timed_once(made: BaseTool) -> float:

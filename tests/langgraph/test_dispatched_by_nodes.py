@@ -114,6 +114,21 @@ SHAPES = {
     "overridden": (OVERRIDDEN, '[functions."OTHER:Client.pay_back"]\neffect = "destructive"\n'),
 }
 
+# Each shape runs one way in the fast suite, the other ways in the slow one.
+FAST = (("sync", "as_tool"), ("async", "as_human"))
+ROWS = [
+    pytest.param(
+        *shape,
+        way == "async",
+        answered,
+        id=f"{name}-{way}-{answered}",
+        marks=() if (way, answered) == FAST[number % 2] else pytest.mark.slow,
+    )
+    for number, (name, shape) in enumerate(SHAPES.items())
+    for way in ("sync", "async")
+    for answered in ("as_tool", "as_human")
+]
+
 
 class Scripted:
     waits = False
@@ -159,9 +174,7 @@ def ran(project: Any) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("answered", ["as_tool", "as_human"])
-@pytest.mark.parametrize("anync", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize(("source", "settings"), SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize(("source", "settings", "anync", "answered"), ROWS)
 def test_a_function_that_a_node_runs_by_hand_is_dreamt(
     project: Any, source: str, settings: str, anync: bool, answered: str
 ) -> None:

@@ -152,6 +152,11 @@ SHAPES = {
     "a callback": CALLBACK,
     "a client": CLIENT,
 }
+FAST = ("a table", "a structured answer", "a client")  # the other harmless ones run in the slow suite
+HARMLESS = [
+    pytest.param(source, id=name, marks=() if name in FAST else pytest.mark.slow)
+    for name, source in SHAPES.items()
+]
 
 
 class Scripted:
@@ -181,7 +186,7 @@ def test_what_acts_is_intercepted(project: Any, source: str) -> None:
     assert (episode.stop, episode.violations) == ("finished", ())
 
 
-@pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("source", HARMLESS)
 def test_its_harmless_twin_runs_to_its_end(project: Any, source: str) -> None:
     episode = simulated(written(project, source, "only_computes"))
     assert (episode.stop, episode.violations) == ("finished", ())

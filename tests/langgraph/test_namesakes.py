@@ -231,10 +231,20 @@ STRANGERS = [
     paying, of_class, subclassed, copied, from_function, plain_tool, only_async, wrapped,
     of_a_framework_s_name,
 ]  # fmt: skip
+# Each stranger runs one way in the fast suite, the other way in the slow one.
+STRANGE = [
+    pytest.param(
+        make,
+        is_async,
+        id=f"{make.__name__}-{'async' if is_async else 'sync'}",
+        marks=() if is_async == number % 2 else pytest.mark.slow,
+    )
+    for number, make in enumerate(STRANGERS)
+    for is_async in (False, True)
+]
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("make", STRANGERS)
+@pytest.mark.parametrize(("make", "is_async"), STRANGE)
 def test_a_tool_made_at_run_time_is_not_freed_by_a_pure_one_of_its_name(make: Any, is_async: bool) -> None:
     pure = effect("pure")(formula())  # alive, in no node of the graph
     args = "o1" if make is plain_tool else {"order": "o1"}
@@ -243,8 +253,7 @@ def test_a_tool_made_at_run_time_is_not_freed_by_a_pure_one_of_its_name(make: An
     assert pure.name == "apply"
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("make", STRANGERS)
+@pytest.mark.parametrize(("make", "is_async"), STRANGE)
 def test_nor_by_a_settings_entry_that_meant_another(make: Any, is_async: bool) -> None:
     meant = formula()
     args = "o1" if make is plain_tool else {"order": "o1"}
@@ -294,8 +303,7 @@ def test_in_a_block_the_one_that_is_called_counts(order: int) -> None:
     assert RAN == ["formula"]
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("make", STRANGERS)
+@pytest.mark.parametrize(("make", "is_async"), STRANGE)
 def test_real_calls_of_a_namesake_are_overseen(make: Any, is_async: bool, tmp_path: Path) -> None:
     pure = effect("pure")(formula())
     args = "o1" if make is plain_tool else {"order": "o1"}
@@ -375,7 +383,7 @@ def repacked() -> StructuredTool:
 
 
 @pytest.mark.parametrize("make", [served, repacked])
-@pytest.mark.parametrize("kind", ["pure", "control"])
+@pytest.mark.parametrize("kind", ["pure", pytest.param("control", marks=pytest.mark.slow)])
 def test_what_a_server_answers_is_never_pure(make: Any, kind: str) -> None:
     for declared, settings in (
         (effect(kind)(make()), Settings()),

@@ -4,9 +4,12 @@ Built in, from installed packages (entry points of the group `dreamgym_kit.findi
 (`[findings] detectors`). `[findings] off` leaves some out, by name.
 """
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
 
 from dreamgym_kit.errors import UnknownName, UserError
@@ -69,7 +72,7 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
         UserError: a detector of the settings or of a package cannot be loaded, or `off` names none.
     """
     known = dict(BUILT_IN)
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in _points(tuple((folder, _changed(folder)) for folder in sys.path)):
         try:
             known[point.name] = _callable(point.load(), f"entry point {point.name}")
         except UserError:
@@ -88,6 +91,20 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
             source = settings.where("findings", "off")
             raise UnknownName("detector", name, known=known, source=source, where="the detectors")
     return Detectors({name: one for name, one in known.items() if name not in settings.findings.off})
+
+
+@lru_cache(maxsize=1)
+def _points(_: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """The entry points of installed packages, which lie in these folders: reading all of them takes long."""
+    return tuple(entry_points(group=ENTRY_POINTS))
+
+
+def _changed(folder: str) -> int:
+    """When something was last put into a folder, or taken out of it."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _callable(found: object, where: str) -> Detector:
