@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from socket import socket
 from types import FrameType
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -38,7 +39,7 @@ class Attempt:
     deed: str  # "connect to db:5432", "run git"
     host: str = ""
     port: int | None = None  # None: no port is involved (a name is looked up)
-    over: int | None = None  # the descriptor of a connection that stands already
+    over: socket | None = None  # a connection that stands already
 
 
 Reader: TypeAlias = Callable[[Sequence[Any]], Sequence[Attempt]]
@@ -109,10 +110,10 @@ def _send(args: Sequence[Any]) -> Sequence[Attempt]:
 def _send_over(args: Sequence[Any]) -> Sequence[Attempt]:
     """What goes over a connection that stands; a socket pair has no name at either end."""
     try:
-        peer, over = args[0].getpeername(), args[0].fileno()
+        peer = args[0].getpeername()
     except OSError:  # not connected: the call itself fails
         return ()
-    return [replace(one, over=over) for one in _to_address("send to", peer)] if peer else ()
+    return [replace(one, over=args[0]) for one in _to_address("send to", peer)] if peer else ()
 
 
 def _bind(args: Sequence[Any]) -> Sequence[Attempt]:

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.gate import begun, exempting, sealing
@@ -101,15 +102,18 @@ class _Guard:
             )
         return any(_same_program(entry, attempt.target) for entry in self.commands)
 
-    def _judges(self, descriptor: int) -> bool:
+    def _judges(self, line: socket.socket) -> bool:
         """Whether what goes over a connection is judged: an episode's, where nobody judged the connecting.
 
         What belongs to no episode (a debugger, a server that this process is) goes on with what it has.
         """
         mine = owner()
-        if mine is None or not mine.open:
-            return mine is not None
-        return descriptor in self.earlier and self.earlier[descriptor] == os.fstat(descriptor).st_ino
+        if mine is None or line in _kits:
+            return False
+        descriptor = line.fileno()
+        return not mine.open or (
+            descriptor in self.earlier and self.earlier[descriptor] == os.fstat(descriptor).st_ino
+        )
 
     def _permits_host(self, attempt: Attempt) -> bool:
         if any(rule.host == attempt.host and _covers(rule.port, attempt.port) for rule in self.rules):
@@ -243,6 +247,8 @@ _doors = _Doors()
 _guard: _Guard | None = None
 _ended: _Guard | None = None
 """The last guard, once it is down: it still holds for what an episode left running."""
+_kits: "WeakSet[socket.socket]" = WeakSet()
+"""Connections that the kit's own client made, to what a person named; episodes do not hold them."""
 _hooked = False
 _arming = threading.Lock()
 
@@ -252,7 +258,11 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     if read is None:
         return
     guard, seal = _guard or _ended, sealing.seal()
-    if (guard is None and seal is None) or _is_exempt():
+    if guard is None and seal is None:
+        return
+    if _is_exempt():
+        if event == "socket.connect":
+            _kits.add(args[0])
         return
     stands = _guard is not None
     if _guard is None or (_ended is not None and isinstance(_guard, _Watch)):
