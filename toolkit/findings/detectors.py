@@ -4,13 +4,13 @@ Built in, from installed packages (entry points of the group `dreamgym_kit.findi
 (`[findings] detectors`). `[findings] off` leaves some out, by name.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
+from pathlib import Path
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.case import Case, Detector
@@ -102,7 +102,7 @@ def _points(_: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
 def _changed(folder: str) -> int:
     """When something was last put into a folder, or taken out of it."""
     try:
-        return os.stat(folder or ".").st_mtime_ns
+        return Path(folder).stat().st_mtime_ns
     except OSError:
         return 0
 
