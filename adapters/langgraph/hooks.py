@@ -362,6 +362,16 @@ def hook_of(function: object) -> Hook | None:
     return known if known is not None and known.function is function else None
 
 
+def ids_kept() -> set[int]:
+    """The ids of the functions and tools that hooks hold: they stay as long as the hooks."""
+    return {
+        id(held)
+        for one in list(_HOOKS.values())
+        for held in (one.function, one.tool, *(tool for _, tool in one.also))
+        if held is not None
+    }
+
+
 def unhook_all() -> None:
     """Undo every hook."""
     for one in list(_HOOKS.values()):

@@ -5,6 +5,7 @@ the graph is read. Whatever comes later under that name, or bears it too, was no
 """
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 
 from dreamgym_kit.adapters.langgraph.bodies import bodies_of, body_of, framework_control, is_served
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
-from dreamgym_kit.adapters.langgraph.hooks import hook_of, hooked_as, is_empty
+from dreamgym_kit.adapters.langgraph.hooks import hook_of, hooked_as, ids_kept, is_empty, under
 from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
 from dreamgym_kit.gate.effects import declared_effect, guess_effect, same_objects, what_runs
 from dreamgym_kit.plain import to_plain
@@ -79,14 +80,26 @@ def bearers_of(name: str) -> list[object]:
 
 
 def all_bearers(names: Iterable[str]) -> dict[str, list[object]]:
-    """The same of some names; all found again where those of a name differ: some may be litter."""
+    """The same of some names; all found again where those of a name differ, unless none can be litter."""
     names = list(names)
     found = _bearers(names)
-    if any(len(set(map(body_of, bearers))) > 1 for bearers in found.values()):
+    kept = ids_kept()
+    if any(
+        len(set(map(body_of, bearers))) > 1 and not all(id(one) in kept or _in_module(one) for one in bearers)
+        for bearers in found.values()
+    ):
         del found
         gc.collect()
         found = _bearers(names)
     return found
+
+
+def _in_module(bearer: object) -> bool:
+    """Whether an imported module has it under its own name."""
+    body = under(next(iter(bodies_of(bearer)), None)) if isinstance(bearer, BaseTool) else bearer
+    module, name = getattr(body, "__module__", None), getattr(body, "__name__", None)
+    held = getattr(sys.modules.get(module), "__dict__", {}) if isinstance(module, str) else {}
+    return isinstance(name, str) and held.get(name) is bearer
 
 
 def _bearers(names: Iterable[str]) -> dict[str, list[object]]:
