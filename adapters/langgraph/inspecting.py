@@ -38,7 +38,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.tool_lock import LockedTool
 from dreamgym_kit.settings.load import check_models
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import ToolSpec
+from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 _MOST_TOUCHED = 5
 
@@ -201,9 +201,14 @@ def _spec_of(name: str, bearers: list[object], settings: Settings, facts: GraphF
         )
         facts.problems.append(
             f"'{name}' is the name of {len(distinct)} tools that do different things: {told}. Give each a "
-            f'name of its own, or say what all of them do: [tools.{name}] effect = "{worst.effect}"'
+            f"name of its own, or say what all of them do: {_said_of_all(name, worst.effect)}"
         )
     return replace(worst, description=f"{len(distinct)} different tools: {' and '.join(placed)}")
+
+
+def _said_of_all(name: str, effect: Effect) -> str:
+    """How a person says one effect of several tools; settings let no two of them run in a dream."""
+    return f'@effect("{effect}") on each' if effect.runs_in_dream else f'[tools.{name}] effect = "{effect}"'
 
 
 def _never_free(name: str, called: object, settings: Settings) -> str | None:

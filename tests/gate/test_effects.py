@@ -131,6 +131,23 @@ def test_a_stranger_is_destructive_and_dreamt() -> None:
     assert policy.route("never seen") is Route.DREAM
 
 
+@pytest.mark.parametrize(
+    ("source", "kind", "judged"),
+    [
+        ("decorator", Effect.PURE, Effect.PURE),
+        ("declared", Effect.PURE, Effect.PURE),
+        ("guessed", READ, DESTRUCTIVE),
+    ],
+)
+def test_of_a_stranger_only_a_persons_word_is_believed(source: Any, kind: Effect, judged: Effect) -> None:
+    def judge(called: object, known: ToolSpec) -> ToolSpec:
+        return ToolSpec(known.name, kind, source=source)
+
+    policy = GatePolicy(Mode.DREAM, judge=judge)
+    assert policy.spec("never seen", pay).effect is judged
+    assert policy.spec("never seen").effect is DESTRUCTIVE
+
+
 def test_recording_runs_everything() -> None:
     assert GatePolicy(Mode.RECORD).route("delete_all") is Route.REAL
 
@@ -225,6 +242,13 @@ def test_a_function_that_wraps_a_pure_one_is_not_pure() -> None:
 
     assert declared_effect(square) is Effect.PURE
     assert declared_effect(paying) is None
+
+
+def test_what_is_said_of_a_cache_is_said_of_what_it_keeps() -> None:
+    cached = functools.lru_cache(lambda x: x)
+    effect("pure")(cached)
+    assert declared_effect(cached) is Effect.PURE
+    assert declared_effect(cached.__wrapped__) is Effect.PURE
 
 
 def test_a_class_hands_on_what_was_declared_only_where_no_code_is_added() -> None:

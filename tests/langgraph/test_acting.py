@@ -77,3 +77,88 @@ def writes_text(path: Any) -> Any:
 def test_a_file_opened_for_writing_is_told_from_one_that_is_read(function: Any) -> None:
     assert read(function).acts == OPENS
     assert read(reads_a_file).acts is None  # type: ignore[arg-type]
+
+
+TABLE: dict[str, list[Any]] = {"rows": []}
+
+
+def grows_its_own(state: Any) -> Any:
+    rows, count = list(state), len(state)
+    seen = {}
+    for row in TABLE["rows"]:
+        rows.append(row)
+        seen[row] = count
+    again = rows
+    again.extend([*state])
+    return again, seen
+
+
+def grows_what_it_was_handed(rows: Any) -> Any:
+    rows.append(TABLE)
+
+
+def grows_a_table(state: Any) -> Any:
+    TABLE["rows"].append(state)
+
+
+def grows_an_alias(state: Any) -> Any:
+    rows = TABLE["rows"]
+    rows.append(state)
+
+
+def grows_one_of_two(state: Any) -> Any:
+    rows = [] if state else TABLE["rows"]
+    rows.append(state)
+
+
+def grows_either(state: Any) -> Any:
+    rows = []
+    if state:
+        rows = TABLE["rows"]
+    rows.append(state)
+
+
+def grows_each(state: Any) -> Any:
+    for rows in TABLE.values():
+        rows.append(state)
+
+
+def grows_in_a_lambda(state: Any) -> Any:
+    grow = lambda rows: rows.append(state)  # noqa: E731
+    return list(map(grow, TABLE.values()))
+
+
+def grows_an_inner(state: Any) -> Any:
+    mine = dict(TABLE)
+    mine["rows"].append(state)
+
+
+def sets_an_entry(state: Any) -> Any:
+    TABLE["more"] = state
+
+
+def grows_by_the_class(state: Any) -> Any:
+    dict.update(TABLE, state)
+
+
+@pytest.mark.parametrize("function", [grows_its_own, grows_what_it_was_handed])
+def test_a_list_that_a_function_made_or_was_handed_may_grow(function: Any) -> None:
+    assert read(function).doubt is None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        grows_a_table,
+        grows_an_alias,
+        grows_one_of_two,
+        grows_either,
+        grows_each,
+        grows_in_a_lambda,
+        grows_an_inner,
+        sets_an_entry,
+        grows_by_the_class,
+    ],
+)
+def test_one_that_outlives_the_call_may_not(function: Any) -> None:
+    assert read(function).doubt == "state that outlives the call"

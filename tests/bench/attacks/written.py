@@ -180,13 +180,16 @@ def _namesakes() -> list[Case]:
         'listing = create_agent(Scripted(script=["done"]), [], middleware=[TodoListMiddleware()])\n'
         'graph = both(sub_agent([[asks("write_todos", order="o1")]], write_todos), listing)\n'
     )
+    # Two tools of one name that differ are a question to the user; the answer stands in a twin's code.
     return [
         case("namesake_by_decorator", "two sub-agents, the other's tool of that name is pure",
              SUB_AGENT + pay + formula("", '@effect("pure")') + graph),
         case("namesake_by_settings", "the same, settings call the name pure",
-             SUB_AGENT + pay + formula("", "") + graph,
-             settings='[tools.$name]\neffect = "pure"\n', twin_settings='[tools.$name]\neffect = "pure"\n'),
-        case("namesake_of_framework", "a tool named as LangChain's to-do list", SUB_AGENT + todos),
+             SUB_AGENT + pay + formula("", "$other_pure") + graph,
+             settings='[tools.$name]\neffect = "pure"\n',
+             words={"other_pure": ""}, twin_words={"other_pure": '@effect("pure")'}),
+        case("namesake_of_framework", "a tool named as LangChain's to-do list", SUB_AGENT + todos,
+             twin_words={"pure": '@effect("control")'}),
     ]  # fmt: skip
 
 
@@ -271,7 +274,8 @@ def _beside() -> list[Case]:
     )
     return [
         case("middleware_answers", "middleware answers by itself",
-             FUNCTION + undescribed + answers + agent.format("carry_out")),
+             FUNCTION + undescribed + answers + agent.format("carry_out"),
+             twin_settings=PURE + 'name = "change"\n'),  # whose calls it answers, a person has to say
         case("middleware_acts_first", "middleware acts, then passes on",
              FUNCTION + undescribed + first + agent.format("carry_out")),
         case("middleware_acts_later", "middleware passes on, then acts",
