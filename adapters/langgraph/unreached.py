@@ -11,7 +11,14 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.acting import FRAMEWORKS, Reached, is_users, is_users_object, read
+from dreamgym_kit.adapters.langgraph.acting import (
+    FRAMEWORKS,
+    Reached,
+    is_users,
+    is_users_object,
+    read,
+    unpacked,
+)
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hook_of, of_library, under
 from dreamgym_kit.adapters.langgraph.inventory import Inventory
@@ -83,13 +90,14 @@ def _functions(value: Any) -> Iterator[Reached]:
 
 
 def _parts(entry: Any) -> Iterator[Any]:
-    """The functions in an entry of a class."""
+    """The functions in an entry of a class, also under a wrapper of the gate's own."""
     if isinstance(entry, property):
-        yield from (entry.fget, entry.fset, entry.fdel)
+        held: tuple[Any, ...] = (entry.fget, entry.fset, entry.fdel)
     elif isinstance(entry, (staticmethod, classmethod)):
-        yield under(entry.__func__)
+        held = (entry.__func__,)
     else:
-        yield under(getattr(entry, "func", entry))  # of a cached_property
+        held = (getattr(entry, "func", entry),)  # of a cached_property
+    yield from (unpacked(one)[0] for one in held)
 
 
 def _used_by(values: Iterable[Any]) -> set[int]:
