@@ -7,8 +7,9 @@ handling, callbacks and tracing after it. Nothing above the leaf needs to know.
 import asyncio
 import contextlib
 import functools
+import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, get_type_hints
@@ -121,6 +122,8 @@ def run_real(
     try:
         with letting_through(owner if owner is not None else tool), _closed(session, call, place):
             value = body()
+        if inspect.iscoroutine(value):
+            value = _awaited(session, call, place, value)
     except (EpisodeStop, GraphBubbleUp):
         raise
     except Exception as error:
@@ -159,6 +162,12 @@ async def run_real_async(
             as_of_tool(error)
         raise
     return _told(session, call, place, tool, fault, value, after, started)
+
+
+async def _awaited(session: Session, call: Call, place: Place, value: Coroutine[Any, Any, Any]) -> Any:
+    """What a plain function gives to be awaited: a pure body is not over until it is."""
+    with _closed(session, call, place):
+        return await value
 
 
 @contextmanager

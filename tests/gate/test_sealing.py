@@ -161,3 +161,25 @@ def test_what_is_recorded_runs_as_it_is(server: socket.socket) -> None:
     with entered(Session(live_policy(Mode.RECORD, Settings()))):
         assert tool.invoke({"key": "x"}) == "seen"
     assert connections(server) == 1
+
+
+def test_the_seal_holds_until_what_the_body_gave_is_awaited(server: socket.socket, tmp_path: Path) -> None:
+    async def later() -> str:
+        with socket.socket() as client, suppress(GateRefused):
+            client.connect(server.getsockname())
+        return "seen"
+
+    def look(key: str) -> Any:
+        """Look."""
+        return later()
+
+    tool = effect("pure")(StructuredTool.from_function(look))
+
+    async def run() -> None:
+        settings = allowing(server)
+        session = Session(live_policy(Mode.DREAM, settings), experience=ScriptedExperienceDouble())
+        with dreaming_process(settings, tmp_path / "scratch"), entered(session):
+            assert await tool.invoke({"key": "x"}) == "seen"
+
+    asyncio.run(run())
+    assert connections(server) == 0
