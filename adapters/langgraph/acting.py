@@ -5,6 +5,7 @@ dream runs.
 """
 
 import builtins
+import contextlib
 import dis
 import functools
 import inspect
@@ -94,8 +95,6 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
     words = frozenset(name for code in codes for name in code.co_names)
     found = Reading(words=words)
     stores = {one.opname for code in codes for one in dis.get_instructions(code)}
-    if words & _WRITE_WORDS or any(map(_opens_for_writing, codes)):
-        found.acts = OPENS
     changes = any(
         changes_others(code, function.__globals__, handed=code is function.__code__) for code in codes
     )
@@ -109,12 +108,16 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
     ]
     values += _attributes([owner, *values], words)
     for value in values:
-        chosen = chosen or value is exec or value is eval or _is_structured(value)
-        found.acts = found.acts or _acts(value)
-        found.doubt = found.doubt or _doubt(value, function, changes=changes)
+        with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
+            chosen = chosen or value is exec or value is eval or _is_structured(value)
+            found.acts = found.acts or _acts(value)
+            found.doubt = found.doubt or _doubt(value, function, changes=changes)
     for value in values:
-        found.graphs += [value] if isinstance(value, Pregel) else []
-        found.reached += _reached(value, words, chosen=chosen)
+        with contextlib.suppress(Exception):
+            found.graphs += [value] if isinstance(value, Pregel) else []
+            found.reached += list(_reached(value, words, chosen=chosen))
+    if found.acts is None and (words & _WRITE_WORDS or any(map(_opens_for_writing, codes))):
+        found.acts = OPENS
     return found
 
 
@@ -197,12 +200,19 @@ def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
         if place == len(owners):
             break
         owner = owners[place]
-        if place and not (is_users_object(owner) and not isinstance(owner, type)):
+        if place and not _is_users_instance(owner):
             continue
         of_owner = [value for name in words if (value := _attribute(owner, name)) is not None]
         found += of_owner
         owners += [value for value in of_owner if not any(value is known for known in owners)]
     return found
+
+
+def _is_users_instance(value: Any) -> bool:
+    try:
+        return is_users_object(value) and not isinstance(value, type)
+    except Exception:  # noqa: BLE001  a proxy may raise from anything: it is not read
+        return False
 
 
 def _attribute(owner: Any, name: str) -> Any:
@@ -234,7 +244,7 @@ def _acts(value: Any) -> str | None:
 
 def _is_open_for_writing(stream: io.IOBase) -> bool:
     """Whether what is written there leaves the process: not a buffer in memory, not its own output."""
-    if isinstance(stream, (io.BytesIO, io.StringIO)) or stream in (sys.stdout, sys.stderr):
+    if isinstance(stream, (io.BytesIO, io.StringIO)) or stream is sys.stdout or stream is sys.stderr:
         return False
     try:
         return stream.writable()
@@ -288,8 +298,10 @@ def unpacked(value: Any) -> tuple[Any, Any]:
             value = value.func
         elif under(value) is not value:
             value = under(value)
-        elif not is_users(value) and isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
-            value = value.__wrapped__
+        elif not is_users(value) and isinstance(
+            wrapped := inspect.getattr_static(value, "__wrapped__", None), types.FunctionType
+        ):
+            value = wrapped
         else:
             return value, owner
 

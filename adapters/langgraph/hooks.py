@@ -74,7 +74,7 @@ class Hook:
     also: list[tuple[str, BaseTool | None]] = field(default_factory=list)  # other tools over the same body
     caches: list[Any] = field(default_factory=list)  # `lru_cache`s before it, which keep what it answered
     reference: str = ""  # as `[functions]` names it
-    in_episodes: bool = False  # only what an episode calls is met
+    in_episodes: bool = False  # only what a graph's run calls is met
     around: "Hook | None" = None  # what was made around this one: its running body may call it unasked
 
     def undo(self) -> None:
@@ -206,7 +206,7 @@ def same_definition(one: object, other: object, depth: int = 3) -> bool:
         return type(one) is type(other) and type(one) in _CONSTANT and one == other
     if not depth or not _of_own_file(one) or not _of_own_file(other):
         return False
-    held, held_there = list(_held(one)), list(_held(other))
+    held, held_there = [*_held(one), *_named(one)], [*_held(other), *_named(other)]
     return (
         _origin(one, real_code(one)) == _origin(other, real_code(other))
         and len(held) == len(held_there)
@@ -221,6 +221,13 @@ def _of_own_file(function: types.FunctionType) -> bool:
     """Whether a function's global names are those of the file that its code stands in: not so with `exec`."""
     file, own = function.__globals__.get("__file__"), real_code(function).co_filename
     return isinstance(file, str) and os.path.realpath(file) == os.path.realpath(own)
+
+
+def _named(function: types.FunctionType) -> Iterator[object]:
+    """What the global names in a function's code stand for, but for modules and classes."""
+    names = function.__globals__
+    values = (names.get(name) for name in sorted(real_code(function).co_names))
+    return (one for one in values if not isinstance(one, (types.ModuleType, type)))
 
 
 def _held(function: types.FunctionType) -> Iterator[object]:
@@ -497,7 +504,9 @@ def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
     """The session to ask; None where the real body may run unasked."""
-    if (one.in_episodes or not PROCESS.armed) and current.get() is None and not begun.owner():
+    if not PROCESS.armed and current.get() is None:
+        return None
+    if one.in_episodes and not config_here() and not begun.owner():
         return None
     body = running()
     if body is one or (isinstance(body, BaseTool) and _is_body_of(one.function, body)):

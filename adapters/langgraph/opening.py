@@ -120,7 +120,7 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
         check_confirmed(facts.inventory, request.settings)
     hook_tool_functions(living)
     if request.mode is Mode.DREAM and facts.taken is not None:
-        hook_unreached(facts.taken)
+        hook_unreached(facts.taken, living.functions())
     return facts
 
 

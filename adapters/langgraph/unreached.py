@@ -2,17 +2,22 @@
 
 Code reaches functions in ways that reading does not follow: by a property, a generated function, a method
 looked up by name. So in a dream every function of these modules that acts by its own code meets the gate
-when an episode calls it. Calls from outside an episode (a checker, a script's `main`) are left alone, and so
-is what the framework calls: chat models, stores, callbacks, and what their methods use.
+when a graph's run calls it. Other calls (a checker's, a script's `main`) are left alone, and so is what the
+framework calls: chat models, stores, callbacks, and what their methods use. What only opens files is the
+guard's to judge, which tells files that are allowed from others.
 """
 
 import contextlib
+import functools
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from langchain_core.tools import BaseTool
+
 from dreamgym_kit.adapters.langgraph.acting import (
     FRAMEWORKS,
+    OPENS,
     Reached,
     is_users,
     is_users_object,
@@ -27,54 +32,75 @@ _MAX_DEPTH = 10
 Scope = Mapping[str, Any]
 
 
-def hook_unreached(inventory: Inventory) -> None:
-    """Put the gate, for the calls of episodes, into what acts beside what an inventory lists."""
-    for function in unreached(inventory.scopes, [one for _, one, _ in inventory.acting]):
+def hook_unreached(inventory: Inventory, living: Iterable[Any]) -> None:
+    """Put the gate, for the calls of episodes, into what acts beside what an inventory lists.
+
+    Args:
+        inventory: what is listed, and the modules that it was read from.
+        living: the functions that are alive.
+    """
+    for function in _unreached(inventory, living):
         with contextlib.suppress(NotHookable):  # an async generator: the guard is left
             hook(function, function.__name__).in_episodes = True
 
 
-def unreached(scopes: Iterable[Scope], left_alone: Iterable[types.FunctionType]) -> list[types.FunctionType]:
-    """The functions and methods that act and that no hook is in.
-
-    Args:
-        scopes: the global names of the functions that a graph is seen to run.
-        left_alone: functions that are not to be hooked: nodes, of which nobody could answer.
-    """
-    offered: list[Any] = []
+def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.FunctionType]:
+    """The functions and methods that act and that no hook is in."""
+    scopes = _scopes(inventory.scopes)
+    offered = [
+        Reached(function)
+        for one in living
+        if is_users(function := under(one)) and id(function.__globals__) in scopes
+    ]
     framework: list[Any] = []
-    for value in _values(scopes):
-        (framework if _is_of_framework(value) else offered).append(value)
-    used = {id(one) for one in left_alone} | _used_by(framework)
+    for value in (value for scope in scopes.values() for value in list(scope.values())):
+        with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
+            if _is_of_framework(value):
+                framework.append(value)
+            else:
+                offered += list(_functions(value))
+    left_alone = {id(one) for _, one, _ in inventory.acting} | _used_by(framework)
     found = {
         id(one.function): one.function
-        for value in offered
-        for one in _functions(value)
-        if id(one.function) not in used and hook_of(one.function) is None and _acts(one)
+        for one in offered
+        if id(one.function) not in left_alone and hook_of(one.function) is None and _acts(one)
     }
     return list(found.values())
 
 
 def _acts(one: Reached) -> bool:
-    return not HOLDINGS.is_body(one.function) and read(one.function, one.owner).acts is not None
+    """Not asked of methods that Python itself calls: nobody can answer `__init__` in its place."""
+    name = one.function.__name__
+    if (name.startswith("__") and name.endswith("__") and name != "__call__") or HOLDINGS.is_body(
+        one.function
+    ):
+        return False
+    return read(one.function, one.owner).acts not in (None, OPENS)
 
 
-def _values(scopes: Iterable[Scope]) -> Iterator[Any]:
-    """What the names of these modules stand for, and those of the user's modules that they name."""
-    waiting = list(scopes)
-    seen = {id(scope) for scope in waiting}
+def _scopes(given: Iterable[Scope]) -> dict[int, Scope]:
+    """The global names of these modules and of the user's modules that they name, by id."""
+    scopes: dict[int, Scope] = {}
+    waiting = list(given)
     while waiting:
-        for value in list(waiting.pop().values()):
-            if not isinstance(value, types.ModuleType):
-                yield value
-            elif id(vars(value)) not in seen and not of_library(getattr(value, "__file__", None) or "<none>"):
-                seen.add(id(vars(value)))
-                waiting.append(vars(value))
+        scope = waiting.pop()
+        if id(scope) not in scopes:
+            scopes[id(scope)] = scope
+            modules = [one for one in list(scope.values()) if type(one) is types.ModuleType]
+            files = ((one, vars(one).get("__file__")) for one in modules)
+            waiting += [vars(one) for one, file in files if isinstance(file, str) and not of_library(file)]
+    return scopes
 
 
 def _is_of_framework(value: Any) -> bool:
-    kind = value if isinstance(value, type) else type(value)
-    return any(base.__module__.startswith(FRAMEWORKS) for base in kind.__mro__)
+    """Whether a class, or an object of one, is a kind of the framework's; a tool's methods are gated."""
+    kind = value if issubclass(type(value), type) else type(value)
+    return not issubclass(kind, BaseTool) and any(_of_framework(base) for base in kind.__mro__)
+
+
+def _of_framework(kind: type) -> bool:
+    module = vars(kind).get("__module__")
+    return isinstance(module, str) and module.startswith((*FRAMEWORKS, "logging"))
 
 
 def _functions(value: Any) -> Iterator[Reached]:
@@ -82,7 +108,7 @@ def _functions(value: Any) -> Iterator[Reached]:
     if is_users(function := under(value)):
         yield Reached(function)
     elif is_users_object(value):
-        for kind in (value if isinstance(value, type) else type(value)).__mro__:
+        for kind in (value if issubclass(type(value), type) else type(value)).__mro__:
             for entry in list(vars(kind).values()):
                 for part in _parts(entry):
                     if is_users(part):
@@ -96,7 +122,7 @@ def _parts(entry: Any) -> Iterator[Any]:
     elif isinstance(entry, (staticmethod, classmethod)):
         held = (entry.__func__,)
     else:
-        held = (getattr(entry, "func", entry),)  # of a cached_property
+        held = (entry.func if isinstance(entry, functools.cached_property) else entry,)
     yield from (unpacked(one)[0] for one in held)
 
 
@@ -106,8 +132,8 @@ def _used_by(values: Iterable[Any]) -> set[int]:
     waiting = [
         (Reached(part, value), 0)
         for value in values
-        for kind in (value if isinstance(value, type) else type(value)).__mro__
-        if not kind.__module__.startswith(FRAMEWORKS)
+        for kind in (value if issubclass(type(value), type) else type(value)).__mro__
+        if not _of_framework(kind)
         for entry in list(vars(kind).values())
         for part in _parts(entry)
         if is_users(part)

@@ -449,8 +449,10 @@ def test_a_tool_that_changed_is_caught_in_small(bench: ModuleType, monkeypatch: 
 @pytest.mark.parametrize("bench", ["attack"], indirect=True)
 def test_a_body_that_runs_is_seen_at_the_bank_and_its_twin_ends(bench: ModuleType, tmp_path: Path) -> None:
     (without_gate := tmp_path / "without_gate.py").write_text(
+        "from dreamgym_kit.gate import egress\n"
         "from dreamgym_kit.gate.policy import GatePolicy, Route\n"
         "GatePolicy.route = lambda self, *call: Route.REAL\n"
+        "egress._Guard.permits = lambda self, attempt: True\n"
     )
     ordinary = [case for case in bench.cases(0) if case.name == "ordinary_tool"]
     figures = {name: value for name, value, _ in bench.figures(ordinary)}

@@ -91,6 +91,13 @@ class OpenEpisode:
     open = True
 
 
+@pytest.fixture(autouse=True)
+def no_episode_is_left() -> Iterator[None]:
+    yield
+    egress.arm(Allowance(), lambda _: None)
+    egress.disarm()
+
+
 @pytest.fixture
 def line() -> Iterator[tuple[socket.socket, socket.socket]]:
     """Both ends of a connection that stood before any dream."""
@@ -153,4 +160,25 @@ def test_what_was_judged_or_is_nobodys_goes_on(line: tuple[socket.socket, socket
                 assert (theirs if who == "a pair" else far).recv(1) == b"x"
         finally:
             egress.disarm()
-    assert "send" not in vars(socket.socket), "the class is as it was"
+
+
+def test_a_copy_of_the_connection_is_the_same(line: tuple[socket.socket, socket.socket]) -> None:
+    client, _ = line
+    egress.arm(Allowance(), lambda _: None, OpenEpisode)
+    try:
+        with client.dup() as copy, pytest.raises(GateRefused, match="send to 127"):
+            copy.send(b"x")
+    finally:
+        egress.disarm()
+
+
+def test_what_an_episode_left_running_sends_nothing_after_the_dream(
+    line: tuple[socket.socket, socket.socket],
+) -> None:
+    client, _ = line
+    episode = OpenEpisode()
+    egress.arm(Allowance(), lambda _: None, lambda: episode)
+    egress.disarm()
+    episode.open = False
+    with pytest.raises(GateRefused, match="send to 127"):
+        client.send(b"x")

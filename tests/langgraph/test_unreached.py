@@ -18,16 +18,33 @@ BASE = """
     from langchain_core.messages import AIMessage
     from langgraph.graph import START, MessagesState, StateGraph
 
+    KEPT = open(LEDGER, "a", buffering=1)
+
     class Desk:
         def __init__(self, order): self.order = order
         def pay_back(self, order):
-            with open(LEDGER, "a") as file: file.write(order)
+            KEPT.write(order)
             return order
         @property
         def paid_back(self):
-            with open(LEDGER, "a") as file: file.write(self.order)
+            KEPT.write(self.order)
             return self.order
         def spelled(self, order): return order.upper()
+
+    TRACED = open(TRACE, "a", buffering=1)
+
+    @functools.singledispatch
+    def handled(order): return "nothing"
+    def registered():
+        @handled.register
+        def pay_back(order: str):
+            KEPT.write(order)
+    registered()
+
+    class Odd:
+        @property
+        def __class__(self): raise RuntimeError("a proxy of nothing")
+    odd = Odd()
 
     class Model(ScriptedModelDouble):
         def _generate(self, *args, **kwargs):
@@ -35,7 +52,7 @@ BASE = """
             return super()._generate(*args, **kwargs)
 
     def keep_a_trace():
-        with open(TRACE, "a") as file: file.write("asked")
+        print("asked", file=TRACED)
 
     model = Model(turns=["fine"])
     def node(state):
@@ -50,6 +67,7 @@ WAYS = {
     "a method by its name": 'operator.methodcaller("pay_back", "o1")(Desk("o1"))',
     "a property": 'Desk("o1").paid_back',
     "code": """eval("Desk('o1').pay_back('o1')")""",
+    "a function that no name leads to": 'handled("o1")',
 }
 
 
@@ -70,11 +88,11 @@ def dreamt(project: Any, way: str, folder: Path) -> Episode:
 @pytest.mark.parametrize("way", WAYS)
 def test_what_acts_is_met_and_does_not_run(way: str, project: Any, tmp_path: Path) -> None:
     episode = dreamt(project, WAYS[way], tmp_path)
-    assert not (tmp_path / "ledger").exists()
+    assert (tmp_path / "ledger").read_text("utf-8") == ""
     assert [one.call.tool for one in episode.transitions] == ["paid_back" if "prop" in way else "pay_back"]
 
 
 def test_what_a_chat_model_uses_is_its_own_affair(project: Any, tmp_path: Path) -> None:
     episode = dreamt(project, 'Desk("o1").spelled("o1")', tmp_path)
-    assert (tmp_path / "trace").read_text("utf-8") == "asked"
+    assert (tmp_path / "trace").read_text("utf-8") == "asked\n"
     assert "O1" in str(episode.messages[-1])

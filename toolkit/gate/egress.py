@@ -88,7 +88,12 @@ class _Guard:
         self.on_trip = on_trip
         self.trips: deque[Trip] = deque(maxlen=1000)
         self.resolved: dict[str, set[int | None]] = {}  # address -> ports that its names may be reached on
-        self.earlier = {one.fd: one.socket for one in foreign_connections()}
+        for (
+            rule
+        ) in self.rules:  # a connection that was made by name stays that name's, whatever it means by now
+            for address in _addresses.get(rule.host, ()):
+                self.resolved.setdefault(address, set()).add(rule.port)
+        self.earlier = {one.socket for one in foreign_connections()}
 
     def permits(self, attempt: Attempt) -> bool:
         if attempt.over is not None and not self._judges(attempt.over):
@@ -110,10 +115,7 @@ class _Guard:
         mine = owner()
         if mine is None or line in _kits:
             return False
-        descriptor = line.fileno()
-        return not mine.open or (
-            descriptor in self.earlier and self.earlier[descriptor] == os.fstat(descriptor).st_ino
-        )
+        return not mine.open or os.fstat(line.fileno()).st_ino in self.earlier  # a copy is the same socket
 
     def _permits_host(self, attempt: Attempt) -> bool:
         if any(rule.host == attempt.host and _covers(rule.port, attempt.port) for rule in self.rules):
@@ -130,9 +132,12 @@ class _Guard:
     def learn(self, host: Any, found: Sequence[Any]) -> None:
         """Remember the addresses that an allowed name was resolved to, as the caller got them."""
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else str(host)
-        ports = {rule.port for rule in self.rules if rule.host == name.lower().rstrip(".")}
+        name = name.lower().rstrip(".")
+        ports = {rule.port for rule in self.rules if rule.host == name}
         for *_, address in found if ports else ():
-            self.resolved.setdefault(plain_address(address[0]) or address[0], set()).update(ports)
+            plain = plain_address(address[0]) or address[0]
+            self.resolved.setdefault(plain, set()).update(ports)
+            _addresses.setdefault(name, set()).add(plain)
 
     def _resolve(self, port: int) -> None:
         """Ask for the allowed names ourselves: this address came from gethostbyname or a cache."""
@@ -179,15 +184,19 @@ class _Doors:
     `_socket.getaddrinfo` is announced with the name but never with the addresses that it found.
     `_posixsubprocess.fork_exec`, by which multiprocessing starts its processes, is not announced, nor is
     `os._exit`, by which a node would end the dry run with the code of a passed gate. What is sent over a
-    connection that stands is announced by two of the six methods that send.
+    connection that stands is announced by two of the methods that send. After a dream
+    they stay, for what an episode left running.
     """
 
     def __init__(self) -> None:
         self.sends = [
             (owner, name, vars(owner).get(name))
-            for owner, names in ((socket.socket, ("send", "sendall")), (ssl.SSLSocket, ("send", "write")))
-            for name in names
+            for owner, name in (
+                *((socket.socket, name) for name in ("send", "sendall", "sendfile")),
+                *((ssl.SSLSocket, name) for name in ("send", "write")),
+            )
         ]
+        self.are_shut = False
         self.exit = os._exit
         self.pid = 0
         self.getaddrinfo = _socket.getaddrinfo
@@ -198,6 +207,9 @@ class _Doors:
         self.fork_exec = self._posix.get("fork_exec")
 
     def shut(self) -> None:
+        if self.are_shut:
+            return
+        self.are_shut = True
         self.pid = os.getpid()
         vars(os)["_exit"] = self._announced_exit
         vars(_socket)["getaddrinfo"] = self._remembered_getaddrinfo
@@ -207,6 +219,7 @@ class _Doors:
             self._posix["fork_exec"] = self._announced_fork_exec
 
     def reopen(self) -> None:
+        self.are_shut = False
         vars(os)["_exit"] = self.exit
         vars(_socket)["getaddrinfo"] = self.getaddrinfo
         for owner, name, own in self.sends:
@@ -243,6 +256,8 @@ def _announced_send(real: Callable[..., Any]) -> Callable[..., Any]:
     return sending
 
 
+_addresses: dict[str, set[str]] = {}
+"""What the names that were ever allowed were resolved to while a guard stood."""
 _doors = _Doors()
 _guard: _Guard | None = None
 _ended: _Guard | None = None
@@ -367,7 +382,8 @@ def disarm() -> None:
         if _guard is not None and not isinstance(_guard, _Watch):
             _ended = _guard
         _guard = None
-        _doors.reopen()
+        if _ended is None:  # else what an episode left running may come to them
+            _doors.reopen()
 
 
 def armed() -> bool:
