@@ -46,6 +46,7 @@ from dreamgym_kit.adapters.langgraph.patches import (
     subclasses,
 )
 from dreamgym_kit.adapters.langgraph.threads import guard_threads
+from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.effects import HEARS_MARKS
 from dreamgym_kit.gate.registry import PROCESS, current, is_free, stray
 
@@ -103,6 +104,7 @@ def uninstall() -> None:
     if _PATCHES is not None:
         _PATCHES.undo()
         _PATCHES = None
+    egress.put_back()
 
 
 def hook_tool_functions(living: Living | None = None) -> None:

@@ -42,7 +42,7 @@ from dreamgym_kit.gate.gaps import KNOWN_GAPS
 
 __all__ = [
     "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "disarm", "exempt", "listen", "owner",
-    "refuse_uvloop", "trips", "watching",
+    "put_back", "refuse_uvloop", "trips", "watching",
 ]  # fmt: skip
 
 
@@ -178,6 +178,12 @@ class _Watch(_Guard):
         self.trips.append(Trip(event, attempt.target, threading.current_thread().name, where, message))
 
 
+_SENDS = (
+    (socket.socket, "send"), (socket.socket, "sendall"), (socket.socket, "sendfile"),
+    (ssl.SSLSocket, "send"), (ssl.SSLSocket, "write"),
+)  # fmt: skip
+
+
 class _Doors:
     """Functions that audit events show only half of or not at all, replaced while the guard is armed.
 
@@ -189,13 +195,7 @@ class _Doors:
     """
 
     def __init__(self) -> None:
-        self.sends = [
-            (owner, name, vars(owner).get(name))
-            for owner, name in (
-                *((socket.socket, name) for name in ("send", "sendall", "sendfile")),
-                *((ssl.SSLSocket, name) for name in ("send", "write")),
-            )
-        ]
+        self.sends: list[tuple[type, str, Any]] = []  # what stood there before
         self.are_shut = False
         self.exit = os._exit
         self.pid = 0
@@ -213,12 +213,15 @@ class _Doors:
         self.pid = os.getpid()
         vars(os)["_exit"] = self._announced_exit
         vars(_socket)["getaddrinfo"] = self._remembered_getaddrinfo
-        for owner, name, _ in self.sends:
+        self.sends = [(owner, name, vars(owner).get(name)) for owner, name in _SENDS]
+        for owner, name in _SENDS:
             setattr(owner, name, _announced_send(getattr(owner, name)))
         if self.fork_exec is not None:
             self._posix["fork_exec"] = self._announced_fork_exec
 
     def reopen(self) -> None:
+        if not self.are_shut:
+            return
         self.are_shut = False
         vars(os)["_exit"] = self.exit
         vars(_socket)["getaddrinfo"] = self.getaddrinfo
@@ -383,6 +386,13 @@ def disarm() -> None:
             _ended = _guard
         _guard = None
         if _ended is None:  # else what an episode left running may come to them
+            _doors.reopen()
+
+
+def put_back() -> None:
+    """Give Python its own functions back, where the gate is taken out: what episodes left is let go."""
+    with _arming:
+        if _guard is None:
             _doors.reopen()
 
 
