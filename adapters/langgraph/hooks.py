@@ -202,8 +202,14 @@ def same_definition(one: object, other: object, depth: int = 3) -> bool:
     """Whether two functions are the same lines of one file, loaded twice, that hold the same values."""
     if one is other:
         return True
+    if type(one) is not type(other):
+        return False
+    if type(one) in (list, tuple, dict):
+        parts, others = _entries(one), _entries(other)
+        alike = (same_definition(a, b, depth - 1) for a, b in zip(parts, others, strict=False))
+        return depth > 0 and len(parts) == len(others) and all(alike)
     if not isinstance(one, types.FunctionType) or not isinstance(other, types.FunctionType):
-        return type(one) is type(other) and type(one) in _CONSTANT and one == other
+        return type(one) in _CONSTANT and one == other
     if not depth or not _of_own_file(one) or not _of_own_file(other):
         return False
     held, held_there = [*_held(one), *_named(one)], [*_held(other), *_named(other)]
@@ -212,6 +218,10 @@ def same_definition(one: object, other: object, depth: int = 3) -> bool:
         and len(held) == len(held_there)
         and all(same_definition(a, b, depth - 1) for a, b in zip(held, held_there, strict=True))
     )
+
+
+def _entries(table: Any) -> list[object]:
+    return [*table, *table.values()] if isinstance(table, dict) else list(table)
 
 
 _CONSTANT = (str, int, float, bool, bytes)

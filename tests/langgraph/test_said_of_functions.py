@@ -45,6 +45,9 @@ def told_by_schema(): return MODEL.bind(tools=[SCHEMA])
 """
 MORE = """
 RAN = []
+sink = None
+def passed_on(order):
+    return sink(order) if sink else order.upper()
 def spell_out(order):
     RAN.append(order)
     return order.upper()
@@ -201,6 +204,14 @@ class Paying(Desk):
 spell_out = Desk.spell_out
 desk = Paying()
 graph = looped(told_by_schema, lambda: desk.spell_out)
+""",
+    "its lines loaded again, with another function under a name": """
+import importlib.util, OTHER_more
+spec = importlib.util.spec_from_file_location("OTHER_more_live", OTHER_more.__file__)
+live = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(live)
+spell_out, live.sink = OTHER_more.passed_on, RAN.append
+graph = looped(told_by_schema, lambda: live.passed_on)
 """,
     "its lines with other names": """
 import types
