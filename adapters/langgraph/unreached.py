@@ -50,7 +50,8 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
     offered = [
         Reached(function)
         for one in living
-        if is_users(function := under(one)) and id(function.__globals__) in scopes
+        # nearly all are of other modules: this is asked of each function in the process
+        if id(getattr(function := under(one), "__globals__", None)) in scopes and is_users(function)
     ]
     framework: list[Any] = []
     for value in (value for scope in scopes.values() for value in list(scope.values())):
