@@ -29,7 +29,7 @@ from shapes.stage import DREAMT, HELLO, dream, tool_messages
 from dreamgym_kit.adapters.langgraph import models
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.errors import GateRefused, RealCallExecuted
 from dreamgym_kit.gate.registry import entered
 
 KINDS = ("tool", "renamed tool", "tool made later", "function", "schema", "untold function", "partial")
@@ -197,7 +197,7 @@ def test_twenty_random_graphs_run_nothing_real(canary: Canary) -> None:
 def test_a_gate_that_trusts_every_name_is_found_out(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_check_held", lambda *_: None)
     plan = Plan({"refund": "schema"}, [["refund"]], streaming=False, is_async=False, with_tool_node=False)
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, RealCallExecuted)):  # the check after the turn may see it first
         _check(plan, canary)
     canary.clear()
 
