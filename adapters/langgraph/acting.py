@@ -24,26 +24,40 @@ from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.changing import changes_others
+from dreamgym_kit.adapters.langgraph.frameworks import is_framework
 from dreamgym_kit.adapters.langgraph.hooks import of_library, real_of, under
 
 # Modules whose use means that a function acts on the world by itself.
 _ACTING_MODULES = frozenset(
     {
-        "aiobotocore", "aiofiles", "aiohttp", "aiosmtplib", "asyncio.streams", "asyncio.subprocess",
-        "asyncpg", "atlassian", "azure", "boto3", "botocore", "celery", "confluent_kafka", "dbm",
-        "discord", "docker", "elasticsearch", "exchangelib", "fabric", "firebase_admin", "ftplib",
-        "git", "github", "gitlab", "google.cloud", "googleapiclient", "grpc", "gspread",
-        "http.client", "httplib2", "httpx", "httpx2", "hubspot", "imaplib", "intercom", "jira",
-        "kafka", "kubernetes", "langgraph_sdk", "motor", "mysql", "nats", "notion_client",
-        "paramiko", "pexpect", "pika", "plaid", "playwright", "poplib", "psycopg", "psycopg2",
-        "pymongo", "pymysql", "pyodbc", "redis", "requests", "selenium", "sendgrid", "shelve",
-        "shopify", "shutil", "simple_salesforce", "slack_bolt", "slack_sdk", "smtplib", "socket",
-        "sqlalchemy", "sqlite3", "sqlmodel", "square", "stripe", "subprocess", "supabase",
-        "telegram", "telethon", "telnetlib", "twilio", "urllib", "urllib3", "websocket",
-        "websockets", "zeep",
+        "aiobotocore", "aiofiles", "aiohttp", "aiokafka", "aiomysql", "aiosmtplib", "aiosqlite",
+        "asana", "asyncio.streams", "asyncio.subprocess", "asyncpg", "asyncssh", "atlassian",
+        "azure", "boto3", "botocore", "braintree", "cassandra", "celery", "chromadb",
+        "clickhouse_connect", "clickhouse_driver", "confluent_kafka", "curl_cffi", "dbm", "discord",
+        "docker", "dropbox", "duckdb", "elasticsearch", "exchangelib", "fabric", "firebase_admin",
+        "ftplib", "git", "github", "gitlab", "google.cloud", "googleapiclient", "grpc", "gspread",
+        "http.client", "httplib2", "httpx", "httpx2", "hubspot", "hvac", "imaplib", "intercom",
+        "jira", "kafka", "kubernetes", "langgraph_sdk", "ldap3", "minio", "motor", "msgraph",
+        "multiprocessing.connection", "mysql", "nats", "neo4j", "notion_client", "O365",
+        "opensearchpy", "oracledb", "paramiko", "paypalrestsdk", "pexpect", "pika", "pinecone",
+        "plaid", "playwright", "poplib", "praw", "psycopg", "psycopg2", "psycopg_pool", "pycurl",
+        "pymongo", "pymysql", "pyodbc", "pysftp", "qdrant_client", "razorpay", "redis", "requests",
+        "resend", "selenium", "sendgrid", "serial", "shelve", "shopify", "shutil",
+        "simple_salesforce", "slack_bolt", "slack_sdk", "smbclient", "smtplib", "snowflake",
+        "socket", "sqlalchemy", "sqlite3", "sqlmodel", "square", "stripe", "subprocess", "supabase",
+        "telegram", "telethon", "telnetlib", "tornado.httpclient", "trello", "treq", "tweepy",
+        "twilio", "urllib", "urllib3", "weaviate", "websocket", "websockets", "zeep", "zenpy",
+        "zmq",
     }
 )  # fmt: skip
 _HARMLESS = frozenset({"urllib.error", "urllib.parse"})  # parts of those that only compute
+_HARMLESS_NAMES = frozenset(
+    {
+        "httpx.Headers", "httpx.QueryParams", "httpx.Timeout", "httpx.URL", "shutil.disk_usage",
+        "shutil.get_terminal_size", "shutil.which", "socket.gethostname", "socket.inet_aton",
+        "socket.inet_ntoa", "sqlite3.Row", "subprocess.list2cmdline",
+    }
+)  # fmt: skip
 _ACTING_OF_OS = frozenset(
     {
         "chmod", "execv", "execve", "kill", "killpg", "link", "makedirs", "mkdir", "popen",
@@ -58,11 +72,11 @@ _COMPUTES = frozenset(
         "structlog", "tenacity", "tiktoken", "typing_extensions", "yaml",
     }
 )  # fmt: skip
-FRAMEWORKS = ("langchain", "langgraph", "langsmith", "deepagents", "dreamgym_kit")
-_CLIENT = re.compile(r"(Client|Session|Connection)$")
+_CLIENT = re.compile(r"(Client|Collection|Connection|Database|Driver|Pool|Producer|Session)$")
 _FOR_WRITING = re.compile(r"(?=.*[wax+])[rwaxbtU+]{1,4}")
 OPENS = "a file opened for writing"
 OPEN = "a file or connection that is open already"
+UNREADABLE = "a value that cannot be read"
 _WRITE_WORDS = frozenset({"write_text", "write_bytes"})
 _STORES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR", "DELETE_ATTR"})
 
@@ -108,10 +122,12 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
     ]
     values += _attributes([owner, *values], words)
     for value in values:
-        with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
+        try:
             chosen = chosen or value is exec or value is eval or _is_structured(value)
             found.acts = found.acts or _acts(value)
             found.doubt = found.doubt or _doubt(value, function, changes=changes)
+        except Exception:  # noqa: BLE001  a proxy may raise from anything, and what it stands for is not known
+            found.doubt = found.doubt or UNREADABLE
     for value in values:
         with contextlib.suppress(Exception):
             found.graphs += [value] if isinstance(value, Pregel) else []
@@ -126,7 +142,7 @@ def is_users(function: Any) -> bool:
     return (
         isinstance(function, types.FunctionType)
         and not of_library(function)
-        and not (function.__module__ or "").startswith(FRAMEWORKS)
+        and not is_framework(function.__module__ or "")
     )
 
 
@@ -138,15 +154,31 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _opens_for_writing(code: types.CodeType) -> bool:
-    """Whether a mode for writing is among what follows the name `open`; its first argument is a path."""
+    """Whether a mode for writing is among the arguments of an `open`; its first argument is a path."""
     instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "PUSH_NULL")]
     for place, one in enumerate(instructions):
         if one.argval == "open" and one.opname.startswith("LOAD_"):
-            first = place + (2 if one.opname in ("LOAD_GLOBAL", "LOAD_NAME") else 1)
-            loaded = [after.argval for after in instructions[first : place + 25] if "CONST" in after.opname]
-            if any(type(text) is str and _FOR_WRITING.fullmatch(text) for text in loaded):
+            function = one.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+            given = _constants_given(instructions[place + 1 : place + 40])[1 if function else 0 :]
+            if any(type(text) is str and _FOR_WRITING.fullmatch(text) for text in given):
                 return True
     return False
+
+
+def _constants_given(following: list[dis.Instruction]) -> list[Any]:
+    """Constant arguments of the call whose function was loaded last; None for each that is computed.
+
+    Where branches make the arguments' number unclear, all constants that follow.
+    """
+    stack: list[Any] = []
+    for one in following:
+        calls = one.opname.startswith(("PRECALL", "CALL"))  # the first is Python 3.11's
+        if calls and len(stack) == (one.arg or 0) + (one.opname == "CALL_KW"):
+            return stack
+        height = len(stack) + dis.stack_effect(one.opcode, one.arg, jump=False)
+        loaded = one.argval if "CONST" in one.opname else None
+        stack = [*stack[:height], *[None] * (height - len(stack) - 1), loaded][: max(height, 0)]
+    return [None, *(one.argval for one in following if "CONST" in one.opname)]
 
 
 def _names_used(function: types.FunctionType) -> Iterator[Any]:
@@ -184,7 +216,8 @@ def _imported(name: str, following: list[dis.Instruction]) -> Iterator[Any]:
 def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
     """What code takes from a module that it names: `urllib.parse.quote` is no `urllib`."""
     for instruction in following:
-        if not isinstance(value, types.ModuleType) or instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+        module = issubclass(type(value), types.ModuleType)  # a proxy may raise from being asked for its class
+        if not module or instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
             break
         try:
             value = vars(value)[instruction.argval]
@@ -217,7 +250,7 @@ def _is_users_instance(value: Any) -> bool:
 
 def _attribute(owner: Any, name: str) -> Any:
     """What an object or its class has under a name, without running any code of it."""
-    if owner is None or isinstance(owner, types.ModuleType):
+    if owner is None or issubclass(type(owner), types.ModuleType):
         return None
     value = inspect.getattr_static(owner, name, None)
     if isinstance(value, (staticmethod, classmethod)):
@@ -233,17 +266,21 @@ def _acts(value: Any) -> str | None:
         if name in _ACTING_OF_OS and vars(os).get(name) is value:
             return f"os.{name}"
     module = _module_of(value)
+    if f"{module}.{getattr(value, '__name__', '')}" in _HARMLESS_NAMES:
+        return None
     parts = module.split(".")
     known = next((name for end in (1, 2) if (name := ".".join(parts[:end])) in _ACTING_MODULES), None)
     if known is not None or isinstance(value, type | types.ModuleType) or inspect.isroutine(value):
         return known
-    library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not module.startswith(FRAMEWORKS)
-    client = _CLIENT.search(type(value).__name__) and library and _is_library_class(type(value))
+    library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not is_framework(module)
+    client = _CLIENT.search(type(value).__name__) and library and is_library_class(type(value))
     return f"{parts[0]}.{type(value).__name__}" if client else None
 
 
 def _is_open_for_writing(stream: io.IOBase) -> bool:
     """Whether what is written there leaves the process: not a buffer in memory, not its own output."""
+    if is_users_object(stream):  # its `writable` is the user's code, which is not run here
+        return True
     if isinstance(stream, (io.BytesIO, io.StringIO)) or stream is sys.stdout or stream is sys.stderr:
         return False
     try:
@@ -261,9 +298,10 @@ def _doubt(value: Any, function: types.FunctionType, *, changes: bool) -> str | 
     plain = isinstance(value, (dict, list, set)) or (hasattr(value, "__dict__") and is_users_object(value))
     if plain and changes and not isinstance(value, type | types.ModuleType) and not callable(value):
         return "state that outlives the call"
-    top = _module_of(value).partition(".")[0]
+    module = _module_of(value)
+    top = module.partition(".")[0]
     own = (function.__module__ or "").partition(".")[0]
-    if top in sys.stdlib_module_names | _COMPUTES | {"", own} or top.startswith(FRAMEWORKS):
+    if top in sys.stdlib_module_names | _COMPUTES | {"", own} or is_framework(module):
         return None
     library = value.__name__ not in sys.modules if isinstance(value, types.ModuleType) else True
     return top if library and _is_of_library(value) else None
@@ -343,12 +381,13 @@ def is_users_object(value: Any) -> bool:
     kind = value if isinstance(value, type) else type(value)
     if issubclass(kind, (BaseTool, BaseException, Runnable)) or kind.__module__ == "builtins":
         return False
-    return not _is_library_class(kind)
+    return not is_library_class(kind)
 
 
-def _is_library_class(kind: type) -> bool:
+def is_library_class(kind: type) -> bool:
+    """Whether a class is not of the user's own code."""
     module = sys.modules.get(kind.__module__)
-    return module is None or _is_of_library(module) or kind.__module__.startswith(FRAMEWORKS)
+    return module is None or _is_of_library(module) or is_framework(kind.__module__)
 
 
 def _is_of_library(value: Any) -> bool:

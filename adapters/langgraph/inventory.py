@@ -20,6 +20,7 @@ from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.acting import Reached, Reading, is_users, read, unpacked
+from dreamgym_kit.adapters.langgraph.frameworks import is_framework
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hook_of, real_of, under
 from dreamgym_kit.adapters.langgraph.loading import load_named
@@ -231,7 +232,7 @@ def _behind(value: Any, kind: str = "node", depth: int = 0) -> Iterator[tuple[st
     elif isinstance(value, (BaseTool, BaseChatModel)):
         yield from _callbacks({"callbacks": value.callbacks})
         yield from _validators(getattr(value, "args_schema", None))
-    elif isinstance(value, Runnable) or type(value).__module__.startswith(("langgraph", "langchain")):
+    elif isinstance(value, Runnable) or is_framework(type(value).__module__):
         yield from _callbacks(getattr(value, "config", None))
         for part, within in _parts(value, kind):
             yield from _behind(part, within, depth + 1)

@@ -8,6 +8,8 @@ from typing import Any
 from langchain_core.runnables import RunnableBinding
 from langgraph.pregel import Pregel
 
+from dreamgym_kit.adapters.langgraph.frameworks import is_framework
+
 MAX_DEPTH = 4
 
 
@@ -39,13 +41,6 @@ def functions_of(bound: Any) -> list[types.FunctionType]:
         for attribute in ("func", "afunc"):
             function = inspect.unwrap(getattr(inner, attribute, None) or (lambda: None))
             function = getattr(function, "__func__", function)
-            if isinstance(function, types.FunctionType) and not _of_framework(function):
+            if isinstance(function, types.FunctionType) and not is_framework(function.__module__ or ""):
                 found.append(function)
     return list(dict.fromkeys(found))
-
-
-def _of_framework(function: types.FunctionType) -> bool:
-    return (function.__module__ or "").partition(".")[0] in {
-        "langchain", "langchain_core", "langgraph", "langgraph_supervisor", "langgraph_swarm", "deepagents",
-        "dreamgym_kit",
-    }  # fmt: skip

@@ -3,32 +3,37 @@
 Code reaches functions in ways that reading does not follow: by a property, a generated function, a method
 looked up by name. So in a dream every function of these modules that acts by its own code meets the gate
 when a graph's run calls it. Other calls (a checker's, a script's `main`) are left alone, and so is what the
-framework calls: chat models, stores, callbacks, and what their methods use. What only opens files is the
-guard's to judge, which tells files that are allowed from others.
+framework itself calls: the methods of chat models, embeddings, caches, stores and checkpointers, `on_...` of
+callback handlers, handlers of `logging`, and what those use. What only opens files is the guard's to judge,
+which tells files that are allowed from others.
 """
 
 import contextlib
 import functools
+import logging
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from langchain_core.tools import BaseTool
+from langchain_core.caches import BaseCache
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseLanguageModel
+from langgraph.cache.base import BaseCache as NodeCache
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.store.base import BaseStore
 
-from dreamgym_kit.adapters.langgraph.acting import (
-    FRAMEWORKS,
-    OPENS,
-    Reached,
-    is_users,
-    is_users_object,
-    read,
-    unpacked,
-)
+from dreamgym_kit.adapters.langgraph.acting import OPENS, Reached, is_library_class, is_users, read, unpacked
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, hook_of, of_library, under
 from dreamgym_kit.adapters.langgraph.inventory import Inventory
 
 _MAX_DEPTH = 10
+# Their methods run because the framework calls them, not because the agent chose to.
+_CALLED_BY_FRAMEWORK = (
+    BaseCache, BaseCallbackHandler, BaseCheckpointSaver, BaseLanguageModel, BaseStore, Embeddings, NodeCache,
+    logging.Filter, logging.Formatter, logging.Handler,
+)  # fmt: skip
 Scope = Mapping[str, Any]
 
 
@@ -56,7 +61,7 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
     framework: list[Any] = []
     for value in (value for scope in scopes.values() for value in list(scope.values())):
         with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
-            if _is_of_framework(value):
+            if issubclass(_kind(value), _CALLED_BY_FRAMEWORK):
                 framework.append(value)
             else:
                 offered += list(_functions(value))
@@ -93,27 +98,18 @@ def _scopes(given: Iterable[Scope]) -> dict[int, Scope]:
     return scopes
 
 
-def _is_of_framework(value: Any) -> bool:
-    """Whether a class, or an object of one, is a kind of the framework's; a tool's methods are gated."""
-    kind = value if issubclass(type(value), type) else type(value)
-    return not issubclass(kind, BaseTool) and any(_of_framework(base) for base in kind.__mro__)
-
-
-def _of_framework(kind: type) -> bool:
-    module = vars(kind).get("__module__")
-    return isinstance(module, str) and module.startswith((*FRAMEWORKS, "logging"))
+def _kind(value: Any) -> type:
+    return value if issubclass(type(value), type) else type(value)
 
 
 def _functions(value: Any) -> Iterator[Reached]:
     """The user's functions in a value: itself, or the methods and properties of its class."""
+    kind = _kind(value)
     if is_users(function := under(value)):
         yield Reached(function)
-    elif is_users_object(value):
-        for kind in (value if issubclass(type(value), type) else type(value)).__mro__:
-            for entry in list(vars(kind).values()):
-                for part in _parts(entry):
-                    if is_users(part):
-                        yield Reached(part, value)
+    elif kind.__module__ != "builtins" and not is_library_class(kind):
+        entries = (entry for one in kind.__mro__ for entry in list(vars(one).values()))
+        yield from (Reached(part, value) for entry in entries for part in _parts(entry) if is_users(part))
 
 
 def _parts(entry: Any) -> Iterator[Any]:
@@ -128,16 +124,13 @@ def _parts(entry: Any) -> Iterator[Any]:
 
 
 def _used_by(values: Iterable[Any]) -> set[int]:
-    """What the framework runs by calling the user's subclasses of its own classes."""
+    """What the framework runs by calling the methods of these objects."""
     used: set[int] = set()
     waiting = [
-        (Reached(part, value), 0)
+        (one, 0)
         for value in values
-        for kind in (value if issubclass(type(value), type) else type(value)).__mro__
-        if not _of_framework(kind)
-        for entry in list(vars(kind).values())
-        for part in _parts(entry)
-        if is_users(part)
+        for one in _functions(value)
+        if not issubclass(_kind(value), BaseCallbackHandler) or one.function.__name__.startswith("on_")
     ]
     while waiting:
         one, depth = waiting.pop()

@@ -1,6 +1,9 @@
 """Which functions act on the world by themselves, read from their code."""
 
+import io
+import shutil
 import smtplib
+import socket
 import urllib.parse
 import urllib.request
 from typing import Any
@@ -9,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from dreamgym_kit.adapters.langgraph.acting import OPENS, read
+from dreamgym_kit.adapters.langgraph.acting import OPEN, OPENS, read
 
 
 def quotes(state: Any) -> str:
@@ -162,3 +165,79 @@ def test_a_list_that_a_function_made_or_was_handed_may_grow(function: Any) -> No
 )
 def test_one_that_outlives_the_call_may_not(function: Any) -> None:
     assert read(function).doubt == "state that outlives the call"
+
+
+def reads_beside_a_word(path: Any, row: Any) -> Any:
+    with open(path) as file:
+        return file.read(), row["w"], "a"
+
+
+def writes_by_a_choice(path: Any, new: Any) -> Any:
+    return open(path, "w" if new else "r")
+
+
+def writes_what_it_is_told(arguments: Any) -> Any:
+    return open(*arguments, "w")
+
+
+def test_only_a_mode_that_is_given_to_open_counts() -> None:
+    assert read(reads_beside_a_word).acts is None  # type: ignore[arg-type]
+    assert read(writes_by_a_choice).acts == OPENS  # type: ignore[arg-type]
+    assert read(writes_what_it_is_told).acts == OPENS  # type: ignore[arg-type]
+
+
+def asks_the_machine(name: Any) -> Any:
+    return shutil.which(name), socket.gethostname(), httpx.URL(name)
+
+
+def removes(path: Any) -> Any:
+    shutil.rmtree(path)
+
+
+def test_parts_of_acting_modules_that_only_compute_do_not_act() -> None:
+    assert (read(asks_the_machine).acts, read(removes).acts) == (None, "shutil")  # type: ignore[arg-type]
+
+
+class Unreadable:
+    """A proxy that knows nothing about itself."""
+
+    __name__ = property(lambda _: 1 / 0)
+    __module__ = property(lambda _: 1 / 0)  # type: ignore[assignment]
+    __class__ = property(lambda _: 1 / 0)  # type: ignore[assignment]
+
+
+proxy = Unreadable()
+
+
+def hands_to_a_proxy(state: Any) -> Any:
+    return proxy(state)  # type: ignore[operator]
+
+
+def test_code_that_names_what_cannot_be_read_is_not_known_to_only_compute() -> None:
+    assert read(hands_to_a_proxy).doubt is not None  # type: ignore[arg-type]
+
+
+class Tee(io.StringIO):
+    """A user's own stream; where it writes to is not known."""
+
+    asked = 0
+
+    def writable(self) -> bool:
+        Tee.asked += 1
+        return False
+
+
+tee, buffer = Tee(), io.StringIO()
+
+
+def writes_to_a_tee(state: Any) -> Any:
+    tee.write(state)
+
+
+def writes_to_memory(state: Any) -> Any:
+    buffer.write(state)
+
+
+def test_a_users_own_stream_is_not_asked_whether_it_writes() -> None:
+    assert read(writes_to_a_tee).acts == OPEN  # type: ignore[arg-type]
+    assert (read(writes_to_memory).acts, Tee.asked) == (None, 0)  # type: ignore[arg-type]

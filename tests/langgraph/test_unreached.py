@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 import dreamgym_kit
-from dreamgym_kit import Episode, Task
+from dreamgym_kit import Episode, Task, Verdict
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 
 BASE = """
     import functools, operator
+    from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.messages import AIMessage
+    from langchain_core.runnables import Runnable
     from langgraph.graph import START, MessagesState, StateGraph
 
     KEPT = open(LEDGER, "a", buffering=1)
@@ -23,11 +25,11 @@ BASE = """
     class Desk:
         def __init__(self, order): self.order = order
         def pay_back(self, order):
-            KEPT.write(order)
+            print(order, file=KEPT)
             return order
         @property
         def paid_back(self):
-            KEPT.write(self.order)
+            print(self.order, file=KEPT)
             return self.order
         def spelled(self, order): return order.upper()
 
@@ -38,8 +40,21 @@ BASE = """
     def registered():
         @handled.register
         def pay_back(order: str):
-            KEPT.write(order)
+            print(order, file=KEPT)
     registered()
+
+    class Ledger(Runnable):
+        def invoke(self, order, config=None, **kwargs):
+            print(order, file=KEPT)
+            return order
+
+    class Watching(BaseCallbackHandler):
+        def pay_back(self, order):
+            print(order, file=KEPT)
+            return order
+
+    def check(episode):
+        return operator.methodcaller("pay_back", "o2")(Desk("o2")) == "o2"
 
     class Odd:
         @property
@@ -67,17 +82,27 @@ WAYS = {
     "a method by its name": 'operator.methodcaller("pay_back", "o1")(Desk("o1"))',
     "a property": 'Desk("o1").paid_back',
     "code": """eval("Desk('o1').pay_back('o1')")""",
+    "a runnable that the node makes": 'Ledger().invoke("o1")',
+    "a method of a handler that no event calls": 'operator.methodcaller("pay_back", "o1")(Watching())',
     "a function that no name leads to": 'handled("o1")',
 }
 
 
-def dreamt(project: Any, way: str, folder: Path) -> Episode:
+PAYING = """
+KEPT = open({ledger!r}, "a", buffering=1)
+class Desk:
+    def pay_back(self, order):
+        print(order, file=KEPT)
+"""
+
+
+def dreamt(project: Any, way: str, folder: Path, imports: str = "", checker: str | None = None) -> Episode:
     """One dreamt episode of a graph that comes to a function in this way; its files lie in `folder`."""
-    words = f"LEDGER, TRACE = {str(folder / 'ledger')!r}, {str(folder / 'trace')!r}\n"
+    words = f"{imports}LEDGER, TRACE = {str(folder / 'ledger')!r}, {str(folder / 'trace')!r}\n"
     graph = str(project.write(words + dedent(BASE).replace("WAY", way)))
     result = dreamgym_kit.simulate(
         graph,
-        [Task("t", {"messages": [("user", "hi")]})],
+        [Task("t", {"messages": [("user", "hi")]}, checker=checker and f"{project.module}:{checker}")],
         store=MemoryStore(),
         settings=parse_settings(f"[guard]\nallow_paths = [{json.dumps(str(folder))}]\n"),
     )
@@ -89,7 +114,23 @@ def dreamt(project: Any, way: str, folder: Path) -> Episode:
 def test_what_acts_is_met_and_does_not_run(way: str, project: Any, tmp_path: Path) -> None:
     episode = dreamt(project, WAYS[way], tmp_path)
     assert (tmp_path / "ledger").read_text("utf-8") == ""
-    assert [one.call.tool for one in episode.transitions] == ["paid_back" if "prop" in way else "pay_back"]
+    called = {"a property": "paid_back", "a runnable that the node makes": "invoke"}.get(way, "pay_back")
+    assert [one.call.tool for one in episode.transitions] == [called]
+
+
+def test_a_users_package_may_be_named_after_a_framework(project: Any, tmp_path: Path) -> None:
+    for name in ("langgraph_shop", "langchain_shop", "logging_shop"):
+        (tmp_path / f"{name}.py").write_text(PAYING.format(ledger=str(tmp_path / "ledger")), "utf-8")
+        way = f"operator.methodcaller('pay_back', 'o1')(__import__({name!r}).Desk())"
+        episode = dreamt(project, f"{way}", tmp_path, f"import {name}\n")
+        assert (tmp_path / "ledger").read_text("utf-8") == ""
+        assert [one.call.tool for one in episode.transitions] == ["pay_back"]
+
+
+def test_a_checker_may_touch_what_the_agent_may_not(project: Any, tmp_path: Path) -> None:
+    episode = dreamt(project, "1", tmp_path, checker="check")
+    assert (tmp_path / "ledger").read_text("utf-8") == "o2\n"
+    assert (episode.verdict, episode.transitions) == (Verdict.SUCCESS, ())
 
 
 def test_what_a_chat_model_uses_is_its_own_affair(project: Any, tmp_path: Path) -> None:
