@@ -40,15 +40,21 @@ class Suite:
 
     marker: str
     processes: int = 2
-    places: tuple[str, ...] = ()  # files and folders; none: all tests
+    files: tuple[str, ...] = ()  # none: all
+    without: tuple[str, ...] = ()
 
 
-PLACES = runpy.run_path(str(CHECKOUT / "tests" / "places.py"))["PLACES"]
+PLACES = runpy.run_path(str(CHECKOUT / "tests" / "places.py"))
+FAST = " and ".join(f"not {mark}" for mark in ELSEWHERE)
+SLOW = "(slow or bench or nightly) and not browser and not ray and not upstream and not vllm"
+LARGE = PLACES["importing_large"]()
+SLOWER = tuple(file for file in PLACES["marked"]("slow", "bench", "nightly") if file not in LARGE)
 SUITES = {
-    "fast": Suite(" and ".join(f"not {mark}" for mark in ELSEWHERE)),
-    "slow": Suite("(slow or bench or nightly) and not browser and not ray and not upstream and not vllm"),
+    "fast": Suite(FAST, without=LARGE),
+    "slow": Suite(SLOW, files=SLOWER),
+    "large": Suite(f"({FAST}) or ({SLOW})", files=LARGE),
     # Each has both cores: a page or a cluster that starts beside a server of vLLM's takes minutes.
-    **{name: Suite(name, 0, PLACES[name]) for name in ("upstream", "browser", "ray", "vllm")},
+    **{name: Suite(name, 0, PLACES["marked"](name)) for name in ("upstream", "browser", "ray", "vllm")},
 }
 
 
@@ -264,8 +270,9 @@ class Check:
         if any("::" in test for test in tests):  # named one by one, whatever their marks are
             options = ["-n", "0", "-m", ""]
         with self.step(name):
+            ignored = [f"--ignore={file}" for file in suite.without] if not tests else []
             outcomes, wrong = self.pytest(
-                name, *options, *(tests or suite.places), limit_s=NIGHTLY_S if nightly else SUITE_S
+                name, *options, *ignored, *(tests or suite.files), limit_s=NIGHTLY_S if nightly else SUITE_S
             )
             self.outcomes += outcomes
         if wrong:

@@ -79,12 +79,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are gone
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that its suite would not look at would never run."""
-    from places import PLACES
+    from places import CHECKOUT, marked
 
+    suites = ("bench", "browser", "nightly", "ray", "slow", "upstream", "vllm")
+    files = {mark: {str(CHECKOUT / file) for file in marked(mark)} for mark in suites}
     for item in items:
-        for mark in PLACES.keys() & {mark.name for mark in item.iter_markers()}:
-            if not item.nodeid.startswith(PLACES[mark]):
-                raise pytest.UsageError(f"{item.nodeid} is marked {mark}: name its file in tests/places.py")
+        for mark in files.keys() & {mark.name for mark in item.iter_markers()}:
+            if str(item.path) not in files[mark]:
+                raise pytest.UsageError(f"{item.nodeid} is marked {mark}: write `mark.{mark}` into its file")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -47,6 +47,15 @@ class Living:
 
     def __init__(self) -> None:
         self._modules = len(sys.modules)
+        collects = gc.isenabled()
+        gc.disable()  # a hundred thousand new references would set it off, over all objects
+        try:
+            self._look()
+        finally:
+            if collects:
+                gc.enable()
+
+    def _look(self) -> None:
         found = alive(BaseTool, BaseChatModel, types.FunctionType, LRU_CACHE)
         code = (types.FunctionType, LRU_CACHE)
         self._functions = [weakref.ref(one) for one in found if type(one) in code]

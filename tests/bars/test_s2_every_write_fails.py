@@ -152,6 +152,7 @@ def test_some_nth_write_fails_and_all_is_old_or_new(layer: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("act", ACTS)
 def test_every_nth_write_fails_and_all_is_old_or_new(layer: Path, tmp_path: Path, act: str) -> None:
     found = verdicts(layer, tmp_path, act, 1)

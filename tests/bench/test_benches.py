@@ -170,6 +170,7 @@ def test_a_token_that_is_lost_or_foreign_is_seen(bench: ModuleType) -> None:
 
 
 @pytest.mark.bench
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["resume", "capture"])
 def test_a_bench_in_small_meets_its_goal(name: str) -> None:
     done = started(name, "--quick")
@@ -193,7 +194,7 @@ TIMED = {  # what they measure depends on the machine: here they only have to wo
     [
         ("help", {"rounds": 1}),
         ("dos", None),
-        ("orchestration", {"episodes": 16, "rounds": 1, "waves": 1}),
+        pytest.param("orchestration", {"episodes": 16, "rounds": 1, "waves": 1}, marks=pytest.mark.nightly),
         pytest.param("tokens", None, marks=pytest.mark.nightly),
         pytest.param("step_cost", None, marks=pytest.mark.nightly),
     ],
@@ -219,6 +220,7 @@ def test_the_page_in_small_grows_little_and_lets_nothing_in_or_out(bench: Module
 
 
 @pytest.mark.bench
+@pytest.mark.nightly
 @pytest.mark.parametrize("bench", ["crawl"], indirect=True)
 def test_a_crawl_in_small_adds_to_the_dream(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "WORLDS", 8)
@@ -259,6 +261,7 @@ def test_killed_deliveries_in_small_lose_and_double_nothing(bench: ModuleType) -
 
 
 @pytest.mark.bench
+@pytest.mark.nightly
 @pytest.mark.parametrize("bench", ["update_exact"], indirect=True)
 def test_updates_in_small_are_exact(bench: ModuleType) -> None:
     figures = {name: value for name, value, _ in bench.quick(0)}
@@ -432,6 +435,7 @@ def test_ratios_to_real_learning_come_from_what_was_kept(
 
 
 @pytest.mark.bench
+@pytest.mark.nightly
 @pytest.mark.parametrize("bench", ["divergence"], indirect=True)
 def test_a_tool_that_changed_is_caught_in_small(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     from dreamgym_kit.s2r import divergence

@@ -106,7 +106,7 @@ def test_a_task_of_a_graph_that_does_not_talk_has_the_fields_of_its_state(folder
 @pytest.mark.parametrize(
     "before", ["import os\nKEY = os.environ['OPENAI_API_KEY']", KEY_FROM_SDK], ids=["reads", "sdk"]
 )
-@pytest.mark.parametrize("what", ["init", "doctor"])
+@pytest.mark.parametrize("what", [pytest.param("init", marks=pytest.mark.nightly), "doctor"])
 def test_a_missing_key_is_named_with_what_to_type(folder: Path, typed: Typed, before: str, what: str) -> None:
     (folder / "agent.py").write_text(projects.agent(before=before))
     said = typed(f"dreamgym-kit {what} agent:graph", 2)
@@ -121,6 +121,7 @@ def test_a_missing_key_is_named_with_what_to_type(folder: Path, typed: Typed, be
     assert "2 tools" in typed(then)
 
 
+@pytest.mark.nightly
 def test_a_project_of_several_graphs_says_which_there_are_and_what_it_lacks(
     folder: Path, typed: Typed
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_project_of_several_graphs_says_which_there_are_and_what_it_lacks(
     ],
     ids=["writes", "connects", "starts"],
 )
+@pytest.mark.nightly
 def test_what_loading_touches_is_told_before_a_dry_run_refuses_it(
     folder: Path, typed: Typed, before: str, told: str, setting: str
 ) -> None:

@@ -48,6 +48,7 @@ def test_workers_give_the_episodes_and_the_report_of_one_process(recorded: Path,
     assert not (recorded / "REAL").exists()
 
 
+@pytest.mark.nightly
 def test_shards_are_merged_into_the_run_that_they_are(recorded: Path, run: Run) -> None:
     alone = told(run(*SIMULATE))
     parts = [told(run(*SIMULATE, "--shard", f"{number}/2")) for number in (1, 2)]
@@ -85,6 +86,7 @@ def test_a_shard_that_there_cannot_be_is_refused(recorded: Path, run: Run, said:
     assert (done.returncode, why in done.stderr) == (2, True)
 
 
+@pytest.mark.nightly
 def test_recording_in_workers_keeps_what_one_process_keeps(project: Path, run: Run) -> None:
     arguments = ("record", "agent:graph", "--tasks", "tasks.jsonl", "--yes", "--workers", "2")
     done = run(*arguments)
@@ -180,6 +182,7 @@ def reasons(body: dict[str, Any]) -> str:
     return json.dumps({**said, "answer": '"captured"', "confidence": 1.0})
 
 
+@pytest.mark.nightly
 def test_a_dream_that_a_model_reasons_is_the_same_in_workers_and_each_finds_the_key(
     project: Path, run: Run
 ) -> None:
@@ -251,12 +254,14 @@ if "process_main" in " ".join(__import__("sys").orig_argv):
 """
 
 
+@pytest.mark.nightly
 def test_workers_that_would_have_nothing_to_do_are_told_of(recorded: Path, run: Run) -> None:
     done = run(*SIMULATE, "--workers", "3", "--concurrency", "1")
     assert told(done)["schema"]
     assert "of 3 workers 1 ran: episodes at once are 1 at most" in " ".join(done.stderr.split())
 
 
+@pytest.mark.nightly
 def test_what_is_printed_in_workers_is_not_in_the_result(recorded: Path, run: Run) -> None:
     agent = recorded / "agent.py"
     thinks = agent.read_text().replace("        time.sleep(", '        print("thinks")\n        time.sleep(')

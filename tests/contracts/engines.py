@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from contracts.engine_acts import OPENER, RunnerDouble
 
 from dreamgym_kit.adapters.engines.processes import Processes
@@ -91,12 +90,6 @@ HOSTS: dict[str, Callable[[], WorkerHost]] = {  # those that can lose a worker
     "workers": Processes,
     "ray": lambda: RayHost(2),
 }
-
-DISTANT = [
-    pytest.param("workers", marks=pytest.mark.slow),
-    pytest.param("ray", marks=pytest.mark.ray),
-]
-EVERY = [pytest.param("local"), *DISTANT]
 
 
 def tasks(count: int, act: str = "soon", **meta: Any) -> list[Task]:

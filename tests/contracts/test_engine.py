@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from contracts.engine_acts import ended
-from contracts.engines import EVERY, jobs, run, tasks
+from contracts.engines import jobs, run, tasks
 from waiting import wait_until, wait_until_async
 
 from dreamgym_kit.errors import RunDirectoryError
@@ -21,7 +21,11 @@ from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.vocabulary import Episode, Task, Verdict
 
-pytestmark = pytest.mark.parametrize("engine", EVERY)
+DISTANT = [
+    pytest.param("workers", marks=pytest.mark.slow),
+    pytest.param("ray", marks=pytest.mark.ray),
+]
+pytestmark = pytest.mark.parametrize("engine", ["local", *DISTANT])
 
 
 class ListSink:

@@ -193,9 +193,22 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+EACH_CHANGE = {"README.md", "docs/quickstart.md", "docs/your-graph.md", "docs/safety.md", "docs/ci.md"}
+"""What a new user follows, and what keeps them safe; the other pages are followed nightly."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, id=page_name(page)) for page in PAGES if blocks_of(page)]
+    "page",
+    [
+        pytest.param(
+            page,
+            id=page_name(page),
+            marks=() if page_name(page) in EACH_CHANGE else pytest.mark.nightly,
+        )
+        for page in PAGES
+        if blocks_of(page)
+    ],
 )
 def test_a_page_works_when_it_is_followed(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = tmp_path / "reader"

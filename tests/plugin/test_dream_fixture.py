@@ -178,6 +178,7 @@ def test_after_the_test_nothing_of_the_gate_is_left(project, touched) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_classes_and_parameters_have_cassettes_of_their_own(project, run, touched) -> None:
     test = """
         import pytest
@@ -208,7 +209,7 @@ def test_classes_and_parameters_have_cassettes_of_their_own(project, run, touche
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["auto", "strict"])
+@pytest.mark.parametrize("mode", [pytest.param("auto", marks=pytest.mark.nightly), "strict"])
 def test_async_tests_dream_on_their_own_loop(project, run, touched, mode) -> None:
     mark = "" if mode == "auto" else "@pytest.mark.asyncio"
     project.makepyfile(
@@ -366,6 +367,7 @@ def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_replays_are_the_same_bytes(project, run, touched) -> None:
     keeps = """
         import json

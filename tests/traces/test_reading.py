@@ -186,7 +186,10 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.parametrize(
+    "bomb",
+    [pytest.param(bomb, marks=pytest.mark.nightly if "million" in bomb else ()) for bomb in BOMBS],
+)
 def test_a_bomb_is_named_in_little_memory_and_its_neighbours_are_kept(tmp_path: Path, bomb: str) -> None:
     ends = [json.dumps(span(number)).encode() for number in (1, 2)]
     (path := tmp_path / "t.jsonl").write_bytes(ends[0] + b"\n" + BOMBS[bomb]() + b"\n" + ends[1])
