@@ -11,7 +11,14 @@ from langchain_core.tools import BaseTool
 
 from dreamgym_kit.adapters.langgraph.bodies import files_of
 from dreamgym_kit.gate import egress
-from dreamgym_kit.rollout.tool_lock import LOCK_FILE, LockedTool, check_lock, locked_tool
+from dreamgym_kit.rollout.tool_lock import (
+    LOCK_FILE,
+    DecidedBy,
+    LockedTool,
+    check_lock,
+    locked_tool,
+    read_lock,
+)
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import ToolSpec
 
@@ -66,6 +73,29 @@ def lock_of(graph: object, settings: Settings, store: object = None) -> tuple[Pa
     buffer = getattr(store, "path", None)
     file = settings.path or (buffer if isinstance(buffer, Path) else None)
     return (file.parent / LOCK_FILE, name) if file is not None else None
+
+
+def confirmed_in_lock(
+    graph: object, settings: Settings, tools: Iterable[LockedTool], store: object
+) -> frozenset[str]:
+    """Names whose effect a person confirmed, and whose line in the lock is still right.
+
+    Raises:
+        UserError: the lock cannot be read.
+    """
+    place = lock_of(graph, settings, store)
+    if place is None:
+        return frozenset()
+    file, name = place
+    with egress.exempt():  # the kit's own file
+        lines = (read_lock(file) or {}).get(name, {})
+    return frozenset(
+        tool.name
+        for tool in tools
+        if (line := lines.get(tool.name)) is not None
+        and line.decided_by is DecidedBy.USER
+        and (line.digest, line.effect) == (tool.digest, tool.effect)
+    )
 
 
 def in_ci() -> bool:

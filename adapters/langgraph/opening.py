@@ -23,6 +23,7 @@ from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
+from dreamgym_kit.adapters.langgraph.locking import confirmed_in_lock
 from dreamgym_kit.adapters.langgraph.naming import (
     check_expectations,
     check_inputs,
@@ -117,7 +118,8 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphFacts:
     if facts.problems and not request.mode.bare:
         raise ShapeRefused(facts.problems)
     if request.mode is not Mode.DREAM:
-        check_confirmed(facts.inventory, request.settings)
+        said = confirmed_in_lock(request.graph, request.settings, facts.locked, request.store)
+        check_confirmed(facts.inventory, request.settings, said)
     hook_tool_functions(living)
     if request.mode is Mode.DREAM and facts.taken is not None:
         hook_unreached(facts.taken, living.functions())

@@ -1,7 +1,7 @@
 """Puts the gate into what settings name: plain functions and nodes that act on the world."""
 
 import types
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from langgraph.pregel import Pregel
@@ -35,18 +35,23 @@ def register_functions(settings: Settings) -> Living:
     return living
 
 
-def check_confirmed(listed: Sequence[InventoryEntry], settings: Settings) -> None:
-    """Refuse real calls of functions whose effect nobody has confirmed.
+def check_confirmed(
+    listed: Sequence[InventoryEntry], settings: Settings, confirmed: Container[str] = ()
+) -> None:
+    """Refuse real calls of functions whose effect nobody has confirmed, neither in settings nor in the lock.
+
+    `confirmed` are the names that the lock has.
 
     Raises:
         UserError: it says the lines to add.
     """
-    guessed = [one for one in listed if not one.confirmed]
+    guessed = [one for one in listed if not one.confirmed and one.name not in confirmed]
     if guessed:
         lines = "\n".join(f"  {one.line()}  # {one.reached}: {one.why}" for one in guessed)
         raise UserError(
             f"{settings.where('functions')}: functions beside the tools may act on the world, and would run "
-            f"for real. Correct these lines and add them to dreamgym.toml:\n{lines}\nNothing was run."
+            f"for real. Correct these lines and add them to dreamgym.toml:\n{lines}\nIf all guesses in "
+            "dreamgym.lock are right: dreamgym-kit init --confirm\nNothing was run."
         )
 
 

@@ -16,7 +16,8 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import ShapeRefused, UserError
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.rollout.tool_lock import confirm_lock
+from dreamgym_kit.settings.load import load_settings, parse_settings
 from dreamgym_kit.vocabulary import Answer, Call, Provenance
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
@@ -203,6 +204,27 @@ def test_real_calls_want_each_effect_confirmed_before_the_first(project: Any) ->
     dreamgym_kit.record(graph, [Task("t", HELLO)], store=store, settings=settings)
     assert sys.modules[project.module].RAN == ["o1"]
     assert [entry.call.tool for entry in store.scan()] == ["refund"]
+
+
+def test_a_guess_that_a_person_confirmed_in_the_lock_is_enough_for_real_calls(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)  # there nothing is written
+    graph = written(project, TABLE, "acts")
+    (file := project.folder / "dreamgym.toml").write_text("")
+    settings, lock = load_settings(file=file, environ={}), project.folder / "dreamgym.lock"
+    task = Task("t", HELLO)
+    dreamgym_kit.simulate(graph, [task], experience=Scripted(), settings=settings)
+    with pytest.raises(UserError, match="dreamgym-kit init --confirm"):
+        dreamgym_kit.record(graph, [task], store=MemoryStore(), settings=settings)
+    assert sys.modules[project.module].RAN == []
+    confirm_lock(lock, {})
+    lock.write_text((confirmed := lock.read_text()).replace('digest = "', 'digest = "0'))
+    with pytest.raises(UserError, match="would run for real"):  # it was another function then
+        dreamgym_kit.record(graph, [task], store=MemoryStore(), settings=settings)
+    lock.write_text(confirmed)
+    dreamgym_kit.record(graph, [task], store=(store := MemoryStore()), settings=settings)
+    assert (sys.modules[project.module].RAN, len(list(store.scan()))) == (["o1"], 1)
 
 
 def test_the_inventory_is_the_same_each_time_and_says_who_decided(project: Any) -> None:
