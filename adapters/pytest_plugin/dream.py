@@ -221,7 +221,7 @@ class Dream:
         tape = PlayingTape(run.task.id, self.options.models, self._cassette.turns(), masker)
         with self._further() as further, taped(run.task.id, tape):
             experience = CassetteExperience(run.answers, calls, further)
-            result = yield self._order(run, real=False, experience=experience, store=MemoryStore())
+            result = yield self._order(run, real=False, experience=experience, store=self._store(run))
         _stop_if_executed(result)  # before anything is recorded, or told of a cassette
         if experience.mistakes:
             _stop(experience.mistakes[0])
@@ -230,7 +230,7 @@ class Dream:
     def _recorded(self, run: _Run) -> Course:
         tape = RecordingTape(run.task.id, self.options.models, process_masker())
         with awake(), taped(run.task.id, tape):
-            result = yield self._order(run, real=True, store=MemoryStore(), label=self.options.test)
+            result = yield self._order(run, real=True, store=self._store(run), label=self.options.test)
         episode = self._episode(run, result, recorded=True)
         recording = Recording(run.task.id, recordable(episode.record.transitions), tape.turns())
         anew = self._recording and not any(earlier.recorded for earlier in self.episodes[:-1])
@@ -238,6 +238,10 @@ class Dream:
         self._cassette.write(recording, instead_of=mine if anew else lambda task: task == run.task.id)
         self._item.user_properties.append((RECORDED, self._shown_path()))
         return episode
+
+    def _store(self, run: _Run) -> MemoryStore:
+        """An empty one. It stands for the cassette where a graph has a name that is its own: so has the lock."""
+        return MemoryStore(path=self._cassette.path if isinstance(run.graph, str) else None)
 
     def _order(self, run: _Run, *, real: bool, **options: Any) -> Order:
         self._tries += 1

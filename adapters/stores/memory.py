@@ -6,6 +6,7 @@ Keeps all of the port's promise but the durable part: what was put is gone when 
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from dreamgym_kit.errors import NotJson, StoreError
 from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room
@@ -21,7 +22,9 @@ class MemoryStore:
     changes nobody else's, and what no file could take is refused here too.
     """
 
-    def __init__(self, *, embedder: Embedder | None = None) -> None:
+    def __init__(self, *, embedder: Embedder | None = None, path: Path | None = None) -> None:
+        """`path` is the file whose content it holds, where there is one: `dreamgym.lock` stands beside that."""
+        self.path = path
         self._chosen = embedder
         self._lines: dict[str, tuple[tuple[str, World, str, str], str]] = {}  # id -> (place, JSON)
         self._lock = threading.Lock()
