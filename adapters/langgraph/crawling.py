@@ -25,7 +25,7 @@ from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled, own_tools
 from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.loading import open_graph
-from dreamgym_kit.adapters.langgraph.locking import checked_lock, confirmed_in_lock
+from dreamgym_kit.adapters.langgraph.locking import LockWatch, confirmed_in_lock
 from dreamgym_kit.adapters.langgraph.naming import real_worlds
 from dreamgym_kit.adapters.langgraph.opening import keeper
 from dreamgym_kit.adapters.langgraph.registering import check_confirmed, register_functions, register_nodes
@@ -150,7 +150,7 @@ async def crawl(
         said = confirmed_in_lock(request.graph, request.settings, facts.locked, request.store)
         check_confirmed(facts.inventory, request.settings, said)
         hook_tool_functions(living)
-        checked_lock(request.graph, request.settings, facts.locked, request.store)
+        LockWatch(request.graph, request.settings, facts, request.store)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
         if not plan.reads:
             raise UserError(nothing_to_read(plan))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from langchain_core.tools import BaseTool
@@ -14,13 +14,25 @@ from dreamgym_kit.gate import egress
 from dreamgym_kit.rollout.tool_lock import (
     LOCK_FILE,
     DecidedBy,
+    LockDiffers,
     LockedTool,
+    add_to_lock,
+    appeared,
     check_lock,
     locked_tool,
     read_lock,
+    tool_digest,
 )
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import ToolSpec
+from dreamgym_kit.vocabulary import Effect, Episode, ToolSpec
+
+
+class Locked(Protocol):
+    """What is known of a graph's tools."""
+
+    tools: list[ToolSpec]
+    locked: list[LockedTool]
+
 
 _ANONYMOUS = "LangGraph"  # what LangGraph calls a graph that was compiled without a name
 
@@ -103,15 +115,73 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-def checked_lock(graph: object, settings: Settings, tools: list[LockedTool], store: object) -> list[str]:
-    """Compare a graph's tools with its lock before the first episode; gives the notes.
+class LockWatch:
+    """Compares a graph's tools with its lock: those there before a run, and those that appear in it.
 
-    Raises:
-        LockDiffers: a tool is new or changed.
-        UserError: the lock cannot be read.
+    Attributes:
+        notes: for the person who runs it.
     """
-    place = lock_of(graph, settings, store)
-    if place is None:
-        return []
-    with egress.exempt():  # the kit's own file
-        return check_lock(*place, tools, writes=not in_ci())
+
+    def __init__(self, graph: object, settings: Settings, facts: Locked, store: object) -> None:
+        """Compare what is there now.
+
+        Raises:
+            LockDiffers: a tool is new or changed.
+            UserError: the lock cannot be read.
+        """
+        self.notes: list[str] = []
+        self._place = lock_of(graph, settings, store)
+        self._appeared: dict[str, LockedTool] = {}
+        self._known: set[str] | None = None  # None: there is no lock to go by
+        self._first = False
+        if self._place is None:
+            return
+        file, name = self._place
+        with egress.exempt():  # the kit's own file
+            self._first = not (read_lock(file) or {}).get(name)
+            self.notes = check_lock(file, name, facts.locked, writes=not in_ci())
+            lines = (read_lock(file) or {}).get(name)
+        if lines:
+            named = {entry.name for entry in settings.functions.values() if entry.name}
+            self._known = {*lines, *settings.tools, *named, *(spec.name for spec in facts.tools)}
+
+    def add(self, episode: Episode) -> bool:
+        """Look at the calls of an episode; gives whether the lock lacks one of their tools."""
+        if self._known is None or self._place is None:
+            return False
+        new = {
+            row.call.tool: LockedTool(
+                row.call.tool,
+                tool_digest(row.call.tool, {}),
+                Effect.WRITE if row.effect.runs_in_dream else row.effect,
+                DecidedBy.GUESS if self._first else DecidedBy.NOBODY,
+                at_run_time=True,
+            )
+            for row in episode.transitions
+            if row.call.tool not in self._known
+        }
+        if not new:
+            return False
+        self._known |= new.keys()
+        self._appeared |= new
+        if not in_ci():
+            file, name = self._place
+            with egress.exempt():
+                add_to_lock(file, name, new.values())
+        return not self._first
+
+    def check(self) -> None:
+        """Refuse what appeared, once what had finished is kept.
+
+        Raises:
+            LockDiffers: it says what is new and how to accept it.
+        """
+        if not self._appeared or self._first or self._place is None:
+            return
+        file, name = self._place
+        listed = "\n  ".join(map(appeared, self._appeared.values()))
+        once = "Run it once where CI is not set, then" if in_ci() else "If that is right"
+        raise LockDiffers(
+            f"{file}: {name} made tools while it ran that are not in it. Their calls were answered, and the "
+            f"run was stopped.\n  {listed}\n{once}: dreamgym-kit init --update"
+        )

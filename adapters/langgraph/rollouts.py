@@ -26,7 +26,7 @@ from dreamgym_kit.adapters.langgraph.elsewhere import (
     take_strays,
     weights_of,
 )
-from dreamgym_kit.adapters.langgraph.locking import checked_lock
+from dreamgym_kit.adapters.langgraph.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.naming import (
     check_expectations,
     check_inputs,
@@ -91,7 +91,7 @@ async def open_rollouts(
         with gated_process(request, directory.path) as warnings:
             try:
                 ready = await prepared(opened, request, tasks)
-                notes = checked_lock(request.graph, request.settings, ready.facts.locked, request.store)
+                notes = LockWatch(request.graph, request.settings, ready.facts, request.store).notes
                 budget = RunBudget(request.settings.budget.calls, request.settings.budget.usd)
                 who = await answering(opened, request, ready.facts, directory, budget)
                 if request.settings.engine.elsewhere:

@@ -20,7 +20,7 @@ from dreamgym_kit.adapters.langgraph.elsewhere import (
     take_strays,
 )
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
-from dreamgym_kit.adapters.langgraph.locking import checked_lock
+from dreamgym_kit.adapters.langgraph.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.opening import (
     Answering,
     Prepared,
@@ -55,7 +55,7 @@ from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
 from dreamgym_kit.settings.model import GateSettings, Settings
-from dreamgym_kit.vocabulary import Task, executed_told
+from dreamgym_kit.vocabulary import Episode, Task, executed_told
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         directory = stack.enter_context(run_directory(request, whole))
         warnings = stack.enter_context(gated_process(request, directory.path))
         ready = await prepared(stack, request, tasks)
-        warnings = [*warnings, *checked_lock(request.graph, settings, ready.facts.locked, request.store)]
+        lock = LockWatch(request.graph, settings, ready.facts, request.store)
+        warnings = [*warnings, *lock.notes]
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
@@ -117,6 +118,12 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         policy = policy_of(request)
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory)
+
+        def kept(episode: Episode) -> None:
+            tally.add(episode)
+            if lock.add(episode):
+                switch.request("a tool that dreamgym.lock does not have")
+
         work = partial(
             run_episodes,
             jobs_for(tasks, settings.simulate.n),
@@ -124,7 +131,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             concurrency=settings.simulate.concurrency,
             events=heard,
             stop=switch,
-            on_episode=tally.add,
+            on_episode=kept,
         )
         told = Told()
         watch = await stack.enter_async_context(
@@ -162,6 +169,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         servers = await watch.table()
         summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers, budget)
         heard.emit("run_finished", directory=str(directory.path))
+        lock.check()
         notes = (*told.notes, *(policy.notes if policy is not None else ()))
         said = (
             *warnings,

@@ -240,7 +240,7 @@ class Dream:
         return episode
 
     def _store(self, run: _Run) -> MemoryStore:
-        """An empty one. It stands for the cassette where a graph has a name that is its own: so has the lock."""
+        """An empty one; of a graph that has a name, `dreamgym.lock` stands beside the cassette."""
         return MemoryStore(path=self._cassette.path if isinstance(run.graph, str) else None)
 
     def _order(self, run: _Run, *, real: bool, **options: Any) -> Order:

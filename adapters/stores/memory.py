@@ -23,7 +23,7 @@ class MemoryStore:
     """
 
     def __init__(self, *, embedder: Embedder | None = None, path: Path | None = None) -> None:
-        """`path` is the file whose content it holds, where there is one: `dreamgym.lock` stands beside that."""
+        """`path`: the file that it stands for, if any; `dreamgym.lock` is beside that."""
         self.path = path
         self._chosen = embedder
         self._lines: dict[str, tuple[tuple[str, World, str, str], str]] = {}  # id -> (place, JSON)

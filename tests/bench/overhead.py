@@ -88,7 +88,7 @@ def long_session(calls: int, begun: Callable[[], Session]) -> tuple[float, float
 def start_ms(starts: int) -> float:
     """The median time of opening the desk for a dream, in a process that has it imported."""
     import dreamgym_kit.recipes.desk as desk
-    from dreamgym_kit.adapters.langgraph.locking import checked_lock
+    from dreamgym_kit.adapters.langgraph.locking import LockWatch
     from dreamgym_kit.adapters.langgraph.opening import prepared
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.settings.load import load_settings
@@ -100,7 +100,7 @@ def start_ms(starts: int) -> float:
         async with AsyncExitStack() as stack:
             started = time.perf_counter()
             ready = await prepared(stack, request, ())
-            checked_lock(request.graph, settings, ready.facts.locked, None)
+            LockWatch(request.graph, settings, ready.facts, None)
             return (time.perf_counter() - started) * 1e3
 
     install()

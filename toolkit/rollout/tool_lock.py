@@ -39,6 +39,7 @@ class DecidedBy(StrEnum):
     USER = "user"  # dreamgym.toml, or `init --confirm`
     AUTHOR = "author"  # `@effect` on the tool
     GUESS = "guess"  # by `init`; never `pure` or `control`
+    NOBODY = "nobody"  # a run met it and was stopped; `init --update` makes it a guess
 
 
 _BY_SOURCE = {"declared": DecidedBy.USER, "decorator": DecidedBy.AUTHOR}
@@ -56,6 +57,7 @@ class LockedTool:
         name: a tool's name, or `module:function`.
         digest: of name, argument schema and annotations; see `tool_digest`.
         server: of an MCP tool: the server's name, host or command; else empty.
+        at_run_time: the agent makes it while it runs: it is not there when the graph is loaded.
     """
 
     name: str
@@ -63,6 +65,7 @@ class LockedTool:
     effect: Effect
     decided_by: DecidedBy
     server: str = ""
+    at_run_time: bool = False
 
     def line(self) -> str:
         """The line in the file."""
@@ -70,6 +73,7 @@ class LockedTool:
         fields = (
             f'digest = "{self.digest}", {server}effect = "{self.effect}", decided_by = "{self.decided_by}"'
         )
+        fields += ", at_run_time = true" if self.at_run_time else ""
         return f"{_key(self.name)} = {{ {fields} }}"
 
 
@@ -114,17 +118,33 @@ def read_lock(path: Path) -> Lock | None:
 
 
 def write_lock(path: Path, graph: str, tools: Iterable[LockedTool]) -> None:
-    """Put a graph's lines into a lock, and leave those of other graphs alone.
+    """Put a graph's lines into a lock; those of other graphs, and of what appears at run time, stay.
 
     Raises:
         UserError: the lock cannot be read (see `read_lock`) or written.
     """
-    _write(path, {**(read_lock(path) or {}), graph: {tool.name: tool for tool in tools}})
+    lock = read_lock(path) or {}
+    later = {name: _accepted(tool) for name, tool in lock.get(graph, {}).items() if tool.at_run_time}
+    _write(path, {**lock, graph: later | {tool.name: tool for tool in tools}})
+
+
+def add_to_lock(path: Path, graph: str, tools: Iterable[LockedTool]) -> None:
+    """Add lines to a graph's, and change none.
+
+    Raises:
+        UserError: the lock cannot be read or written.
+    """
+    lock = read_lock(path) or {}
+    _write(path, {**lock, graph: {tool.name: tool for tool in tools} | dict(lock.get(graph, {}))})
+
+
+def _accepted(tool: LockedTool) -> LockedTool:
+    return replace(tool, decided_by=DecidedBy.GUESS) if tool.decided_by is DecidedBy.NOBODY else tool
 
 
 def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -> list[str]:
     """What is new or changed, a line each; effects that a person decided are theirs to change."""
-    lines = []
+    lines = [appeared(tool) for tool in before.values() if tool.decided_by is DecidedBy.NOBODY]
     for tool in sorted(tools, key=lambda tool: tool.name):
         known = before.get(tool.name)
         if known is None:
@@ -143,6 +163,11 @@ def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -
         if changes:
             lines.append(f"~ {tool.name}: {', '.join(changes)}")
     return lines
+
+
+def appeared(tool: LockedTool) -> str:
+    """The line of `differences` for a tool that an agent made while it ran."""
+    return f"+ {tool.name}: new, {tool.effect} (made while the agent ran)"
 
 
 def check_lock(path: Path, graph: str, tools: Iterable[LockedTool], *, writes: bool) -> list[str]:
@@ -177,7 +202,8 @@ def check_lock(path: Path, graph: str, tools: Iterable[LockedTool], *, writes: b
             f"{path}: the tools of {graph} differ from it; nothing was run.\n  {listed}\n"
             "If that is right: dreamgym-kit init --update"
         )
-    gone = sorted(before.keys() - {tool.name for tool in tools})
+    expected = {tool.name for tool in before.values() if not tool.at_run_time}
+    gone = sorted(expected - {tool.name for tool in tools})
     if writes and not gone:
         write_lock(path, graph, tools)
     return [f"{path.name}: {name} is no longer in {graph}" for name in gone]
@@ -231,9 +257,10 @@ def _graphs(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(name: str, row: Mapping[str, Any]) -> LockedTool:
     decided_by, effect = DecidedBy(row["decided_by"]), Effect(row["effect"])
-    if decided_by is DecidedBy.GUESS and effect.runs_in_dream:
+    if decided_by in (DecidedBy.GUESS, DecidedBy.NOBODY) and effect.runs_in_dream:
         raise ValueError(f"{name}: a guess is never '{effect}'")
-    return LockedTool(name, str(row["digest"]), effect, decided_by, str(row.get("server", "")))
+    later = row.get("at_run_time", False) is True
+    return LockedTool(name, str(row["digest"]), effect, decided_by, str(row.get("server", "")), later)
 
 
 def _key(name: str) -> str:

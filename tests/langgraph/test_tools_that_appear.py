@@ -1,0 +1,85 @@
+"""Tools that an agent makes while it runs: `dreamgym.lock` has them, or the run is stopped."""
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit import Task
+from dreamgym_kit.ports import Situation
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.tool_lock import LockDiffers, read_lock, write_lock
+from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.vocabulary import Answer, Call, Provenance
+
+SOURCE = """
+    from langchain_core.messages import HumanMessage
+    from langchain_core.tools import StructuredTool
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    def node(state):
+        def pay_back(order: str) -> str:
+            "Refund an order."
+            return order
+        made = StructuredTool.from_function(pay_back)
+        return {"messages": [HumanMessage(str(made.invoke({"order": "o1"})))]}
+    building = StateGraph(MessagesState)
+    building.add_node("node", node)
+    building.add_edge(START, "node")
+    graph = building.compile()
+"""
+TASKS = [Task(name, {"messages": [("user", "hi")]}) for name in ("t1", "t2")]
+
+
+class AnswersOkDouble:
+    waits = False
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        return Answer("42", Provenance.SCRIPTED)
+
+
+@pytest.fixture
+def simulated(project: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delenv("CI", raising=False)  # there nothing is written
+    graph, file = project.write(dedent(SOURCE)), project.folder / "dreamgym.toml"
+    file.write_text("[simulate]\nconcurrency = 1\n")
+
+    def run(**options: Any) -> Any:
+        settings = load_settings(file=file, environ={})
+        return dreamgym_kit.simulate(graph, TASKS, experience=AnswersOkDouble(), settings=settings, **options)
+
+    return run
+
+
+def test_a_first_run_writes_what_appears_and_the_next_one_knows_it(project: Any, simulated: Any) -> None:
+    simulated()
+    assert [line for line in lines(project) if "pay_back" in line and "at_run_time = true" in line]
+    assert [one for one in simulated().warnings if "no longer" in one] == []
+
+
+def test_what_the_lock_lacks_stops_the_run_and_loses_nothing(
+    project: Any, simulated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated()
+    lock = project.folder / "dreamgym.lock"
+    lock.write_text("".join(line for line in lines(project) if "pay_back" not in line))
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(LockDiffers, match=r"\+ pay_back: new, .*\n.*where CI is not set.* init --update"):
+        simulated(directory=tmp_path / "in_ci")
+    monkeypatch.delenv("CI")
+    assert "pay_back" not in lock.read_text()
+    with pytest.raises(LockDiffers, match=r"\+ pay_back: new, .*\n.*dreamgym-kit init --update"):
+        simulated(directory=tmp_path / "stopped")
+    assert [one.task for one in RunDirectory.open(tmp_path / "stopped").episodes()] == ["t1"]
+    with pytest.raises(LockDiffers, match="nothing was run"):  # until somebody accepts it
+        simulated()
+    name = f"{project.module}:graph"
+    there = [one for one in (read_lock(lock) or {})[name].values() if not one.at_run_time]
+    write_lock(lock, name, there)  # as `init --update` does
+    assert simulated().totals.finished == 2
+
+
+def lines(project: Any) -> list[str]:
+    return (project.folder / "dreamgym.lock").read_text().splitlines(keepends=True)
