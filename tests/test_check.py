@@ -60,6 +60,7 @@ def test_a_test_that_passes_the_second_time_is_named_and_fails_nothing(
     assert lines[-1] == "2 passed, 0 failed, 0 skipped"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_test_that_fails_twice_fails_the_check_and_says_how_to_run_it(
     checking: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -74,6 +75,7 @@ def test_a_test_that_fails_twice_fails_the_check_and_says_how_to_run_it(
     assert "  alone: .ci/run --suite fast 'tests/test_it.py::test_wrong[[x]]'" in told
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_more_than_five_failures_are_not_run_again(
     checking: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -84,6 +86,7 @@ def test_more_than_five_failures_are_not_run_again(
     assert lines[-1] == "0 passed, 6 failed, 0 skipped"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_file_that_cannot_be_collected_fails_the_check(
     checking: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]

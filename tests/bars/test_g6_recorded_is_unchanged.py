@@ -32,6 +32,7 @@ def test_a_recorder_that_tidies_answers_up_is_found_out(monkeypatch: pytest.Monk
     assert all("recording" in one for one in found.different)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_row_says_the_same() -> None:
     found = transparent(1)

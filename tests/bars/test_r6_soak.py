@@ -120,6 +120,7 @@ def test_ten_thousand_episodes_leave_nothing_behind(tmp_path: Path) -> None:
     assert grown(tmp_path, RunnerDouble(), episodes=10_000, settled=1_000).within
 
 
+@pytest.mark.nightly
 @pytest.mark.bench
 def test_a_short_soak_keeps_memory_and_files_where_they_are() -> None:
     done = subprocess.run(

@@ -101,6 +101,7 @@ def test_an_import_that_was_killed_is_simply_repeated(tmp_path: Path) -> None:
     assert differences_after_killed_imports(tmp_path, 4, seed=1) == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_import_that_was_killed_twenty_times_is_simply_repeated(tmp_path: Path) -> None:
     assert differences_after_killed_imports(tmp_path, 20, seed=2) == 0

@@ -87,6 +87,7 @@ def test_five_hundred_damaged_files_are_named_or_read_and_left_as_they_were(
     assert min(outcomes.values()) > 50
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_four_thousand_damaged_files_are_named_or_read_and_left_as_they_were(
     tmp_path: Path, healthy: bytes

@@ -76,6 +76,7 @@ def test_simulate_asks_the_directory_and_no_provider(folder: Path, model: Path) 
     assert all(one.tokens > 0 for one in episodes)
 
 
+@pytest.mark.nightly
 def test_a_directory_that_is_no_model_is_named_and_nothing_runs(folder: Path) -> None:
     said = ("in_process_agent.py:graph", "--tasks", "tasks.jsonl", "--policy", "nothing_here")
     done = command("simulate", *said, folder=folder)

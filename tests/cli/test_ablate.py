@@ -20,6 +20,7 @@ def test_each_part_is_left_out_and_what_was_measured_is_kept(run, recorded: Path
     assert not (recorded / "REAL").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_part_that_this_dream_does_not_have_is_not_left_out(run, recorded: Path) -> None:
     for part, why in (
@@ -33,6 +34,7 @@ def test_a_part_that_this_dream_does_not_have_is_not_left_out(run, recorded: Pat
     assert not (recorded / "ablation").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_rows_of_another_measurement_are_not_taken_for_this_one(run, recorded: Path) -> None:
     assert run("ablate", "agent:graph", "--json").returncode == 0

@@ -154,6 +154,7 @@ def ran(
     return folder, codes
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_planted_key_is_in_no_artefact_and_on_no_screen(ran: tuple[Path, dict[str, int]]) -> None:
     folder, codes = ran

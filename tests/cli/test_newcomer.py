@@ -62,6 +62,7 @@ def next_typed(said: str) -> str:
     return found[-1]
 
 
+@pytest.mark.nightly
 def test_thirty_tools_are_readable_at_80_columns_and_every_step_works(folder: Path, typed: Typed) -> None:
     (folder / "office.py").write_text(projects.agent(*projects.THIRTY))
     said = typed("dreamgym-kit init")  # the only graph here
@@ -104,7 +105,11 @@ def test_a_task_of_a_graph_that_does_not_talk_has_the_fields_of_its_state(folder
 
 
 @pytest.mark.parametrize(
-    "before", ["import os\nKEY = os.environ['OPENAI_API_KEY']", KEY_FROM_SDK], ids=["reads", "sdk"]
+    "before",
+    [
+        pytest.param("import os\nKEY = os.environ['OPENAI_API_KEY']", id="reads"),
+        pytest.param(KEY_FROM_SDK, id="sdk", marks=pytest.mark.nightly),
+    ],
 )
 @pytest.mark.parametrize("what", [pytest.param("init", marks=pytest.mark.nightly), "doctor"])
 def test_a_missing_key_is_named_with_what_to_type(folder: Path, typed: Typed, before: str, what: str) -> None:

@@ -49,6 +49,7 @@ def files(project: pytest.Pytester) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in project.path.glob("cassettes/**/*") if path.is_file()}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_parallel_workers_record_and_replay_and_lose_nothing(project: pytest.Pytester) -> None:
     project.makepyfile(test_orders=TESTS)
@@ -66,6 +67,7 @@ def test_parallel_workers_record_and_replay_and_lose_nothing(project: pytest.Pyt
     assert files(project) == together
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_three_replays_in_three_processes_are_the_same_bytes(
     project: pytest.Pytester, tmp_path: Path
