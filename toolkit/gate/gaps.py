@@ -3,8 +3,8 @@
 KNOWN_GAPS: dict[str, str] = {
     "open_connection": "A connection that was open before the dream began can still be used by C libraries "
     "(a database driver), through its descriptor (`os.write`, `multiprocessing.connection`), by a method "
-    "that was taken off it before, and by code that belongs to no episode; `doctor` and the run's warnings list "
-    "those that are open.",
+    "that was taken off it before, and by code that belongs to no episode; `doctor` and the run's warnings "
+    "list those that are open.",
     "open_file": "A file that was opened for writing before the dream began can still be written to.",
     "earlier_child": "A process that was started before the dream began runs on, and can be sent work.",
     "c_function": "A C function that was looked up with ctypes before the dream began can still be called.",
