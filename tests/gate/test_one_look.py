@@ -87,3 +87,16 @@ def test_litter_of_a_name_is_collected_unless_all_are_held(monkeypatch: pytest.M
     hook_tool_functions()
     assert {id(one) for one in bearers_of("looked")} == {id(kept), id(second)}
     assert collected == [1]  # hooks hold both
+
+
+def test_a_class_that_cannot_be_hashed_hides_nothing() -> None:
+    class Unhashable(type):
+        def __hash__(cls) -> int:
+            raise TypeError("not this one")
+
+    class Odd(metaclass=Unhashable):
+        pass
+
+    odd, kept = Odd(), made(3)
+    odd.kept = kept
+    assert any(one is kept for one in Living().tools())
