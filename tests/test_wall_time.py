@@ -54,5 +54,6 @@ def test_each_way_to_depend_on_the_machine_is_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_what_holds_at_any_speed_is_not_listed(tmp_path: Path) -> None:
     assert listed(tmp_path, PASSES) == ["ok"]

@@ -12,6 +12,7 @@ from weaviate_double.binary import binary_double
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_each_command_ends_the_server_that_it_started(run, project: Path, tmp_path: Path) -> None:
     kept = project / "server-rows"
     buffer = ("--buffer", f"weaviate+embedded:{kept}?tenant=shop")

@@ -67,6 +67,7 @@ def kept(project: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_crawl_loses_nothing_and_asks_at_most_the_call_in_flight_again(
     project: Path, run, begin
 ) -> None:

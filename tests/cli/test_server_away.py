@@ -12,6 +12,7 @@ from weaviate_double import DoubleOnItsOwnPorts
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_what_is_recorded_while_the_server_is_away_is_dreamt_from_afterwards(run, project: Path) -> None:
     with DoubleOnItsOwnPorts() as server:
         buffer = ("--buffer", f"{server.address}&tenant=shop&timeout=60")

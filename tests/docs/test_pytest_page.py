@@ -47,6 +47,7 @@ def test_the_commands_of_the_page_record_once_and_replay(reader: pytest.Pytester
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_every_test_of_the_page_passes_as_recorded(reader: pytest.Pytester) -> None:
     run(reader, "--dream-record=once").assert_outcomes(passed=5)
     assert (reader.path / "cassettes/refunds.jsonl").is_file()
