@@ -120,7 +120,13 @@ def test_v1_the_real_engine_with_the_weights_before_or_half_of_the_new_ones_is_c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["other weights", "half of them", "nothing arrived"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "other weights",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in ("half of them", "nothing arrived")),
+    ],
+)
 def test_v1_a_server_that_says_yes_and_has_other_weights_is_caught_and_nothing_is_answered(
     tmp_path: Path, fault: str
 ) -> None:

@@ -131,6 +131,7 @@ KINDS = (
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_no_artefact_of_the_whole_way_holds_a_secret(gone: Person) -> None:
     names = {path.name for path in gone.folder.rglob("*")}
     assert set(KINDS) <= names

@@ -102,6 +102,7 @@ def test_a_run_is_resumed_and_nothing_is_run_twice(run, recorded: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_two_model_directories_are_tried_one_after_the_other(run, recorded: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the extra train is not installed")
     from nano_double import write_double  # type: ignore[import-not-found]

@@ -109,6 +109,7 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)

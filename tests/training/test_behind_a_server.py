@@ -112,6 +112,7 @@ def stopped_after_a_step(server: VllmDouble, folder: Path, *arguments: str) -> N
     assert kept.read_text().count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_a_training_of_an_adapter_loads_it_under_a_new_name_each_time(
     tmp_path: Path, server: VllmDouble
 ) -> None:

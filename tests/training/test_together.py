@@ -68,6 +68,7 @@ def test_two_processes_are_one_training_and_come_to_the_weights_of_one(tmp_path:
     assert "was made with processes = 2, this training has 1" in fewer.stderr
 
 
+@pytest.mark.nightly
 def test_what_the_first_process_refuses_is_said_once_and_ends_both(tmp_path: Path) -> None:
     folder = project(tmp_path)
     done = together(folder, "train", "--plain", "--policy", "nowhere")
@@ -90,6 +91,7 @@ def test_an_alarm_ends_both_and_is_said_once(tmp_path: Path) -> None:
     assert "local_rank: 1" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_an_update_that_is_no_number_is_an_alarm_in_all_and_said_once(tmp_path: Path) -> None:
     folder = project(tmp_path)
     done = together(folder, "train", "--json", "--plain", "--lr", "1e30", "--steps", "4")
