@@ -9,6 +9,7 @@ from training.real_parts import project, run
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_a_training_by_ppo_under_faults_says_what_its_value_head_learned(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)

@@ -53,6 +53,7 @@ def test_two_processes_come_to_the_weights_of_one_and_only_the_first_collects(tm
         assert list(map(float, line)) == pytest.approx(ours, abs=1e-5)
 
 
+@pytest.mark.nightly
 def test_two_processes_make_the_same_of_rewards_as_one(tmp_path: Path) -> None:
     """PPO: values, and the mean and deviation of advantages, are those of the whole batch."""
     base = write_tiny_model(tmp_path / "base", scale=2.0)
@@ -69,6 +70,7 @@ def test_two_processes_make_the_same_of_rewards_as_one(tmp_path: Path) -> None:
     assert furthest(one, two) <= 1e-6
 
 
+@pytest.mark.nightly
 def test_what_ends_the_first_process_ends_the_other(tmp_path: Path) -> None:
     base = write_tiny_model(tmp_path / "base", scale=2.0)
     done = together(base, tmp_path / "two", "fail")
