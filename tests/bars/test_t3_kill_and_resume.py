@@ -62,6 +62,7 @@ def of_doubles(folder: Path, die_at: str = "") -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_t3_a_loop_that_forgets_what_it_collected_ahead_is_found_out(tmp_path: Path) -> None:
     whole = of_doubles(tmp_path / "whole")
     for name in ("kept", "forgotten"):

@@ -126,6 +126,7 @@ def test_a_training_of_an_adapter_loads_it_under_a_new_name_each_time(
     assert list(server.adapters) == names[-1:]
 
 
+@pytest.mark.nightly
 def test_a_server_that_stops_taking_weights_ends_the_training_and_that_step_is_not_kept(
     tmp_path: Path, server: VllmDouble
 ) -> None:

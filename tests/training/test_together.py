@@ -111,13 +111,10 @@ def test_a_process_that_finds_no_number_itself_goes_on_listening_to_the_first() 
     _learn(FindsNoNumberDouble(), 3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "whom",
-    [
-        pytest.param("all, softly", marks=pytest.mark.nightly),
-        "the first",
-        pytest.param("the second", marks=pytest.mark.nightly),
-    ],
+    ["all, softly", "the first", "the second"],
 )
 def test_stopped_or_killed_it_goes_on(tmp_path: Path, whom: str) -> None:
     folder = project(tmp_path)
