@@ -1,5 +1,6 @@
 """The page in a browser: filter, open, link, keys, phone, dark, print; no console line, no request."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,25 @@ def test_an_episode_opens_with_its_calls_changes_and_siblings(small: Shown) -> N
     )
     assert small.page.title() == "refund-1.1, desk 7f3a, dreamgym-kit"
     small.quiet()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"at":"16:38:41","order":12345678901234567890,"price":1.0,"said":"a,b:1 \\"no\\""}',
+        json.dumps({"at": "16:38:41", "rows": [{"id": n, "price": n / 7} for n in range(20)], "none": {}}),
+    ],
+    ids=["short", "long"],
+)
+def test_an_answer_is_shown_unchanged_but_for_its_lines(open_page: Opener, text: str) -> None:
+    given = {"amount": 1.0, "order": 12345678901234567890, "lines": [{"price": 2.50}]}
+    shown = open_page([episode("t1", transitions=[call(1, "get_order", given, text)])], hash_="#e=t1.1")
+    for value in given.values():
+        assert json.dumps(value) in shown.text("#row-1 .kv")
+    (said,) = shown.page.locator(".ans pre").all_inner_texts()
+    outside = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
+    assert outside.sub(r"\1", said) == outside.sub(r"\1", text)
+    shown.quiet()
 
 
 def test_a_link_opens_its_step(open_page: Opener) -> None:

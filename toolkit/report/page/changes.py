@@ -6,6 +6,7 @@ nobody told before has no "before", and a write that says nothing of a record ch
 A model's own account of what its write changed (`Answer.changes`) is given as it is.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -95,4 +96,10 @@ def _same(one: JsonValue, other: JsonValue) -> bool:
 
 
 def _cut(value: JsonValue) -> JsonValue:
-    return value[:_LONG] + "\u2026" if isinstance(value, str) and len(value) > _LONG else value
+    return value[:_LONG] + "\u2026" if isinstance(value, str) and len(value) > _LONG else as_told(value)
+
+
+def as_told(value: JsonValue) -> JsonValue:
+    """Give a value as text where JavaScript, whose numbers are doubles, shows another (1.0, 2**60)."""
+    exact = isinstance(value, int) and abs(value) <= 2**53
+    return value if isinstance(value, str | None) or exact else json.dumps(value, ensure_ascii=False)

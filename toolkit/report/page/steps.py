@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from dreamgym_kit.dream.faults import fault_kind
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.episode import text_of
-from dreamgym_kit.report.page.changes import Told
+from dreamgym_kit.report.page.changes import Told, as_told
 from dreamgym_kit.report.telling import Said, telling
 from dreamgym_kit.vocabulary import Episode, Finding, Transition, UserTurn
 
@@ -131,12 +131,14 @@ def finding_form(found: Finding) -> dict[str, JsonValue]:
 
 
 def short_arguments(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Give arguments with long values cut; nested ones are then told as text."""
+    """Give arguments with long values cut; those, and what the page's script would change, as text."""
     short: dict[str, JsonValue] = {}
     for name, value in args.items():
-        spelled = value if isinstance(value, str) else json.dumps(value)
-        whole = len(spelled) <= _ARGUMENT
-        short[name] = value if whole else f"{spelled[:_ARGUMENT]}\u2026 ({len(spelled):,} characters)"
+        spelled = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if len(spelled) > _ARGUMENT:
+            short[name] = f"{spelled[:_ARGUMENT]}\u2026 ({len(spelled):,} characters)"
+        else:
+            short[name] = as_told(value)
     return short
 
 
