@@ -71,7 +71,7 @@ def test_text_and_json_tell_the_same_and_fit_a_terminal() -> None:
         "not_run": 0,
     }
     assert told["b"]["cost_usd"] == 11.0
-    assert "\n  pass^2       100 %  (84 to 100)   2 tasks left out, too little decided\n" in text
+    assert "\n  pass^2       100 %  (83 to 100)   2 tasks left out, too little decided\n" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "\x1b" not in text
     assert "cost         0 model calls, USD 11.00" in text

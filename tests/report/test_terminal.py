@@ -82,7 +82,7 @@ def test_the_first_screen_of_a_run() -> None:
         "  !.\n"
         "\n"
         " GATE FAILED  It would have refunded a payment twice in 1 of 4 episodes.\n"
-        "  success     75 %  (30 to 95)   3 of 4 decided, 0 undetermined\n"
+        "  success     75 %  (25 to 97)   3 of 4 decided, 0 undetermined\n"
         "  would have  refunded a payment 2 times; 1 of these wrong\n"
         "  trust       100 % of answers rest on recordings\n"
         "  real calls  0 of 2\n"

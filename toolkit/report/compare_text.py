@@ -7,6 +7,7 @@ from dreamgym_kit.report.comparing import Change, Comparison, TaskChange
 from dreamgym_kit.report.executed import executed_short
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.terminal import WIDTH, fold
+from dreamgym_kit.report.whole import points_told
 
 _TASKS, _ROWS = 20, 8
 
@@ -69,7 +70,7 @@ def faults_compared(found: Comparison) -> list[str]:
 def figures_told(change: Change, *, share: bool) -> tuple[str, str, str]:
     """A figure before, after, and its change with the interval, in the words of every form."""
     if share:
-        points = f"{100 * change.change:+.0f} points ({100 * change.low:+.0f} to {100 * change.high:+.0f})"
+        points = f"{100 * change.change:+.0f} points ({points_told(change.low, change.high)})"
         return f"{change.before:.0%}", f"{change.after:.0%}", points
     moved = f"{change.change:+.2f} ({change.low:+.2f} to {change.high:+.2f})"
     return f"{change.before:.2f}", f"{change.after:.2f}", moved

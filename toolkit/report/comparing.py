@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import EFFECT_ORDER, EpisodeLine, Summary, natural
+from dreamgym_kit.report.whole import points_told
 from dreamgym_kit.rollout.manifest import differences
 from dreamgym_kit.trust.paired import mean_change, share_change
 from dreamgym_kit.vocabulary import Executed, Verdict
@@ -256,8 +257,7 @@ def _sentence(found: Comparison) -> str:
 
 
 def _points(change: Change) -> str:
-    low, middle, high = (round(100 * one) for one in (change.low, change.change, change.high))
-    return f"{middle:+d} points, {low:+d} to {high:+d}"
+    return f"{round(100 * change.change):+d} points, {points_told(change.low, change.high)}"
 
 
 def _change_json(change: Change | None) -> JsonValue:

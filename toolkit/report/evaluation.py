@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.comparing import differing
 from dreamgym_kit.report.figures import Summary, natural
+from dreamgym_kit.report.whole import interval_told, whole_bounds, whole_percent
 from dreamgym_kit.trust.beating import Beating, beaten
 from dreamgym_kit.trust.outcomes import (
     Share,
@@ -169,12 +170,12 @@ def scored(scores: Scores) -> str:
     of = f"{tasks} task{'s' if tasks != 1 else ''}"
     if share is None:
         return f"Nothing is known: no episode of {of} was decided {where}."
-    low, middle, high = (round(100 * one) for one in (share.low, share.mean, share.high))
-    told = f"It solves {middle} % of {of} {where} (95 %: {low} to {high})"
+    bounds = interval_told(share.low, share.high)
+    told = f"It solves {whole_percent(share.mean)} % of {of} {where} (95 %: {bounds})"
     if not scores.undetermined:
         return f"{told}."
     counted = f"{scores.undetermined} of {scores.episodes} episodes are undetermined and count as neither"
-    worst, best = (round(100 * one) for one in (share.worst, share.best))
+    worst, best = whole_bounds(share.worst, share.best)
     return f"{told}; {counted}: between {worst} and {best} %, whichever way they went."
 
 

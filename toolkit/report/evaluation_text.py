@@ -7,6 +7,7 @@ from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.executed import executed_of
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.terminal import duration, executed_first, fold
+from dreamgym_kit.report.whole import interval_told, points_told, whole_percent
 from dreamgym_kit.trust.beating import Beating, Word
 from dreamgym_kit.trust.outcomes import Share
 
@@ -81,8 +82,7 @@ def share_told(share: Share | None) -> str:
     """A share with its interval, in the words of every form."""
     if share is None:
         return "not known"
-    low, middle, high = (f"{100 * one:.0f}" for one in (share.low, share.mean, share.high))
-    told = f"{middle:>3} %  ({low} to {high})"
+    told = f"{whole_percent(share.mean):>3} %  ({interval_told(share.low, share.high)})"
     left = f"{share.left_out} task{'s' if share.left_out != 1 else ''} left out, too little decided"
     return f"{told}   {left}" if share.left_out else told
 
@@ -96,16 +96,15 @@ def _cost(scores: Scores) -> str:
 
 
 def _against(found: Evaluation, beating: Beating) -> str:
-    change, low, high = (f"{100 * one:+.0f}" for one in (beating.change, beating.low, beating.high))
+    change, bounds = f"{100 * beating.change:+.0f}", points_told(beating.low, beating.high)
     lines = [" B against A, on the tasks that both decided"]
-    lines.append(f"  {'pass@1':<{_LABEL - 2}}{change} points ({low} to {high})")
+    lines.append(f"  {'pass@1':<{_LABEL - 2}}{change} points ({bounds})")
     same = beating.tasks - beating.better - beating.worse
     lines.append(f"  {'tasks':<{_LABEL - 2}}{beating.better} better, {beating.worse} worse, {same} the same")
     if beating.left_out:
         lines.append(f"  {'left out':<{_LABEL - 2}}{beating.left_out} tasks that one side did not decide")
     if beating.undetermined_a or beating.undetermined_b:
-        least, most = (f"{100 * one:+.0f}" for one in (beating.least, beating.most))
-        text = f"{least} to {most} points, whichever way the undetermined went"
+        text = f"{points_told(beating.least, beating.most)} points, whichever way the undetermined went"
         lines.append(f"  {'bounds':<{_LABEL - 2}}{text}")
     lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
     return "\n".join(lines)

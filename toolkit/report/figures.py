@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.gating import Rule, rules_of
-from dreamgym_kit.trust.interval import wilson
+from dreamgym_kit.trust.outcomes import Share, passed_once, task_outcomes
 from dreamgym_kit.vocabulary import Effect, Executed, Provenance, Spend, Verdict
 
 SUMMARY_SCHEMA = 1
@@ -160,14 +160,22 @@ class Summary:
         return self.success + self.failure
 
     @property
+    def once(self) -> Share | None:
+        """Mean over tasks of the share of their decided episodes that succeeded, with its interval by task.
+
+        By task: more episodes of an agent that always does the same tell nothing more.
+        """
+        return passed_once(task_outcomes((line.task, line.verdict) for line in self.episodes))
+
+    @property
     def rate(self) -> float | None:
-        """Share of decided episodes that succeeded, 0..1; None where nothing was decided."""
-        return self.success / self.decided if self.decided else None
+        """The mean of `once`, 0..1; None where nothing was decided."""
+        return self.once.mean if self.once else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of `rate`."""
-        return wilson(self.success, self.decided) if self.decided else None
+        return (self.once.low, self.once.high) if self.once else None
 
     @property
     def calls(self) -> int:

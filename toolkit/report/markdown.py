@@ -13,7 +13,7 @@ from dreamgym_kit.report.executed import what_to_do
 from dreamgym_kit.report.figures import CRITICAL, EFFECT_ORDER, EpisodeLine, Summary
 from dreamgym_kit.report.headline import stamp
 from dreamgym_kit.report.terminal import faults_told
-from dreamgym_kit.report.whole import whole_percent
+from dreamgym_kit.report.whole import whole_bounds, whole_percent
 from dreamgym_kit.vocabulary import Effect
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|~^:/$=])")
@@ -56,8 +56,8 @@ def _figures(summary: Summary) -> str:
     rate, interval = summary.rate, summary.interval
     success = "not known"
     if rate is not None and interval is not None:
-        shares = [whole_percent(share) for share in (rate, *interval)]
-        success = f"{shares[0]}% ({shares[1]}% to {shares[2]}%)"
+        low, high = whole_bounds(*interval)
+        success = f"{whole_percent(rate)}% ({low}% to {high}%)"
     real = f"{summary.real_calls} of {summary.calls}"
     real = f"{len(summary.executed)} executed" if summary.executed else real
     cells = [

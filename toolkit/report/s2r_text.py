@@ -6,6 +6,7 @@ from typing import Any
 from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.terminal import fold
+from dreamgym_kit.report.whole import interval_told
 
 MODE = "s2r"  # of the run directory's manifest
 _LABEL = 14
@@ -54,7 +55,7 @@ def _rows(report: Mapping[str, Any], stage: str) -> Iterator[tuple[str, str]]:
 def _gate(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     dream, canaries = report.get("dream"), report.get("canaries")
     if dream is not None:
-        success = f"{dream['success']:.0%} ({dream['low']:.0%} to {dream['high']:.0%}) in the dream"
+        success = f"{dream['success']:.0%} ({interval_told(dream['low'], dream['high'])} %) in the dream"
         judged = f"{dream['decided']} of {dream['episodes']} episodes judged"
         yield "gate", f"{success}, {judged}, {dream['coverage']:.1%} of {dream['calls']} calls answered"
     if canaries is not None:

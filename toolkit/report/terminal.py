@@ -14,7 +14,7 @@ from dreamgym_kit.report.executed import executed_of, what_to_do
 from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary, ToolUse
 from dreamgym_kit.report.headline import headline, stamp
 from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.whole import whole_percent
+from dreamgym_kit.report.whole import interval_told, whole_percent
 from dreamgym_kit.report.wording import past_times
 from dreamgym_kit.vocabulary import Effect, Provenance, Spend, Verdict
 
@@ -113,9 +113,8 @@ def _success(summary: Summary) -> str:
     undetermined = f"{summary.undetermined} undetermined"
     if summary.rate is None or summary.interval is None:
         return f"not known: no episode was decided, {undetermined}"
-    low, high = summary.interval
     return (
-        f"{whole_percent(summary.rate)} %  ({whole_percent(low)} to {whole_percent(high)})   "
+        f"{whole_percent(summary.rate)} %  ({interval_told(*summary.interval)})   "
         f"{summary.success} of {summary.decided} decided, {undetermined}"
     )
 

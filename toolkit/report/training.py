@@ -10,7 +10,7 @@ from math import fsum
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.curriculum import CurriculumFacts, curriculum_facts
-from dreamgym_kit.report.whole import whole_percent
+from dreamgym_kit.report.whole import points_told, whole_percent
 from dreamgym_kit.rollout.manifest import manifest_to_record
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.training.records import (
@@ -102,7 +102,7 @@ class Training:
         where = "on the real tools" if self.evaluations[-1].real else "in the dream"
         told = (
             f"held-out success went from {whole_percent(gain.a)} % to {whole_percent(gain.b)} % {where} "
-            f"({_points(gain.change)} points, 95 %: {_points(gain.low)} to {_points(gain.high)}; "
+            f"({_points(gain.change)} points, 95 %: {points_told(gain.low, gain.high)}; "
             f"{gain.tasks} tasks)"
         )
         if gain.word is Word.NO_DIFFERENCE:

@@ -7,7 +7,7 @@ from dreamgym_kit.report.curriculum import facts_of_curriculum
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.terminal import duration, fold, servers_told
 from dreamgym_kit.report.training import Training, mean_success, share_of
-from dreamgym_kit.report.whole import whole_percent
+from dreamgym_kit.report.whole import interval_told, whole_percent
 from dreamgym_kit.training.records import EvaluationRecord
 
 _LABEL = 14
@@ -62,7 +62,7 @@ def _measured(evaluation: EvaluationRecord) -> str:
     rest = f"{len(evaluation.outcomes)} tasks, {evaluation.undetermined} episodes undetermined, {where}"
     if share is None:
         return f"{when}: nothing was decided ({rest})"
-    interval = f"({whole_percent(share.low)} to {whole_percent(share.high)})"
+    interval = f"({interval_told(share.low, share.high)})"
     return f"{when}: {whole_percent(share.mean)} % {interval}, {rest}"
 
 

@@ -23,7 +23,7 @@ from dreamgym_kit.report.page.packing import packed
 from dreamgym_kit.report.training import Training
 from dreamgym_kit.report.training_curves import Curve, curves_of
 from dreamgym_kit.report.training_text import facts_of_training
-from dreamgym_kit.report.whole import whole_percent
+from dreamgym_kit.report.whole import interval_told, whole_percent
 
 _DIGITS = 6
 
@@ -78,7 +78,7 @@ def _curve(curve: Curve) -> Mapping[str, JsonValue]:
                 "at": [round(one, _DIGITS) for one in (mark.low, mark.value, mark.high)],
                 "told": (
                     f"{'before' if mark.step == 0 else f'after step {mark.step}'}: "
-                    f"{whole_percent(mark.value)} % ({whole_percent(mark.low)} to {whole_percent(mark.high)})"
+                    f"{whole_percent(mark.value)} % ({interval_told(mark.low, mark.high)})"
                 ),
             }
             for mark in curve.marks

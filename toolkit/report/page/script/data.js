@@ -71,6 +71,8 @@ function wholePercent(share) {
   if (near === 100 && share < 1) return 99;
   return near === 0 && share > 0 ? 1 : near;
 }
+// an interval's bounds outwards, as the terminal does
+const wholeBounds = (low, high) => [Math.floor((100 * low).toFixed(9)), Math.ceil((100 * high).toFixed(9))];
 const percent = (share) => wholePercent(share) + '\u2009%';
 const plural = (count, word) => `${whole.format(count)} ${word}${count === 1 ? '' : 's'}`;
 const words = (name) => String(name).replace(/_/g, ' ');

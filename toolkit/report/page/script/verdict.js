@@ -6,7 +6,8 @@ const MOST_COLUMNS = 400;
 function interval(verdict) {
   const width = 520,
     x = (share) => 7 + share * (width - 14);
-  const label = `success ${percent(verdict.rate)}, 95 % interval ${percent(verdict.low)} to ${percent(verdict.high)}`;
+  const [low, high] = wholeBounds(verdict.low, verdict.high);
+  const label = `success ${percent(verdict.rate)}, 95 % interval ${low} to ${high}\u2009%`;
   return picture(
     width,
     40,
@@ -158,7 +159,7 @@ function verdict() {
             h(
               'span',
               {class: 'soft'},
-              `success, 95\u2009% interval\u00a0${wholePercent(said.low)}\u2013${wholePercent(said.high)}`,
+              `success, 95\u2009% interval\u00a0${wholeBounds(said.low, said.high).join('\u2013')}`,
             ),
           ),
           interval(said),
