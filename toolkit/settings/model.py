@@ -171,7 +171,7 @@ class FindingsSettings:
 class GateSettings:
     """When a run fails; None and empty ask for nothing. That nothing real runs is always asked for."""
 
-    success: float | None = None  # least share of decided episodes that succeed, 0..1
+    success: float | None = None  # least success: mean over tasks, of decided episodes, 0..1
     success_low: float | None = None  # least lower bound of that share's 95 % interval, 0..1
     undetermined: float | None = None  # most of all episodes, as a share, 0..1
     contradictions: int | None = None  # most answers that contradict the ledger, and judges that disagree

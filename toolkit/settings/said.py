@@ -69,7 +69,7 @@ WORDS: Mapping[tuple[str, ...], str] = {
     ("findings", "off"): 'detectors to leave out: ["loop"]',
     ("findings", "approval"): 'tools that need a yes before they are called: ["delete_*"]',
     ("gate",): "When a run fails (exit code 1); a real call always fails it.",
-    ("gate", "success"): "0..1: least share of decided episodes that succeed",
+    ("gate", "success"): "0..1: least success, the mean over tasks of their decided episodes",
     ("gate", "success_low"): "0..1: least lower bound of its 95 % interval; stricter with few episodes",
     ("gate", "undetermined"): "0..1: most of all episodes",
     ("gate", "contradictions"): "most answers that contradict the ledger, and judges that disagree",
