@@ -361,6 +361,7 @@ class Episode:
     dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
     user_turns: tuple[UserTurn, ...] = ()  # in order; none in runs of versions that did not keep them
     executed: tuple[Executed, ...] = ()  # real calls that ran; `violations` are those that were refused
+    traceback: tuple[str, ...] = ()  # of an exception that ended it: the agent's own lines, outermost first
 
     @property
     def digest(self) -> str:

@@ -19,6 +19,7 @@ class Course:
     values: Any = None
     stop: str = "finished"
     reason: str = ""
+    traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
     ran_on: bool = False  # the limit that ended it is of steps or context, which the agent itself spent
     waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
     heard: PolicyHeard = field(default_factory=PolicyHeard)

@@ -6,6 +6,7 @@ from langgraph.errors import GraphRecursionError
 
 from dreamgym_kit.adapters.langgraph.answers import is_of_tool
 from dreamgym_kit.adapters.langgraph.course import Course
+from dreamgym_kit.adapters.langgraph.import_trouble import own_frames
 from dreamgym_kit.dream.user import UserFailed
 from dreamgym_kit.errors import (
     BudgetSpent,
@@ -27,6 +28,7 @@ _ENDPOINT_LIBRARIES = frozenset(
 def say_error(course: Course, error: BaseException, last: Sequence[Transition]) -> None:
     """What an exception that came out of the graph says about the episode, after its `last` call."""
     first = _first_leaf(error)
+    course.traceback = own_frames(first)
     text = " ".join(str(first).split())[:300]
     raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
     if isinstance(first, GraphRecursionError):

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from dotenv import dotenv_values
 
+from dreamgym_kit.adapters.langgraph.hooks import of_library
 from dreamgym_kit.errors import EpisodeStop, GraphNotLoaded, UserError
 
+_OURS = str(Path(__file__).parents[2])  # an editable install is of no library
 _MOST_FRAMES = 6
 _MOST_LINES = 4  # of a message that has several
 _VARIABLE = re.compile(
@@ -27,7 +29,8 @@ def not_loaded(what: str, error: BaseException, folder: Path) -> UserError:
     if isinstance(error, EpisodeStop):
         return UserError(f"{what}: {error}{_stop_hint(error)}")
     variables = _variables(error)
-    lines = [f"{what} failed: {_short(error)}", _own_frames(error), _hint(error, variables, folder)]
+    frames = [f"  {line}" for line in own_frames(error)] or ["  (no frame of your own code)"]
+    lines = [f"{what} failed: {_short(error)}", *frames, _hint(error, variables, folder)]
     return GraphNotLoaded("\n".join(line for line in lines if line), variables=variables)
 
 
@@ -84,19 +87,16 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _own_frames(error: BaseException) -> str:
-    """The user's part of the traceback: no frames of ours, of importlib or of installed packages."""
+def own_frames(error: BaseException) -> tuple[str, ...]:
+    """The user's part of a traceback, outermost first: no frames of ours or of installed packages."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if "dreamgym_kit" not in frame.filename
-        and not frame.filename.startswith("<")
-        and "site-packages" not in frame.filename
-        and "/lib/python" not in frame.filename
+        if not frame.filename.startswith(_OURS) and not of_library(frame.filename)
     ]
     lines = [
-        f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-_MOST_FRAMES:]
+        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-_MOST_FRAMES:]
     ]
     if isinstance(error, SyntaxError) and error.filename:  # the line that does not parse has no frame
-        lines.append(f"  {error.filename}:{error.lineno}: {(error.text or '').strip()}")
-    return "\n".join(lines) or "  (no frame of your own code)"
+        lines.append(f"{error.filename}:{error.lineno}: {(error.text or '').strip()}")
+    return tuple(lines)

@@ -52,6 +52,7 @@ class Lived:
             final=final_state(course.values),
             dream_spend=dict(sorted(session.spends.items())),
             user_turns=tuple(course.turns),
+            traceback=course.traceback,
         )
 
     def executed(self) -> Episode:

@@ -271,9 +271,9 @@ class Dream:
             _stop(f"answers: the graph has no tool '{clean(unknown[0])}'; it has {', '.join(sorted(tools))}")
         if record.stop not in _ENDED and (not run.unfinished or recorded):
             kept = "; nothing was recorded" if recorded else ""
-            _stop(
-                f"the agent did not come to its end ({record.stop}): {clean(record.reason)}{kept}\n{episode}"
-            )
+            frames = "".join(f"  {clean(line)}\n" for line in record.traceback)
+            why = f"the agent did not come to its end ({record.stop}): {clean(record.reason)}{kept}"
+            _stop(f"{why}\n{frames}{episode}")
         return episode
 
     def _fail(self, misses: Sequence[str], result: RunResult) -> NoReturn:

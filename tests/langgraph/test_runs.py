@@ -16,6 +16,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import PROCESS
+from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
@@ -215,6 +216,34 @@ def test_the_graph_raising_is_the_agents_failure(project: Any) -> None:
     assert real.reason == dreamt.reason == "the graph raised ValueError: boom"
     assert dreamt.verdict is Verdict.FAILURE
     assert dreamt.transitions[0].answer.error_type == "ValueError"
+
+
+def test_the_lines_of_an_agent_that_raises_are_kept_and_shown_without_secrets(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", "quite-secret-value-1")
+    graph = project.write(
+        """
+        from langgraph.graph import START, MessagesState, StateGraph
+        def days(text): return text.group()  # not quite-secret-value-1
+        def route(state): return days(None)
+        built = StateGraph(MessagesState)
+        built.add_node("route", route)
+        built.add_edge(START, "route")
+        from langgraph.prebuilt import ToolNode
+        built.add_node("tools", ToolNode([get_order]))
+        graph = built.compile()
+        """
+    )
+    result = dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    assert (episode.stop, episode.verdict) == ("error", Verdict.FAILURE)
+    file = project.folder / f"{project.module}.py"
+    outer, inner = episode.traceback
+    assert outer.startswith(f"{file}:")
+    assert outer.endswith(" in route: def route(state): return days(None)")
+    assert inner.endswith(" in days: def days(text): return text.group()  # not <masked>")
+    assert " in days: " in " ".join(render_episode(episode).split())
 
 
 def test_expectations_are_judged_without_a_checker(project: Any) -> None:

@@ -252,6 +252,7 @@ class VerdictStep(Strict):
     text: str
     findings: list[FoundAt] = []
     executed: list[str] = []
+    traceback: list[str] = []
     violations: list[str] = []
 
 

@@ -278,7 +278,12 @@ def test_an_agent_that_breaks_fails_the_test_and_is_not_recorded(project, run, t
     project.makepyfile(test_orders=CANCELS.replace("called_once", "not_called") + "\n")
     said = run("--dream-record=once")
     said.assert_outcomes(failed=1)
-    said.stdout.fnmatch_lines(["the agent did not come to its end*RuntimeError: down*nothing was recorded"])
+    said.stdout.fnmatch_lines(
+        [
+            "the agent did not come to its end*RuntimeError: down*nothing was recorded",
+            '  *agent.py:* in _generate: raise RuntimeError("down")*',
+        ]
+    )
     assert not recorded(project)
 
 

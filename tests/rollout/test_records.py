@@ -69,7 +69,7 @@ FULL = Episode(
     ),
     executed=(Executed("refund", {"order": "o1"}, "its real body ran"),),
 )
-LATER = ("user_turns", "executed")  # fields that runs of earlier versions do not have
+LATER = ("user_turns", "executed", "traceback")  # fields that runs of earlier versions do not have
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(-1e300, 1e300), st.text()),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),

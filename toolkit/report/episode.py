@@ -104,6 +104,7 @@ class _Layout:
         word = str(episode.verdict)
         told = fold(f" {word}  {one_line(episode.reason)}", indent=2)
         yield told.replace(word, colour[episode.verdict](word), 1)
+        yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
         stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"
         calls = f"{len(episode.transitions)} calls, {episode.model_calls} model calls"
         yield f" {calls}, {duration(episode.elapsed_s)}{stop}"

@@ -17,6 +17,7 @@ def masked_episode(episode: Episode, masker: Masker) -> Episode:
         violations=tuple(masker.text(text) for text in episode.violations),
         executed=tuple(replace(call, args=masker.plain(dict(call.args))) for call in episode.executed),
         findings=tuple(_finding(found, masker) for found in episode.findings),
+        traceback=tuple(masker.text(line) for line in episode.traceback),
         final=masker.plain(episode.final),
         user_turns=tuple(
             replace(turn, asked=masker.plain(turn.asked), answer=masker.plain(turn.answer))

@@ -42,7 +42,7 @@ _SPEND = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_
 _EPISODE = (
     *("schema", "digest", "id", "task", "sibling", "world", "verdict", "reason", "transitions", "messages"),
     *("reward", "stop", "violations", "findings", "model_calls", "tokens", "cost_usd", "attempt"),
-    *("started_at", "elapsed_s", "counts", "final", "dream_spend", "user_turns", "executed"),
+    *("started_at", "elapsed_s", "counts", "final", "dream_spend", "user_turns", "executed", "traceback"),
 )
 _EXECUTED = ("tool", "args", "how")
 _TURN = ("kind", "by", "said", "after", "asked", "answer")
@@ -83,6 +83,7 @@ def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
         "executed": [
             {"tool": call.tool, "args": dict(call.args), "how": call.how} for call in episode.executed
         ],
+        "traceback": list(episode.traceback),
     }
 
 
@@ -130,6 +131,7 @@ def _episode(fields: Fields) -> Episode:
         dream_spend=fields.take("dream_spend", _spends),
         user_turns=fields.take("user_turns", _turns, ()),
         executed=fields.take("executed", _executed, ()),
+        traceback=fields.take("traceback", texts, ()),
     )
 
 

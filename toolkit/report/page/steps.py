@@ -116,6 +116,7 @@ def _verdict(episode: Episode) -> dict[str, JsonValue]:
     loose = [finding_form(found) for found in episode.findings if not found.steps]
     body |= {"findings": list(loose)} if loose else {}
     body |= {"executed": [str(call)[:_TEXT] for call in episode.executed]} if episode.executed else {}
+    body |= {"traceback": [line[:_TEXT] for line in episode.traceback]} if episode.traceback else {}
     body |= {"violations": [text[:_TEXT] for text in episode.violations]} if episode.violations else {}
     return body
 

@@ -172,6 +172,7 @@ function verdictRow(step, episode, one) {
     'div',
     {},
     h('div', {class: 'line'}, word(step.verdict), h('span', {}, step.text)),
+    step.traceback ? h('div', {class: 'ans'}, h('pre', {}, step.traceback.join('\n'))) : null,
     found(step.findings, episode),
     (step.executed || []).map((call) =>
       h('p', {class: 'because'}, sign('anomaly'), ' executed: ', h('code', {}, call)),
