@@ -68,6 +68,7 @@ FULL = Episode(
         UserTurn("reply", "task", 0, 0),
     ),
     executed=(Executed("refund", {"order": "o1"}, "its real body ran"),),
+    traceback=("agent.py:41 in route: found.group()",),
 )
 LATER = ("user_turns", "executed", "traceback")  # fields that runs of earlier versions do not have
 values = st.recursive(
