@@ -286,6 +286,7 @@ def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
 
 
 def _tasks(settings: "Settings", asked: "_Asked") -> Check:
+    from dreamgym_kit.adapters.langgraph.naming import checkers_of, real_worlds
     from dreamgym_kit.rollout.tasks import read_tasks
 
     if settings.tasks is None:
@@ -293,7 +294,10 @@ def _tasks(settings: "Settings", asked: "_Asked") -> Check:
         told = "none named: --tasks FILE, or tasks in dreamgym.toml; one JSON object a line"
         return Check("fix", "tasks", told, step=("Ask", typed, "a first task, for you to change"))
     file = settings.resolve(settings.tasks)
-    return Check("ok", "tasks", f"{len(read_tasks(file))} in {file}")
+    tasks = read_tasks(file)
+    checkers_of(settings, tasks)
+    real_worlds(settings, {task.world.name for task in tasks})
+    return Check("ok", "tasks", f"{len(tasks)} in {file}")
 
 
 def _recordings(settings: "Settings", asked: "_Asked") -> Check:

@@ -6,6 +6,7 @@ from typing import Any
 
 from langgraph.pregel import Pregel
 
+from dreamgym_kit.adapters.langgraph.import_trouble import own_frames
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
 from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.errors import UnknownName, UserError
@@ -13,6 +14,8 @@ from dreamgym_kit.findings.detectors import Detectors, detectors_of
 from dreamgym_kit.ports import Checker, RealWorld
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
+
+_OF_A_WORLD = ("configurable", "reset", "close")
 
 
 def detectors_named(settings: Settings) -> Detectors:
@@ -25,12 +28,29 @@ def detectors_named(settings: Settings) -> Detectors:
 
 
 def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWorld]:
-    """The worlds of these names that settings describe; others are left as they are."""
+    """The worlds of these names that settings describe; others are left as they are.
+
+    Raises:
+        UserError: not importable, cannot be made, or lacks a method.
+    """
     worlds: dict[str, RealWorld] = {}
     for name in set(names) & set(settings.worlds):
         where = settings.where("worlds", name, "ref")
         kind: Any = load_named(settings.worlds[name], kind="world", where=where, folder=settings.folder)
-        worlds[name] = kind() if isinstance(kind, type) else kind
+        try:
+            worlds[name] = world = kind() if isinstance(kind, type) else kind
+        except Exception as error:
+            frames = "".join(f"\n  {line}" for line in own_frames(error))
+            raise UserError(
+                f"{where}: '{settings.worlds[name]}' raised {type(error).__name__} when it was made: "
+                f"{error}{frames}"
+            ) from error
+        lacks = [f"{one}()" for one in _OF_A_WORLD if not callable(getattr(world, one, None))]
+        if lacks:
+            needed = "configurable(world, episode), async reset(world, episode) and async close(episode)"
+            raise UserError(
+                f"{where}: '{settings.worlds[name]}' has no {' and no '.join(lacks)}. Define {needed}."
+            )
     return worlds
 
 

@@ -179,6 +179,14 @@ def test_no_episodes_are_no_run(project: Any) -> None:
         ),
         ('[worlds.default]\nref = "json:Wrld"\n', "world 'json:Wrld': name 'Wrld' is not in json"),
         (
+            '[worlds.default]\nref = "json:JSONDecoder"\n',
+            r"'json:JSONDecoder' has no configurable\(\) and no reset\(\) and no close\(\)\. Define ",
+        ),
+        (
+            '[worlds.default]\nref = "uuid:UUID"\n',
+            "'uuid:UUID' raised TypeError when it was made: one of the hex",
+        ),
+        (
             '[faults."cancel_ordr"]\nrate = 0.5\n',
             "tool 'cancel_ordr' is not in the graph; did you mean 'cancel_order'",
         ),
