@@ -122,6 +122,7 @@ class Check:
             "CI_ENVIRONMENTS": str(Path(os.environ.get("CI_ENVIRONMENTS") or cache).absolute()),
             "COLUMNS": "200",
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
+            "PIP_CACHE_DIR": str(cache / "pip"),  # a package is fetched once, not in every run
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PYTHONSAFEPATH": "1",
             "XDG_CACHE_HOME": str(self.work / "cache"),
