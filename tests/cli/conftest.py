@@ -5,11 +5,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from training.real_parts import begun
+from warm import WarmCommand
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., subprocess.Popen[str]]
@@ -110,11 +111,13 @@ def _write_project(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def recordings(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], command: str) -> Path:
+def recordings(
+    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], warm: WarmCommand
+) -> Path:
     """What `record` makes of both tasks, once for all tests."""
     folder = _write_project(tmp_path_factory.mktemp("recorded") / "project")
-    arguments = [command, "record", "agent:graph", "--tasks", "tasks.jsonl", "--yes"]
-    subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, timeout=300, check=True)
+    arguments = ["record", "agent:graph", "--tasks", "tasks.jsonl", "--yes"]
+    warm.run(arguments, folder, environment).check_returncode()
     return folder / "dreamgym.db"
 
 
@@ -145,21 +148,19 @@ def command() -> str:
     return str(Path(sys.executable).with_name("dreamgym-kit"))
 
 
+@pytest.fixture(scope="session")
+def warm(environment: dict[str, str]) -> Iterator[WarmCommand]:
+    """The command with its imports done, once for all tests."""
+    with closing(WarmCommand(environment)) as command:
+        yield command
+
+
 @pytest.fixture
-def run(project: Path, environment: dict[str, str], command: str) -> Run:
-    """Run the installed command in the project."""
+def run(project: Path, environment: dict[str, str], warm: WarmCommand) -> Run:
+    """Run the command in the project, to its end."""
 
     def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [command, *arguments],
-            cwd=project,
-            env=environment | variables,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        return warm.run(arguments, project, environment | variables)
 
     return run
 

@@ -17,7 +17,7 @@ def test_a_dream_runs_nothing_real_and_says_what_it_would_have_done(run, recorde
     assert done.returncode == 0, done.stderr
     assert not (recorded / "REAL").exists()
     assert " LOOK AT THIS  It would have refunded a payment twice in 4 of 4 episodes.\n" in done.stdout
-    assert "  success     0 %  (0 to 49)   0 of 4 decided, 0 undetermined\n" in done.stdout
+    assert "  success     0 %  (0 to 66)   0 of 4 decided, 0 undetermined\n" in done.stdout
     assert "  real calls  0 of 12\n" in done.stdout
     assert " Look     dreamgym-kit report runs/" in done.stdout
     assert "4/4  0 success  4 failure  0 undetermined" in done.stderr
