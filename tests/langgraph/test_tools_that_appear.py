@@ -14,16 +14,17 @@ from dreamgym_kit.rollout.tool_lock import LockDiffers, read_lock, write_lock
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.vocabulary import Answer, Call, Provenance
 
+# The tool's name is no other test's: tools and hooks of earlier tests may be alive.
 SOURCE = """
     from langchain_core.messages import HumanMessage
     from langchain_core.tools import StructuredTool
     from langgraph.graph import START, MessagesState, StateGraph
 
     def node(state):
-        def pay_back(order: str) -> str:
+        def settle_in_full(order: str) -> str:
             "Refund an order."
             return order
-        made = StructuredTool.from_function(pay_back)
+        made = StructuredTool.from_function(settle_in_full)
         return {"messages": [HumanMessage(str(made.invoke({"order": "o1"})))]}
     building = StateGraph(MessagesState)
     building.add_node("node", node)
@@ -55,7 +56,7 @@ def simulated(project: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_first_run_writes_what_appears_and_the_next_one_knows_it(project: Any, simulated: Any) -> None:
     simulated()
-    assert [line for line in lines(project) if "pay_back" in line and "at_run_time = true" in line]
+    assert [line for line in lines(project) if "settle_in_full" in line and "at_run_time = true" in line]
     assert [one for one in simulated().warnings if "no longer" in one] == []
 
 
@@ -64,13 +65,13 @@ def test_what_the_lock_lacks_stops_the_run_and_loses_nothing(
 ) -> None:
     simulated()
     lock = project.folder / "dreamgym.lock"
-    lock.write_text("".join(line for line in lines(project) if "pay_back" not in line))
+    lock.write_text("".join(line for line in lines(project) if "settle_in_full" not in line))
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(LockDiffers, match=r"\+ pay_back: new, .*\n.*where CI is not set.* init --update"):
+    with pytest.raises(LockDiffers, match=r"\+ settle_in_full: new, .*\n.*where CI is not set.* init --update"):
         simulated(directory=tmp_path / "in_ci")
     monkeypatch.delenv("CI")
-    assert "pay_back" not in lock.read_text()
-    with pytest.raises(LockDiffers, match=r"\+ pay_back: new, .*\n.*dreamgym-kit init --update"):
+    assert "settle_in_full" not in lock.read_text()
+    with pytest.raises(LockDiffers, match=r"\+ settle_in_full: new, .*\n.*dreamgym-kit init --update"):
         simulated(directory=tmp_path / "stopped")
     assert [one.task for one in RunDirectory.open(tmp_path / "stopped").episodes()] == ["t1"]
     with pytest.raises(LockDiffers, match="nothing was run"):  # until somebody accepts it
