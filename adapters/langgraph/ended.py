@@ -28,7 +28,6 @@ _ENDPOINT_LIBRARIES = frozenset(
 def say_error(course: Course, error: BaseException, last: Sequence[Transition]) -> None:
     """What an exception that came out of the graph says about the episode, after its `last` call."""
     first = _first_leaf(error)
-    course.traceback = own_frames(first)
     text = " ".join(str(first).split())[:300]
     raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
     if isinstance(first, GraphRecursionError):
@@ -51,6 +50,8 @@ def say_error(course: Course, error: BaseException, last: Sequence[Transition]) 
         )
     else:
         course.stop, course.reason = "crashed", raised
+    if course.stop == "crashed":  # else nobody's code is at fault
+        course.traceback = own_frames(first)
 
 
 def _cause(error: BaseException) -> str:

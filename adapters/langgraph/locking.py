@@ -170,8 +170,8 @@ class LockWatch:
                 add_to_lock(file, name, new.values())
         return not self._first
 
-    def check(self) -> None:
-        """Refuse what appeared, once what had finished is kept.
+    def check(self, kept: Path) -> None:
+        """Refuse what appeared, once what had finished is `kept` in the run's directory.
 
         Raises:
             LockDiffers: it says what is new and how to accept it.
@@ -181,7 +181,8 @@ class LockWatch:
         file, name = self._place
         listed = "\n  ".join(map(appeared, self._appeared.values()))
         once = "Run it once where CI is not set, then" if in_ci() else "If that is right"
+        once += ": dreamgym-kit init --update"
         raise LockDiffers(
             f"{file}: {name} made tools while it ran that are not in it. Their calls were answered, and the "
-            f"run was stopped.\n  {listed}\n{once}: dreamgym-kit init --update"
+            f"run was stopped; what had finished is in {kept}.\n  {listed}\n{once}"
         )

@@ -169,7 +169,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         servers = await watch.table()
         summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers, budget)
         heard.emit("run_finished", directory=str(directory.path))
-        lock.check()
+        lock.check(directory.path)
         notes = (*told.notes, *(policy.notes if policy is not None else ()))
         said = (
             *warnings,

@@ -67,7 +67,7 @@ def test_what_the_lock_lacks_stops_the_run_and_loses_nothing(
     lock = project.folder / "dreamgym.lock"
     lock.write_text("".join(line for line in lines(project) if "settle_in_full" not in line))
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(LockDiffers, match=r"\+ settle_in_full: new, .*\n.*where CI is not set.* init --update"):
+    with pytest.raises(LockDiffers, match=r"settle_in_full: new, .*\n.*where CI is not set.* init --update"):
         simulated(directory=tmp_path / "in_ci")
     monkeypatch.delenv("CI")
     assert "settle_in_full" not in lock.read_text()
