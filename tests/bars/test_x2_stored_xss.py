@@ -53,6 +53,7 @@ def test_x2_hidden_characters_are_made_visible(open_page: Opener) -> None:  # no
     shown.quiet()
 
 
+@pytest.mark.nightly
 def test_x2_a_planted_inner_html_is_found(open_page: Opener, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     honest = document.script_text()
     planted = honest.replace(

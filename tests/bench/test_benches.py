@@ -197,6 +197,7 @@ def test_a_timed_bench_in_small_gives_its_figures(bench: ModuleType, smaller: di
 
 @pytest.mark.browser
 @pytest.mark.parametrize("bench", ["page"], indirect=True)
+@pytest.mark.nightly
 def test_the_page_in_small_grows_little_and_lets_nothing_in_or_out(bench: ModuleType) -> None:
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         pytest.skip("no Chromium here; on Debian: apt-get install chromium")

@@ -167,6 +167,7 @@ class TestInABrowser:
         assert page.text("#tasks").count("window.hurt=1") > 50
         page.quiet()
 
+    @pytest.mark.nightly
     def test_a_thousand_tasks_are_drawn_at_once_and_shown_when_asked(self, shown: Any) -> None:
         page = shown([f"task-{number}" for number in range(1, 1001)])
         rows = "document.querySelectorAll('.cmp')[0].querySelectorAll('tbody tr').length"
