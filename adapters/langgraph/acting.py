@@ -266,11 +266,12 @@ def _acts(value: Any) -> str | None:
         if name in _ACTING_OF_OS and vars(os).get(name) is value:
             return f"os.{name}"
     module = _module_of(value)
-    if f"{module}.{getattr(value, '__name__', '')}" in _HARMLESS_NAMES:
+    named = isinstance(value, type) or inspect.isroutine(value)  # of others it might run code
+    if named and f"{module}.{value.__name__}" in _HARMLESS_NAMES:
         return None
     parts = module.split(".")
     known = next((name for end in (1, 2) if (name := ".".join(parts[:end])) in _ACTING_MODULES), None)
-    if known is not None or isinstance(value, type | types.ModuleType) or inspect.isroutine(value):
+    if known is not None or named or isinstance(value, types.ModuleType):
         return known
     library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not is_framework(module)
     client = _CLIENT.search(type(value).__name__) and library and is_library_class(type(value))

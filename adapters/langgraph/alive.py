@@ -47,7 +47,7 @@ class _Wanted(dict[type, bool]):
 
 
 def _is_of(one: type, kinds: tuple[type, ...]) -> bool:
-    """By `issubclass` the class's own class may run code."""
+    """Whether one of these kinds is a base: by identity, since `issubclass` may run code of a metaclass."""
     bases: tuple[type, ...] = type.__dict__["__mro__"].__get__(one)
     return any(base is kind for base in bases for kind in kinds)
 

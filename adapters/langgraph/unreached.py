@@ -3,9 +3,9 @@
 Code reaches functions in ways that reading does not follow: by a property, a generated function, a method
 looked up by name. So in a dream every function of these modules that acts by its own code meets the gate
 when a graph's run calls it. Other calls (a checker's, a script's `main`) are left alone, and so is what the
-framework itself calls: the methods of chat models, embeddings, caches, stores and checkpointers, `on_...` of
-callback handlers, handlers of `logging`, and what those use. What only opens files is the guard's to judge,
-which tells files that are allowed from others.
+framework itself calls: its own methods in the user's chat models, embeddings, caches, stores, checkpointers,
+callback handlers and handlers of `logging`, and what those use. What only opens files is the guard's to
+judge, which tells files that are allowed from others.
 """
 
 import contextlib
@@ -123,6 +123,11 @@ def _parts(entry: Any) -> Iterator[Any]:
     yield from (unpacked(one)[0] for one in held)
 
 
+def _is_called_by_framework(name: str, kind: type) -> bool:
+    """Whether a method is one that the framework's own classes have: not what a user added beside those."""
+    return any(name in vars(base) for base in kind.__mro__ if is_library_class(base))
+
+
 def _used_by(values: Iterable[Any]) -> set[int]:
     """What the framework runs by calling the methods of these objects."""
     used: set[int] = set()
@@ -130,7 +135,7 @@ def _used_by(values: Iterable[Any]) -> set[int]:
         (one, 0)
         for value in values
         for one in _functions(value)
-        if not issubclass(_kind(value), BaseCallbackHandler) or one.function.__name__.startswith("on_")
+        if _is_called_by_framework(one.function.__name__, _kind(value))
     ]
     while waiting:
         one, depth = waiting.pop()

@@ -62,6 +62,9 @@ BASE = """
     odd = Odd()
 
     class Model(ScriptedModelDouble):
+        def pay_back(self, order):
+            print(order, file=KEPT)
+            return order
         def _generate(self, *args, **kwargs):
             keep_a_trace()
             return super()._generate(*args, **kwargs)
@@ -83,6 +86,7 @@ WAYS = {
     "a property": 'Desk("o1").paid_back',
     "code": """eval("Desk('o1').pay_back('o1')")""",
     "a runnable that the node makes": 'Ledger().invoke("o1")',
+    "a method that a chat model has of its own": 'operator.methodcaller("pay_back", "o1")(model)',
     "a method of a handler that no event calls": 'operator.methodcaller("pay_back", "o1")(Watching())',
     "a function that no name leads to": 'handled("o1")',
 }
