@@ -286,7 +286,8 @@ def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
 
 
 def _tasks(settings: "Settings", asked: "_Asked") -> Check:
-    from dreamgym_kit.adapters.langgraph.naming import checkers_of, real_worlds
+    from dreamgym_kit.adapters.langgraph.guarding import watched_loading
+    from dreamgym_kit.adapters.langgraph.naming import checkers_of, world_kinds
     from dreamgym_kit.rollout.tasks import read_tasks
 
     if settings.tasks is None:
@@ -295,8 +296,11 @@ def _tasks(settings: "Settings", asked: "_Asked") -> Check:
         return Check("fix", "tasks", told, step=("Ask", typed, "a first task, for you to change"))
     file = settings.resolve(settings.tasks)
     tasks = read_tasks(file)
-    checkers_of(settings, tasks)
-    real_worlds(settings, {task.world.name for task in tasks})
+    with watched_loading(settings) as touched:  # a run imports these under its guard
+        checkers_of(settings, tasks)
+        world_kinds(settings, {task.world.name for task in tasks})
+    if touched:
+        return Check("stop", "tasks", "\n".join(touched))
     return Check("ok", "tasks", f"{len(tasks)} in {file}")
 
 

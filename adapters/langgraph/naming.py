@@ -34,24 +34,37 @@ def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWo
         UserError: not importable, cannot be made, or lacks a method.
     """
     worlds: dict[str, RealWorld] = {}
-    for name in set(names) & set(settings.worlds):
-        where = settings.where("worlds", name, "ref")
-        kind: Any = load_named(settings.worlds[name], kind="world", where=where, folder=settings.folder)
+    for name, kind in world_kinds(settings, names).items():
         try:
-            worlds[name] = world = kind() if isinstance(kind, type) else kind
+            worlds[name] = kind() if isinstance(kind, type) else kind
         except Exception as error:
+            where = f"{settings.where('worlds', name, 'ref')}: '{settings.worlds[name]}'"
             frames = "".join(f"\n  {line}" for line in own_frames(error))
             raise UserError(
-                f"{where}: '{settings.worlds[name]}' raised {type(error).__name__} when it was made: "
-                f"{error}{frames}"
+                f"{where} raised {type(error).__name__} when it was made: {error}{frames}"
             ) from error
-        lacks = [f"{one}()" for one in _OF_A_WORLD if not callable(getattr(world, one, None))]
-        if lacks:
+    return worlds
+
+
+def world_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
+    """What settings name for these worlds, a class or an object; it is imported, and no class is called.
+
+    Raises:
+        UserError: not importable, or it lacks a method: a run would find that out in its first episode.
+    """
+    kinds: dict[str, Any] = {}
+    for name in sorted(set(names) & set(settings.worlds)):
+        where = settings.where("worlds", name, "ref")
+        kinds[name] = kind = load_named(
+            settings.worlds[name], kind="world", where=where, folder=settings.folder
+        )
+        lacks = [f"{one}()" for one in _OF_A_WORLD if not callable(getattr(kind, one, None))]
+        if lacks and not hasattr(kind, "__getattr__"):
             needed = "configurable(world, episode), async reset(world, episode) and async close(episode)"
             raise UserError(
                 f"{where}: '{settings.worlds[name]}' has no {' and no '.join(lacks)}. Define {needed}."
             )
-    return worlds
+    return kinds
 
 
 def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:

@@ -181,6 +181,30 @@ def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
     assert [check["name"] for check in said["checks"] if check["level"] == "stop"] == ["graph"]
 
 
+WORLD = """from pathlib import Path
+class Shop:
+    def __init__(self): Path(__file__).with_name("MADE").touch()
+    def configurable(self, world, episode): return {}
+    async def reset(self, world, episode): pass
+"""
+
+
+def test_doctor_holds_a_world_class_against_what_a_run_needs_and_makes_none(run, project: Path) -> None:
+    (project / "dreamgym.toml").write_text('[worlds.default]\nref = "shop_world:Shop"\n')
+    (project / "shop_world.py").write_text(WORLD)
+    lacking = run("doctor", *FLAGS)
+    assert lacking.returncode == 2
+    assert "'shop_world:Shop' has no close()." in " ".join(lacking.stdout.split())
+    (project / "shop_world.py").write_text(WORLD + "    async def close(self, episode): pass\n")
+    assert run("doctor", *FLAGS).returncode == 0
+    assert not (project / "MADE").exists()
+    with (project / "shop_world.py").open("a") as file:
+        file.write('Path(__file__).with_name("MADE").touch()\n')
+    touching = run("doctor", *FLAGS)
+    assert touching.returncode == 2
+    assert "MADE (shop_world.py:" in " ".join(touching.stdout.split())
+
+
 @pytest.mark.slow
 def test_doctor_tells_an_effect_that_init_guessed_from_one_that_a_person_confirmed(
     run, project: Path

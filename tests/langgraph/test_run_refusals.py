@@ -183,10 +183,6 @@ def test_no_episodes_are_no_run(project: Any) -> None:
             r"'json:JSONDecoder' has no configurable\(\) and no reset\(\) and no close\(\)\. Define ",
         ),
         (
-            '[worlds.default]\nref = "uuid:UUID"\n',
-            "'uuid:UUID' raised TypeError when it was made: one of the hex",
-        ),
-        (
             '[faults."cancel_ordr"]\nrate = 0.5\n',
             "tool 'cancel_ordr' is not in the graph; did you mean 'cancel_order'",
         ),
@@ -198,6 +194,21 @@ def test_a_name_in_settings_that_leads_nowhere_is_named_with_its_place(
     with pytest.raises(UserError, match=message):
         dreamgym_kit.simulate(project.write(), [TASK], settings=parse_settings(settings), store=MemoryStore())
     assert project.touched() == []
+
+
+def test_a_world_that_cannot_be_made_is_named_with_its_line(project: Any) -> None:
+    graph = project.write(
+        """
+        class Shop:
+            def __init__(self): self.days = int("many")
+            def configurable(self, world, episode): return {}
+            async def reset(self, world, episode): pass
+            async def close(self, episode): pass
+        """
+    )
+    settings = parse_settings(f'[worlds.default]\nref = "{project.module}:Shop"\n')
+    with pytest.raises(UserError, match=r"raised ValueError when it was made: [^\n]+\n  .* in __init__: def"):
+        dreamgym_kit.simulate(graph, [TASK], settings=settings, store=MemoryStore())
 
 
 def test_a_real_endpoint_is_refused_unless_a_person_allows_it(project: Any) -> None:
