@@ -1,4 +1,4 @@
-"""Which test files a suite looks at, told by their text: nothing else is imported for it."""
+"""Find the test files of a suite by their text, so that pytest imports no others."""
 
 import re
 from pathlib import Path

@@ -118,12 +118,6 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         policy = policy_of(request)
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory)
-
-        def kept(episode: Episode) -> None:
-            tally.add(episode)
-            if lock.add(episode):
-                switch.request("a tool that dreamgym.lock does not have")
-
         work = partial(
             run_episodes,
             jobs_for(tasks, settings.simulate.n),
@@ -131,7 +125,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             concurrency=settings.simulate.concurrency,
             events=heard,
             stop=switch,
-            on_episode=kept,
+            on_episode=partial(_count, tally, lock, switch),
         )
         told = Told()
         watch = await stack.enter_async_context(
@@ -188,6 +182,12 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             warnings=tuple(ready.masker.text(one) for one in said),
             stopped_by=switch.signal,
         )
+
+
+def _count(tally: Tally, lock: LockWatch, switch: StopSwitch, episode: Episode) -> None:
+    tally.add(episode)
+    if lock.add(episode):
+        switch.request("a tool that dreamgym.lock does not have")
 
 
 def _tell_start(

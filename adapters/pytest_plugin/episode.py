@@ -16,7 +16,7 @@ from dreamgym_kit.report.clean import clean
 from dreamgym_kit.rollout.records import episode_to_record
 from dreamgym_kit.vocabulary import Episode, Finding, Verdict
 
-_CLOCKS = ("started_at", "elapsed_s", "recorded_at", "traceback")  # and where the project lies
+_VARIES = ("started_at", "elapsed_s", "recorded_at", "traceback")  # clocks, and paths
 
 
 class DreamedEpisode:
@@ -232,9 +232,9 @@ def _text(content: JsonValue) -> str:
 
 def _steady(record: JsonValue) -> dict[str, JsonValue]:
     """Without what differs each time: clocks, paths, and ids that a model or the framework draws."""
-    kept = {name: value for name, value in record.items() if name not in _CLOCKS}
+    kept = {name: value for name, value in record.items() if name not in _VARIES}
     kept["transitions"] = [
-        {name: value for name, value in one.items() if name not in _CLOCKS}
+        {name: value for name, value in one.items() if name not in _VARIES}
         | {"call": {name: value for name, value in one["call"].items() if name != "call_id"}}
         for one in record["transitions"]
     ]

@@ -15,6 +15,7 @@ from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import markdown
 from dreamgym_kit.report.summary import Summary, summarise
 from dreamgym_kit.report.terminal import episode_list, faults_told, render_run, trust_told, verdict
+from dreamgym_kit.report.whole import interval_told, points_told
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,
@@ -296,3 +297,30 @@ def test_planned_faults_are_told_apart_from_the_agents_own_failures_in_every_for
     assert both.to_json()["faults"] == {"before": 1, "after": 0}
     assert "faults       1 -> 0 calls made to fail by plan" in render_comparison(both)
     assert faults_told(summarise([own], DREAM)) == ""
+
+
+def test_repeats_of_tasks_that_always_end_alike_make_success_no_surer() -> None:
+    def repeated(times: int) -> Summary:
+        ends = {"a": Verdict.SUCCESS, "b": Verdict.SUCCESS, "c": Verdict.FAILURE}
+        return summarise(
+            [episode(task, one, end) for task, end in ends.items() for one in range(1, times + 1)], {}
+        )
+
+    once, often = repeated(1), repeated(50)
+    assert once.rate == often.rate == pytest.approx(2 / 3)
+    assert once.interval == pytest.approx(often.interval)
+
+
+def test_each_task_weighs_the_same_however_many_of_its_episodes_are_decided() -> None:
+    unknown = [episode("a", one, Verdict.UNDETERMINED) for one in range(2, 5)]
+    failed = [episode("b", one, Verdict.FAILURE) for one in range(1, 5)]
+    assert summarise([episode("a"), *unknown, *failed], {}).rate == 0.5
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [(0.721, 0.991, "72 to 100"), (0.07, 0.29, "7 to 29"), (0, 1, "0 to 100"), (0.0001, 0.9999, "0 to 100")],
+)
+def test_bounds_are_rounded_outwards(low: float, high: float, told: str) -> None:
+    assert interval_told(low, high) == told
+    assert points_told(-high, -low) == " to ".join(f"{-int(one):+d}" for one in reversed(told.split(" to ")))
