@@ -39,17 +39,18 @@ def command(
 
     None of that runs. Its model is a script with one planted bug, which the dry run has to expose.
     """
-    from dreamgym_kit.cli.running import EXECUTED, carry_out, end
+    from dreamgym_kit.cli.running import carry_out, end
+    from dreamgym_kit.vocabulary import EXIT_EXECUTED
 
     folder = _folder(keep)
     request = _request(folder, fixed=fixed)
     result = carry_out(request, plain=plain)
     if as_json:
-        say_json(result.summary.to_json(fail_on_findings=True))
+        say_json(result.summary.to_json())
     else:
         _show(result, fixed=fixed)
     stopped = 128 + result.stopped_by if result.stopped_by is not None else 0
-    end(EXECUTED if result.summary.executed else stopped, dreamt=True)
+    end(EXIT_EXECUTED if result.summary.executed else stopped, dreamt=True)
 
 
 def _folder(keep: Path | None) -> Path:
@@ -78,7 +79,9 @@ def _request(folder: Path, *, fixed: bool) -> "RunRequest":
     store = SqliteStore(folder / "recordings.db")
     import_jsonl(RECORDINGS_FILE, store)
     settings = load_settings(file=SETTINGS_FILE, environ={})
-    settings = settings.with_overrides({"runs": str(folder / "runs"), "simulate.n": 1})
+    settings = settings.with_overrides(
+        {"runs": str(folder / "runs"), "simulate.n": 1, "gate.fail_on": ("critical",)}
+    )
     return RunRequest(graph=_factory(fixed=fixed), tasks=_tasks(), settings=settings, store=store)
 
 
@@ -124,9 +127,9 @@ def _show(result: "RunResult", *, fixed: bool) -> None:
     worst = _worst(result)
     if worst is not None:
         say(render_episode(worst, paint=paint))
-    say(render_run(result.summary, paint=paint, fail_on_findings=True))
-    if not result.summary.gate(fail_on_findings=True):
-        say(" (A showcase, so it ends with 0; simulate --fail-on-findings would end with 1.)\n")
+    say(render_run(result.summary, paint=paint))
+    if not result.passed:
+        say(" (A showcase, so it ends with 0; simulate would end with 1.)\n")
     other = (
         ("Bug", "dreamgym-kit demo", "the same agent with its bug")
         if fixed

@@ -29,13 +29,16 @@ EXAMPLES = (
     "dreamgym-kit evaluate --against RUN --must-be better",
     "dreamgym-kit evaluate --real --policy models/start --policy-b models/trained",
     "dreamgym-kit evaluate --real --faults 0.1 --policy models/trained",
-    "dreamgym-kit evaluate --gate-success-low 0.8 --gate-undetermined 0.1",
+    "dreamgym-kit evaluate --min-pass-rate-low 0.8 --max-inconclusive 0.1",
 )
 CODES = (
-    "Exit codes: 0 evaluated; 1 a rule of the gate or of --must-be broke, or something real was about to run "
-    "in a dream; 2 cannot run, or nobody agreed; 6 a real call was executed in a dream; 130 or 143 stopped, "
-    "can be resumed."
+    "Exit codes: 0 evaluated; 1 a rule of the gate or of --must-be broke, or a real call was blocked in a "
+    "dream; 2 cannot run, or nobody agreed; 3 inconclusive; 4 error; 5 no task; 6 a real call was executed "
+    "in a dream; 130 or 143 stopped, can be resumed."
 )
+
+
+_LAST = 127  # codes above it: stopped by a signal
 
 
 class Side(StrEnum):
@@ -109,16 +112,18 @@ def command(
     tenant: options.Tenant = None,
     settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
-    gate_success: gate_options.Share = None,
-    gate_success_low: gate_options.ShareLow = None,
-    gate_undetermined: gate_options.Undetermined = None,
+    min_pass_rate: gate_options.PassRate = None,
+    min_pass_rate_low: gate_options.PassRateLow = None,
+    max_inconclusive: gate_options.MaxInconclusive = None,
+    max_errors: gate_options.MaxErrors = None,
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Score an agent on its tasks: pass@1 and pass^k with 95 % intervals, by family, with cost.
 
     In a dream, or with --real on the real tools. --against says whether it beats an earlier run of the same
-    tasks. Episodes that nobody can judge are told apart and count as neither success nor failure.
+    tasks. Episodes that nobody can judge are told apart and count as neither passed nor failed. A pass
+    rate is required only with --min-pass-rate.
     """
     overrides = {
         "tasks": tasks,
@@ -137,7 +142,12 @@ def command(
         "budget.calls": calls,
         "budget.usd": usd,
     }
-    gate = {"success": gate_success, "success_low": gate_success_low, "undetermined": gate_undetermined}
+    gate = {
+        "min_pass_rate": min_pass_rate if min_pass_rate is not None else 0.0,
+        "min_pass_rate_low": min_pass_rate_low,
+        "max_inconclusive": max_inconclusive,
+        "max_errors": max_errors,
+    }
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
     from dreamgym_kit.adapters.langgraph.evaluating import tasks_of_split, under_faults
     from dreamgym_kit.errors import UserError
@@ -154,7 +164,17 @@ def command(
     if real:
         times = 1 if policy_b is None else 2
         _agree(spec, settings, len(own) * settings.simulate.n * times, yes=yes)
-    asked = _Asked(spec, chosen, own, settings, part, real=real, plain=plain, faults=faults is not None)
+    asked = _Asked(
+        spec,
+        chosen,
+        own,
+        settings,
+        part,
+        real=real,
+        plain=plain,
+        faults=faults is not None,
+        overlap=(concurrency or 1) > 1 or (workers or 1) > 1,
+    )
     _carry_out(asked, [policy] if policy_b is None else [policy, policy_b], against, resume, must_be, as_json)
 
 
@@ -169,6 +189,7 @@ class _Asked(NamedTuple):
     real: bool
     plain: bool
     faults: bool
+    overlap: bool  # asked for on the command line
 
 
 def _carry_out(
@@ -196,7 +217,7 @@ def _carry_out(
             break
         before, resume = found.b, None
     _show(found, result, as_json=as_json)
-    end(max(codes), dreamt=not asked.real)
+    end(_worst(codes), dreamt=not asked.real)
 
 
 def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None:
@@ -241,6 +262,8 @@ def _request(
         real_faults=asked.faults,
         weights=weights,
         shard=asked.shard,
+        gate=asked.settings.gate,
+        overlap=asked.overlap,
     )
 
 
@@ -267,13 +290,20 @@ def _show(found: "Evaluation", result: "RunResult", *, as_json: bool) -> None:
     say(next_steps(steps))
 
 
+def _worst(codes: "list[int]") -> int:
+    """Of both sides: stopped, then a real call, then by the precedence of verdicts."""
+    order = (6, 1, 4, 3)
+    stopped = [code for code in codes if code > _LAST]
+    return stopped[0] if stopped else next((code for code in order if code in codes), max(codes))
+
+
 def _code(found: "Evaluation", result: "RunResult", must_be: Least | None) -> int:
     """The run's own code; 1 too where B is not what it must be."""
-    from dreamgym_kit.cli.running import DONE, GATE_FAILED, exit_code
+    from dreamgym_kit.cli.running import DONE, FAILED
     from dreamgym_kit.trust.beating import Word
 
-    code = exit_code(result, fail_on_findings=False)
+    code = result.exit_code
     if code != DONE or must_be is None or found.beating is None:
         return code
     good = {Word.BETTER} if must_be is Least.BETTER else {Word.BETTER, Word.NO_DIFFERENCE}
-    return DONE if found.beating.word in good else GATE_FAILED
+    return DONE if found.beating.word in good else FAILED

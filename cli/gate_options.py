@@ -1,7 +1,7 @@
 """Options of the gate, and the files that CI systems read; `simulate` and `report` share them."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,29 +13,37 @@ if TYPE_CHECKING:
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.settings.model import Settings
 
-Share = Annotated[
+PassRate = Annotated[
     float | None,
-    typer.Option("--gate-success", min=0, max=1, help="Gate: least success, 0..1.", show_default=False),
+    typer.Option("--min-pass-rate", min=0, max=1, help="Gate: required pass rate, 0..1.", show_default=False),
 ]
-ShareLow = Annotated[
+PassRateLow = Annotated[
     float | None,
     typer.Option(
-        "--gate-success-low",
+        "--min-pass-rate-low",
         min=0,
         max=1,
-        help="Gate: least lower bound of success, 0..1.",
+        help="Gate: required lower bound of the pass rate, 0..1.",
         show_default=False,
     ),
 ]
-Undetermined = Annotated[
+MaxInconclusive = Annotated[
     float | None,
     typer.Option(
-        "--gate-undetermined", min=0, max=1, help="Gate: most undetermined, 0..1.", show_default=False
+        "--max-inconclusive",
+        min=0,
+        max=1,
+        help="Gate: allowed share of inconclusive episodes, 0..1.",
+        show_default=False,
     ),
+]
+MaxErrors = Annotated[
+    float | None,
+    typer.Option("--max-errors", min=0, help="Gate: allowed errors; below 1: a share.", show_default=False),
 ]
 Contradictions = Annotated[
     int | None,
-    typer.Option("--gate-contradictions", min=0, help="Gate: most contradictions.", show_default=False),
+    typer.Option("--max-contradictions", min=0, help="Gate: allowed contradictions.", show_default=False),
 ]
 Forbid = Annotated[
     list[str] | None,
@@ -44,19 +52,36 @@ Forbid = Annotated[
 Most = Annotated[
     list[str] | None,
     typer.Option(
-        "--max", metavar="TOOL=N", help="Gate: most calls of a tool in an episode.", show_default=False
+        "--max-calls-per-tool",
+        metavar="TOOL=N",
+        help="Gate: allowed calls of a tool in an episode.",
+        show_default=False,
     ),
 ]
-Kinds = Annotated[
+FailOn = Annotated[
     list[str] | None,
-    typer.Option("--gate-finding", metavar="KIND", help="Gate: no finding like it.", show_default=False),
+    typer.Option(
+        "--fail-on", metavar="KIND", help="Gate: no finding like it (critical, loop).", show_default=False
+    ),
 ]
-GateUsd = Annotated[
-    float | None, typer.Option("--gate-usd", min=0, help="Gate: most spend, USD.", show_default=False)
+MaxUsd = Annotated[
+    float | None, typer.Option("--max-usd", min=0, help="Gate: allowed spend, USD.", show_default=False)
 ]
-GateSeconds = Annotated[
-    float | None, typer.Option("--gate-seconds", min=0, help="Gate: most wall time.", show_default=False)
+MaxSeconds = Annotated[
+    float | None, typer.Option("--max-seconds", min=0, help="Gate: allowed wall time.", show_default=False)
 ]
+RENAMED = {
+    "--gate-success": "--min-pass-rate",
+    "--gate-success-low": "--min-pass-rate-low",
+    "--gate-undetermined": "--max-inconclusive",
+    "--gate-contradictions": "--max-contradictions",
+    "--gate-finding": "--fail-on",
+    "--gate-usd": "--max-usd",
+    "--gate-seconds": "--max-seconds",
+    "--max": "--max-calls-per-tool",
+    "--fail-on-findings": "--fail-on critical",
+}
+"""Flags of earlier versions, by what each is called now."""
 Junit = Annotated[
     Path | None,
     typer.Option("--junit", metavar="FILE", help="Write JUnit XML here.", show_default=False),
@@ -69,6 +94,20 @@ Markdown = Annotated[
 ]
 
 
+def refuse_renamed(arguments: Sequence[str]) -> None:
+    """Say of a flag of an earlier version what it is called now.
+
+    Raises:
+        UserError: one was given.
+    """
+    from dreamgym_kit.errors import UserError
+
+    for argument in arguments:
+        now = RENAMED.get(argument.partition("=")[0])
+        if now is not None:
+            raise UserError(f"{argument.partition('=')[0]} is now called {now}. Use that.")
+
+
 def most_calls(given: list[str] | None) -> dict[str, int] | None:
     """Read TOOL=N."""
     from dreamgym_kit.errors import UserError
@@ -79,7 +118,7 @@ def most_calls(given: list[str] | None) -> dict[str, int] | None:
     for one in given:
         tool, equals, number = one.rpartition("=")
         if not (equals and tool and number.isdecimal()):
-            raise UserError(f"--max {one}: write TOOL=N, for example --max refund_payment=1.")
+            raise UserError(f"--max-calls-per-tool {one}: write TOOL=N, for example refund_payment=1.")
         read[tool] = int(number)
     return read
 
@@ -88,14 +127,14 @@ def with_gate(settings: "Settings", flags: Mapping[str, object]) -> "Settings":
     """Lay the gate's flags over the settings; lists and limits are added to what settings say."""
     said = {name: value for name, value in flags.items() if value is not None and value != []}
     gate = settings.gate
-    options.finite({f"gate.gate_{name}": value for name, value in said.items()})
-    for name in ("forbid", "findings"):
+    options.finite({f"gate.{name}": value for name, value in said.items()})
+    for name in ("forbid", "fail_on"):
         more = said.get(name)
         if isinstance(more, list):
             said[name] = tuple(dict.fromkeys([*getattr(gate, name), *more]))
-    most = said.get("max")
+    most = said.get("max_calls_per_tool")
     if isinstance(most, dict):
-        said["max"] = {**gate.max, **most}
+        said["max_calls_per_tool"] = {**gate.max_calls_per_tool, **most}
     return settings.with_overrides({f"gate.{name}": value for name, value in said.items()})
 
 
@@ -104,8 +143,6 @@ def write_reports(
     directory: Path,
     junit_file: Path | None,
     markdown_file: Path | None,
-    *,
-    fail_on_findings: bool = False,
 ) -> None:
     """Write the files that were asked for, both from the summary that the terminal shows."""
     from dreamgym_kit.report.junit import junit
@@ -113,9 +150,9 @@ def write_reports(
 
     look = looker(directory)
     if junit_file is not None:
-        _write(junit_file, junit(summary, look, fail_on_findings=fail_on_findings), append=False)
+        _write(junit_file, junit(summary, look), append=False)
     if markdown_file is not None:
-        _write(markdown_file, markdown(summary, look, fail_on_findings=fail_on_findings), append=True)
+        _write(markdown_file, markdown(summary, look), append=True)
 
 
 def looker(directory: Path) -> Callable[[str], str]:

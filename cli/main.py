@@ -1,8 +1,11 @@
 """Entry point: the commands, and the one place where errors become exit codes.
 
-    0        done
-    1        the gate failed
+    0        passed, or done
+    1        failed
     2        cannot run: the input is at fault, one line says how to mend it
+    3        inconclusive
+    4        error: the set-up or the kit failed
+    5        no task selected
     6        a real call was executed in a dream; before all others
     70       a fault of the kit's own; the traceback is in a crash log, and nowhere else
     128 + n  stopped by signal n (130 Ctrl-C, 143 SIGTERM)
@@ -26,6 +29,7 @@ from dreamgym_kit.cli import (
     doctor,
     evaluate,
     experience,
+    gate_options,
     init,
     record,
     report,
@@ -39,7 +43,7 @@ from dreamgym_kit.cli.lean import lean
 from dreamgym_kit.cli.output import coloured, finish, tell
 from dreamgym_kit.errors import UserError
 
-CANNOT_RUN, OUR_FAULT, INTERRUPTED = 2, 70, 130
+CANNOT_RUN, NO_TASK, OUR_FAULT, INTERRUPTED = 2, 5, 70, 130
 
 app = typer.Typer(
     name="dreamgym-kit",
@@ -98,7 +102,7 @@ def dreamgym(
 def main() -> None:
     """Run the command line."""
     code = _code()
-    if code in (CANNOT_RUN, OUR_FAULT):  # nothing of the agent's is under way that anybody asked for
+    if code in (CANNOT_RUN, NO_TASK, OUR_FAULT):  # nothing of the agent's is under way that anybody asked for
         from dreamgym_kit.cli.running import let_go
 
         let_go(code)
@@ -107,12 +111,13 @@ def main() -> None:
 
 def _code() -> int:
     try:
+        gate_options.refuse_renamed(sys.argv[1:])
         get_command(lean(app, sys.argv[1:]))(prog_name="dreamgym-kit")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else CANNOT_RUN
     except UserError as error:
         _tell_error(str(error))
-        return CANNOT_RUN
+        return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  the edge: whatever gets here is a fault of ours

@@ -19,6 +19,7 @@ _EVERY_S = 15.0
 _EVERY_SHARE = 0.1
 _BAR = 42
 _RUNNING_SHOWN = 3
+_VERDICTS = {"passed": "green", "failed": "bold red", "inconclusive": "yellow", "error": "bold red"}
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class Course:
     done: int = 0
     earlier: int | None = None  # episodes that a resumed run had done before
     calls: int = 0
-    verdicts: dict[str, int] = field(default_factory=lambda: {"success": 0, "failure": 0, "undetermined": 0})
+    verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_VERDICTS, 0))
     running: dict[str, tuple[str, float]] = field(default_factory=dict)  # episode -> (tool, since)
     anomalies: list[str] = field(default_factory=list)
     stopping: str = ""
@@ -53,7 +54,7 @@ class Course:
         elif kind == "executed":
             self.anomalies.insert(0, f"EXECUTED {episode} {facts['text']}")
         elif kind == "violation":
-            self.anomalies.append(f"refused: {episode} {facts['text']}")
+            self.anomalies.append(f"blocked: {episode} {facts['text']}")
         elif kind == "episode_finished":
             self._finished(episode, facts)
         elif kind == "run_stopping":
@@ -77,7 +78,12 @@ class Course:
 
     def tally(self) -> str:
         """Verdicts in words."""
-        return "  ".join(f"{count} {verdict}" for verdict, count in self.verdicts.items())
+        shown = {verdict: count for verdict, count in self.verdicts.items() if count or verdict != "error"}
+        return ", ".join(f"{count} {_word(verdict, count)}" for verdict, count in shown.items())
+
+
+def _word(verdict: str, count: int) -> str:
+    return "errors" if verdict == "error" and count > 1 else verdict
 
 
 class PlainProgress:
@@ -158,14 +164,16 @@ class LiveProgress:
         from rich.text import Text
 
         from dreamgym_kit.report.clean import cut_middle, one_line
-        from dreamgym_kit.report.terminal import duration
+        from dreamgym_kit.report.whole import duration
 
         course, room = self._course, max(20, min(self._width, 100) - 1)
         head = Text(
             f" dreaming {cut_middle(one_line(course.graph), 30)}   {course.done} of {course.total}   "
         )
-        for verdict, colour in (("success", "green"), ("failure", "bold red"), ("undetermined", "yellow")):
-            head.append(f"{course.verdicts[verdict]} {verdict}  ", style=colour)
+        for verdict, colour in _VERDICTS.items():
+            if course.verdicts[verdict] or verdict != "error":
+                count = course.verdicts[verdict]
+                head.append(f"{count} {_word(verdict, count)}  ", style=colour)
         share = course.done / course.total if course.total else 0.0
         filled = round(share * _BAR)
         left = f"{duration(course.left_s)} left" if course.left_s is not None else ""

@@ -98,7 +98,7 @@ def command(
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.stores.opening import added_since, opened_to_add, waiting_part
-    from dreamgym_kit.cli.running import carry_out, end, exit_code
+    from dreamgym_kit.cli.running import carry_out, end
     from dreamgym_kit.gate.policy import Mode
     from dreamgym_kit.rollout.tasks import read_tasks
     from dreamgym_kit.settings.places import buffer_of
@@ -119,13 +119,14 @@ def command(
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
             shard=part,
+            overlap=(concurrency or 1) > 1 or (workers or 1) > 1,
         )
         added_now = added_since(store)
         result = carry_out(request, plain=plain)
         added = f"{added_now()} calls were added to {path}{waiting_part(store)}"
         flags = {"--tasks": tasks, "--buffer": buffer, "--tenant": tenant, "--settings": settings_file}
         _show(result, added, dream=_dream_of(graph, flags), as_json=as_json)
-    end(exit_code(result, fail_on_findings=False), dreamt=False)
+    end(result.exit_code, dreamt=False)
 
 
 def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str = "record") -> None:

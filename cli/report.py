@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "dreamgym-kit report",
     "dreamgym-kit report runs/2026-11-21-desk-7f3a --tools",
-    "dreamgym-kit report --last --only failure --limit 2",
+    "dreamgym-kit report --last --only failed --limit 2",
     "dreamgym-kit report --episode refund-03.2",
     "dreamgym-kit report --html --open",
     "dreamgym-kit report --json > report.json",
@@ -31,9 +31,10 @@ _LISTED = 20
 class Only(StrEnum):
     """Which episodes to list."""
 
-    SUCCESS = "success"
-    FAILURE = "failure"
-    UNDETERMINED = "undetermined"
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    ERROR = "error"
     ANOMALY = "anomaly"
 
 

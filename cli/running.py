@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.rollout.stop import StopSwitch
     from dreamgym_kit.settings.model import Settings
 
-DONE, GATE_FAILED, EXECUTED = 0, 1, 6
+DONE, FAILED = 0, 1
 _STDOUT, _STDERR = 1, 2  # descriptors
 _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
 
@@ -84,15 +84,6 @@ def prints_on_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def exit_code(result: "RunResult", *, fail_on_findings: bool) -> int:
-    """6 a real call was executed, whatever else; 0 done, 1 the gate failed, 128 + n stopped by signal n."""
-    if result.summary.executed:
-        return EXECUTED
-    if result.stopped_by is not None:
-        return 128 + result.stopped_by
-    return DONE if result.summary.gate(fail_on_findings=fail_on_findings) else GATE_FAILED
-
-
 def end(code: int, *, dreamt: bool) -> NoReturn:
     """End the command; a tool that still holds a thread does not hold the process.
 
@@ -131,7 +122,7 @@ def tell_warnings(result: "RunResult") -> None:
     for warning in result.warnings:
         tell(f"warning: {one_line(warning)}")
     for stray in result.strays:
-        tell(f"refused outside of any episode: {one_line(stray)}")
+        tell(f"blocked outside of any episode: {one_line(stray)}")
 
 
 def unfinished(result: "RunResult") -> list[tuple[str, str, str]]:
@@ -159,9 +150,11 @@ def going_on(directory: str, *, options: Sequence[str] = (), flags: Sequence[str
 
 def look_at(summary: "Summary", directory: Path) -> tuple[str, str, str]:
     """The step that shows the episode to look at first."""
+    from dreamgym_kit.report.figures import MARKS
+
     run = shlex.quote(near(directory))
     lines = [line for lines in summary.tasks.values() for line in lines]
-    worst = min(lines, key=lambda line: "!x-.".index(line.mark), default=None)
+    worst = min(lines, key=lambda line: MARKS.index(line.mark), default=None)
     if worst is None or worst.mark == ".":
         return "Look", f"dreamgym-kit report {run}", "this run again"
     return "Look", f"dreamgym-kit report {run} --episode {pasted(worst.id)}", "what happened there"

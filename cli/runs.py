@@ -35,7 +35,7 @@ def merge(directories: Directories, into: Into, as_json: options.AsJson = False)
 
     All of them must be there, finished, and of the same run. Merging them again changes nothing.
     """
-    from dreamgym_kit.cli.running import DONE, EXECUTED, GATE_FAILED, look_at, near, stdout_paint
+    from dreamgym_kit.cli.running import look_at, near, stdout_paint
     from dreamgym_kit.report.merging import merge_runs
     from dreamgym_kit.report.terminal import next_steps, render_run
 
@@ -47,6 +47,4 @@ def merge(directories: Directories, into: Into, as_json: options.AsJson = False)
         say(f" {len(directories)} shards {done}: {merged.episodes} episodes in {near(merged.directory)}\n")
         say(render_run(merged.summary, paint=stdout_paint()))
         say(next_steps([look_at(merged.summary, merged.directory)]))
-    if merged.summary.executed:
-        raise typer.Exit(EXECUTED)
-    raise typer.Exit(DONE if merged.summary.gate() else GATE_FAILED)
+    raise typer.Exit(merged.summary.exit_code)

@@ -14,19 +14,15 @@ EXAMPLES = (
     "dreamgym-kit simulate my_agent:graph --tasks tasks.jsonl",
     "dreamgym-kit simulate --n 4 --concurrency 16",
     "dreamgym-kit simulate --policy models/nano -n 8",
-    "dreamgym-kit simulate --json --fail-on-findings > report.json",
-    "dreamgym-kit simulate --gate-success 0.9 --forbid 'delete_*' --junit out.xml",
+    "dreamgym-kit simulate --json --fail-on critical > report.json",
+    "dreamgym-kit simulate --min-pass-rate 0.9 --forbid 'delete_*' --junit o.xml",
     "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
 )
 CODES = (
-    "Exit codes: 0 done; 1 the gate failed (something real was about to run, or a rule of [gate] or "
-    "of the flags broke); 2 cannot run; 6 a real call was executed; 130 or 143 stopped, can be resumed."
+    "Exit codes: 0 passed; 1 failed (a real call was blocked, or a rule of the gate broke); 2 cannot run; "
+    "3 inconclusive; 4 error; 5 no task; 6 a real call was executed; 130 or 143 stopped, can be resumed."
 )
 
-FailOnFindings = Annotated[
-    bool,
-    typer.Option("--fail-on-findings", help="Exit with 1 also for critical findings.", show_default=False),
-]
 OnUnknown = Annotated[
     options.Abstain | None,
     typer.Option(
@@ -59,16 +55,16 @@ def command(
     tenant: options.Tenant = None,
     settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
-    fail_on_findings: FailOnFindings = False,
-    gate_success: gate_options.Share = None,
-    gate_success_low: gate_options.ShareLow = None,
-    gate_undetermined: gate_options.Undetermined = None,
-    gate_contradictions: gate_options.Contradictions = None,
+    min_pass_rate: gate_options.PassRate = None,
+    min_pass_rate_low: gate_options.PassRateLow = None,
+    max_inconclusive: gate_options.MaxInconclusive = None,
+    max_errors: gate_options.MaxErrors = None,
+    max_contradictions: gate_options.Contradictions = None,
     forbid: gate_options.Forbid = None,
-    most: gate_options.Most = None,
-    gate_findings: gate_options.Kinds = None,
-    gate_usd: gate_options.GateUsd = None,
-    gate_seconds: gate_options.GateSeconds = None,
+    max_calls_per_tool: gate_options.Most = None,
+    fail_on: gate_options.FailOn = None,
+    max_usd: gate_options.MaxUsd = None,
+    max_seconds: gate_options.MaxSeconds = None,
     junit: gate_options.Junit = None,
     markdown: gate_options.Markdown = None,
     plain: options.Plain = False,
@@ -97,20 +93,21 @@ def command(
         "budget.usd": usd,
     }
     gate = {
-        "success": gate_success,
-        "success_low": gate_success_low,
-        "undetermined": gate_undetermined,
-        "contradictions": gate_contradictions,
+        "min_pass_rate": min_pass_rate,
+        "min_pass_rate_low": min_pass_rate_low,
+        "max_inconclusive": max_inconclusive,
+        "max_errors": max_errors,
+        "max_contradictions": max_contradictions,
         "forbid": forbid,
-        "max": gate_options.most_calls(most),
-        "findings": [*(gate_findings or ()), *(["critical"] if fail_on_findings else ())],
-        "usd": gate_usd,
-        "seconds": gate_seconds,
+        "max_calls_per_tool": gate_options.most_calls(max_calls_per_tool),
+        "fail_on": fail_on,
+        "max_usd": max_usd,
+        "max_seconds": max_seconds,
     }
     settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
-    from dreamgym_kit.cli.running import carry_out, end, exit_code, opened_recordings
+    from dreamgym_kit.cli.running import carry_out, end, opened_recordings
     from dreamgym_kit.errors import UserError
 
     settings = with_policy(policy, settings)
@@ -128,27 +125,25 @@ def command(
         )
         result = carry_out(request, plain=plain)
     try:
-        gate_options.write_reports(
-            result.summary, result.directory, junit, markdown, fail_on_findings=fail_on_findings
-        )
+        gate_options.write_reports(result.summary, result.directory, junit, markdown)
     except UserError as error:
         if not result.summary.executed:  # else there is worse to say than that
             raise
         tell(f"error: {error}")
-    _show(result, as_json=as_json, fail_on_findings=fail_on_findings)
-    end(exit_code(result, fail_on_findings=fail_on_findings), dreamt=True)
+    _show(result, as_json=as_json)
+    end(result.exit_code, dreamt=True)
 
 
-def _show(result: "RunResult", *, as_json: bool, fail_on_findings: bool) -> None:
+def _show(result: "RunResult", *, as_json: bool) -> None:
     from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings, unfinished
     from dreamgym_kit.report.terminal import finding_list, next_steps, render_run
 
     tell_warnings(result)
     if as_json:
-        say_json(result.summary.to_json(fail_on_findings=fail_on_findings))
+        say_json(result.summary.to_json())
         return
     paint = stdout_paint()
-    say(render_run(result.summary, paint=paint, fail_on_findings=fail_on_findings))
+    say(render_run(result.summary, paint=paint))
     if result.summary.findings:
         say(finding_list(result.summary, paint) + "\n")
     going_on = unfinished(result)

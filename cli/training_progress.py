@@ -106,7 +106,7 @@ def step_line(facts: Mapping[str, Any], steps: int, where: str) -> str:
     return (
         f"step {facts['step']}/{steps}  {where} {_share(facts['success'])}  "
         f"entropy {_number(facts['entropy'])}  kl {_number(facts['kl'])}  "
-        f"dead {facts['dead']}/{facts['groups']}  undetermined {facts['undetermined']}  "
+        f"dead {facts['dead']}/{facts['groups']}  inconclusive {facts['inconclusive']}  "
         f"{whole:.1f} s (rollouts {spent[0]:.1f}, update {spent[1]:.1f})"
     )
 
@@ -168,7 +168,7 @@ class LiveLearning:
         from rich.text import Text
 
         from dreamgym_kit.report.clean import cut_middle, one_line
-        from dreamgym_kit.report.terminal import duration
+        from dreamgym_kit.report.whole import duration
 
         course, room = self._course, max(20, min(self._width, 110) - 1)
         share = course.step / course.steps if course.steps else 0.0

@@ -169,7 +169,7 @@ def record_work(
     )
     tell(
         f"1 record     {done.totals.total} requests worked on the real desk by scripted colleagues, "
-        f"{done.totals.success / done.totals.total:.0%} of them well; {worked:,} real calls, and "
+        f"{done.totals.passed / done.totals.total:.0%} of them well; {worked:,} real calls, and "
         f"{times_opened() - before - worked:,} that only read"
     )
 

@@ -142,7 +142,7 @@ def _notes(outcome: "Outcome") -> Iterator[Block]:
 def _not_said(plan: "Plan", outcome: "Outcome") -> Iterator[str]:
     yield f"One seed ({plan.seed}). Another gives other figures; the interval is about tasks, not seeds."
     yield "Requests of other kinds, other worlds than this desk's, tools that fail, and input that misleads."
-    if outcome.after.b.undetermined:
-        yield f"{outcome.after.b.undetermined} episodes of the candidate could not be judged."
+    if outcome.after.b.inconclusive:
+        yield f"{outcome.after.b.inconclusive} episodes of the candidate could not be judged."
     if outcome.promoted:
         yield "Whether it stays better: calls are recorded from now on, so that this can be asked again."

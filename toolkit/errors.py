@@ -2,6 +2,7 @@
 
 DreamgymError(Exception)
   UserError              a person can mend it: settings, files, names       -> exit code 2
+    NoTaskSelected       nothing is left to run                            -> exit code 5
     MissingExtra         a command needs a package that the base install leaves out
     UnknownName          a name that nothing has; carries the nearest known one
     StoreError           a buffer that cannot be read or written as asked
@@ -18,9 +19,9 @@ EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except
                              agent, a tool node or a retry cannot swallow it
   GateRefused            something real was about to run where it must not   -> violation, latches
   RealCallExecuted       something real ran where it must not                -> failure, ends the run
-  DreamAbstained         the dream cannot tell what the tool would answer    -> undetermined
-  BudgetSpent            a hard limit was reached                            -> undetermined
-  TimeIsUp               its wall time is over, and something still asked    -> undetermined
+  DreamAbstained         the dream cannot tell what the tool would answer    -> inconclusive
+  BudgetSpent            a hard limit was reached                            -> inconclusive
+  TimeIsUp               its wall time is over, and something still asked    -> inconclusive
   CutOff                 its worker was given up, and it still asked         -> nobody hears of it
   ContextFull            the agent talked until its model's context was full -> failure of a policy
 """
@@ -40,6 +41,7 @@ __all__ = [
     "GateRefused",
     "GraphNotLoaded",
     "MissingExtra",
+    "NoTaskSelected",
     "NotJson",
     "RealCallExecuted",
     "RunDirectoryError",
@@ -60,6 +62,14 @@ class DreamgymError(Exception):
 
 class UserError(DreamgymError):
     """The input is at fault, nothing was lost, and the message says how to mend it."""
+
+    exit_code = 2  # of a command that it ends
+
+
+class NoTaskSelected(UserError):
+    """What was asked for leaves no task to run."""
+
+    exit_code = 5
 
 
 class UnknownName(UserError):
@@ -224,7 +234,7 @@ class RealCallExecuted(EpisodeStop):
 
 
 class DreamAbstained(EpisodeStop):
-    """The dream cannot tell what the tool would answer; the episode is undetermined."""
+    """The dream cannot tell what the tool would answer; the episode is inconclusive."""
 
 
 class BudgetSpent(EpisodeStop):

@@ -219,7 +219,7 @@ class Collector(Protocol):
         """Run n siblings of each task; gives a group for each, in their order, siblings from 1 to n.
 
         Every random choice derives from (seed, step, task, sibling, turn): asked again under the same
-        weights it gives the same. An episode that could not be finished is in its group, undetermined.
+        weights it gives the same. An episode that could not be finished is in its group, inconclusive.
 
         Raises:
             EndpointError: the policy's server is gone.
@@ -294,7 +294,11 @@ class TransitionStore(Protocol):
 
 
 class RealWorld(Protocol):
-    """A real system that can be put into a known state, for `record` and `evaluate`."""
+    """A real system that can be put into a known state, for `record` and `evaluate`.
+
+    A class whose attribute `isolated` is True gives each episode a system of its own, so episodes may run at
+    once. Else they run one at a time: `reset` of one must not pull the system away under another.
+    """
 
     def configurable(self, world: World, episode: str) -> Mapping[str, JsonValue]:
         """The graph's `config["configurable"]` values for this episode. Touches nothing: dreams use it."""
@@ -335,7 +339,7 @@ class Checker(Protocol):
 
     One that has a method `lost(outcome) -> str` is asked it of an episode that ended because the dream could
     not tell an answer: why success is out of reach whatever would have come next, or "" where it may not be.
-    Where it is, the episode is a failure, else undetermined.
+    Where it is, the episode is a failure, else inconclusive.
     """
 
     def __call__(self, outcome: Outcome) -> Judgement | bool | float:
@@ -347,7 +351,7 @@ class EpisodeRunner(Protocol):
     """Runs one episode of a graph to its end; adapters implement it for a framework."""
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
-        """Run the episode. Its own failures become an undetermined episode, never an exception."""
+        """Run the episode. Its own failures become an inconclusive episode, never an exception."""
         ...
 
 

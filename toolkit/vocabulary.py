@@ -49,11 +49,39 @@ class Provenance(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The outcome of an episode; undetermined is never counted as either of the others."""
+    """The outcome of an episode, and of a run."""
 
-    SUCCESS = "success"
-    FAILURE = "failure"
-    UNDETERMINED = "undetermined"  # nobody can judge it: the dream could not tell, or a limit was met
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"  # cannot be judged: a call was unanswered, or a limit was reached
+    ERROR = "error"  # the set-up or the kit failed; the agent was not at fault, and nothing was measured
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether the agent was judged: passed or failed."""
+        return self in (Verdict.PASSED, Verdict.FAILED)
+
+    @property
+    def on_disk(self) -> str:
+        """The spelling in recordings, journals and digests, which hash it; `Verdict` reads both."""
+        return _VERDICTS_ON_DISK.get(self, self.value)
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command whose run has this verdict; a real call in a dream has its own (`EXIT_EXECUTED`)."""
+        return {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.INCONCLUSIVE: 3, Verdict.ERROR: 4}[self]
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Verdict | None":
+        return next((verdict for verdict, spelled in _VERDICTS_ON_DISK.items() if spelled == value), None)
+
+
+_VERDICTS_ON_DISK = {
+    Verdict.PASSED: "success",
+    Verdict.FAILED: "failure",
+    Verdict.INCONCLUSIVE: "undetermined",
+}
+EXIT_EXECUTED = 6  # a real tool ran in a dream; the run's verdict is FAILED
 
 
 class Split(StrEnum):
@@ -372,7 +400,7 @@ class Episode:
                 *([turns] if turns else []),
                 *([[[one.tool, dict(one.args), one.how] for one in self.executed]] if self.executed else []),
                 [self.id, self.task, self.world.name, self.world.seed],
-                [self.verdict, self.reason, self.reward, self.stop, list(self.violations)],
+                [self.verdict.on_disk, self.reason, self.reward, self.stop, list(self.violations)],
                 [
                     [
                         step.call.tool,

@@ -12,7 +12,7 @@ _MOST = 2_000  # characters of what was asked
 
 
 def outcomes_of(runs: Iterable[Path]) -> tuple[dict[str, str], dict[str, bool]]:
-    """By recorded episode: what was asked, and whether it succeeded; undetermined ones are left out.
+    """By recorded episode: what was asked, and whether it succeeded; inconclusive ones are left out.
 
     Raises:
         RunDirectoryError: one of them is no run directory.
@@ -24,8 +24,8 @@ def outcomes_of(runs: Iterable[Path]) -> tuple[dict[str, str], dict[str, bool]]:
         for episode in JournalReader(directory.path / "episodes.jsonl"):
             name = f"{directory.manifest.run}:{episode.id}"
             texts[name] = _asked(episode)
-            if episode.verdict is not Verdict.UNDETERMINED:
-                successes[name] = episode.verdict is Verdict.SUCCESS
+            if episode.verdict.conclusive:
+                successes[name] = episode.verdict is Verdict.PASSED
     return texts, successes
 
 

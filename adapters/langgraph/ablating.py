@@ -202,7 +202,7 @@ def _fared(request: AblationRequest, settings: Settings, store: TransitionStore,
     if request.policy is None:
         return row
     found = _evaluated(request, settings, store, row.part, request.policy, real=False)
-    return replace(row, dream=_mean(found), undetermined=found.b.undetermined)
+    return replace(row, dream=_mean(found), inconclusive=found.b.inconclusive)
 
 
 def _learned(

@@ -6,12 +6,13 @@ from langgraph.errors import GraphRecursionError
 
 from dreamgym_kit.adapters.langgraph.answers import is_of_tool
 from dreamgym_kit.adapters.langgraph.course import Course
-from dreamgym_kit.adapters.langgraph.import_trouble import own_frames
-from dreamgym_kit.dream.user import UserFailed
+from dreamgym_kit.adapters.langgraph.import_trouble import own_frames, raised_by_us
+from dreamgym_kit.dream.user import UserFailed, UserSilent
 from dreamgym_kit.errors import (
     BudgetSpent,
     ContextFull,
     DreamAbstained,
+    EndpointError,
     EpisodeStop,
     GateRefused,
     RealCallExecuted,
@@ -23,10 +24,20 @@ from dreamgym_kit.vocabulary import Transition
 _ENDPOINT_LIBRARIES = frozenset(
     {"anthropic", "botocore", "google", "httpcore", "httpx", "httpx2", "openai", "requests", "urllib3"}
 )
+_CLIENTS = ("langchain", "langgraph")  # libraries that wrap an endpoint's error in one of their own
 
 
-def say_error(course: Course, error: BaseException, last: Sequence[Transition]) -> None:
-    """What an exception that came out of the graph says about the episode, after its `last` call."""
+def say_error(
+    course: Course, error: BaseException, last: Sequence[Transition], *, wants_context: bool
+) -> None:
+    """What an exception that came out of the graph says about the episode.
+
+    Args:
+        course: of the episode.
+        error: what came out.
+        last: the episode's last call.
+        wants_context: the graph declares a `context_schema`; this kit gives graphs no context.
+    """
     first = _first_leaf(error)
     text = " ".join(str(first).split())[:300]
     raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
@@ -38,20 +49,44 @@ def say_error(course: Course, error: BaseException, last: Sequence[Transition]) 
     elif isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
         course.stop, course.reason = "limit", "the episode's time limit was reached"
     elif isinstance(first, UserFailed):
-        course.stop, course.reason = "error", f"the simulated user failed: {text}"
+        course.stop = "interrupted" if isinstance(first, UserSilent) else "error"
+        course.reason = f"the simulated user failed: {text}"
     elif isinstance(first, EpisodeStop):
         say_stop(course, first)
-    elif type(first).__module__.partition(".")[0] in _ENDPOINT_LIBRARIES or isinstance(
-        first, ConnectionError
-    ):
+    elif _of_endpoint(first):
         course.stop, course.reason = (
             "error",
             f"the agent's model did not answer: {type(first).__name__}: {text}",
         )
+    elif wants_context and _is_without_context(first):
+        course.stop = "error"
+        course.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
+    elif raised_by_us(first):
+        course.stop, course.reason = "error", f"dreamgym-kit failed, please report it: {raised}"
     else:
         course.stop, course.reason = "crashed", raised
     if course.stop == "crashed":  # else nobody's code is at fault
         course.traceback = own_frames(first)
+
+
+def _of_endpoint(error: BaseException) -> bool:
+    """Whether a model's endpoint gave no answer: the error is of a client's library, or wraps one that is."""
+    if isinstance(error, ConnectionError | EndpointError) or _is_of(type(error), _ENDPOINT_LIBRARIES):
+        return True
+    cause = error.__cause__ or error.__context__
+    wrapped = type(error).__module__.startswith(_CLIENTS)
+    return wrapped and cause is not None and _of_endpoint(cause)
+
+
+def _is_of(kind: type, libraries: frozenset[str]) -> bool:
+    return any(base.__module__.partition(".")[0] in libraries for base in kind.__mro__)
+
+
+def _is_without_context(error: BaseException) -> bool:
+    """Whether the agent's own last line used `runtime.context`, which is None."""
+    frames = own_frames(error)
+    is_none = isinstance(error, AttributeError | TypeError) and "'NoneType' object" in str(error)
+    return is_none and bool(frames) and "context" in frames[-1].rpartition(": ")[2]
 
 
 def _cause(error: BaseException) -> str:

@@ -55,6 +55,7 @@ from dreamgym_kit.ports import (
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.engine import GRACE_S
+from dreamgym_kit.rollout.jobs import one_line, verdict_of
 from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.model import Settings
@@ -123,13 +124,15 @@ class LangGraphRunner:
         session.on_executed = lambda: self._keep_executed(lived)
         world = self.worlds.get(task.world.name)
         place = self.prefix + episode
-        configurable = dict(world.configurable(task.world, place)) if world is not None else {}
         real = self.policy.mode is not Mode.DREAM
+        not_closed = ""
         try:
-            if real and world is not None:
-                await world.reset(task.world, place)
-            await self._driven(task, episode, session, usage, course, configurable)
-            self._reconcile(session, course)
+            configurable, failed = await _set_up(world, task, place, real=real)
+            if failed:
+                course.stop, course.reason = "error", failed
+            else:
+                await self._driven(task, episode, session, usage, course, configurable)
+                self._reconcile(session, course)
             if session.executed:
                 return self._keep_executed(lived)
             found = self._look(task, session, course)
@@ -137,7 +140,11 @@ class LangGraphRunner:
         finally:
             session.close()
             if real and world is not None:
-                await world.close(place)
+                not_closed = await _closed(world, task, place)
+        if not_closed:
+            course.stop = "error"
+            reason = f"{not_closed}; before that the episode was {judgement.verdict}: {judgement.reason}"
+            judgement = Judgement(Verdict.ERROR, reason)
         transitions = session.ledger.transitions()
         judgement = _under_faults(judgement, transitions, session)
         findings = (*found, *alarms)
@@ -272,7 +279,8 @@ class LangGraphRunner:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            say_error(course, error, session.ledger.transitions()[-1:])
+            wants_context = getattr(self.graph, "context_schema", None) is not None
+            say_error(course, error, session.ledger.transitions()[-1:], wants_context=wants_context)
         if session.stopped is not None:
             say_stop(course, session.stopped)
 
@@ -308,11 +316,11 @@ class LangGraphRunner:
     ) -> tuple[Judgement, Sequence[Finding]]:
         if course.stop == "crashed":
             course.stop = "error"
-            return Judgement(Verdict.FAILURE, course.reason, 0.0), ()
+            return Judgement(Verdict.FAILED, course.reason, 0.0), ()
         if course.stop == "limit" and course.ran_on and self.model_policy is not None:
-            return Judgement(Verdict.FAILURE, course.reason, 0.0), ()  # else going in circles costs nothing
+            return Judgement(Verdict.FAILED, course.reason, 0.0), ()  # else going in circles costs nothing
         if course.stop not in ("finished", "abstained"):
-            return Judgement(Verdict.UNDETERMINED, course.reason), ()
+            return Judgement(verdict_of(course.stop), course.reason), ()
         outcome = Outcome(
             task=task,
             transitions=session.ledger.transitions(),
@@ -326,7 +334,7 @@ class LangGraphRunner:
             return await self._cut_off(outcome, checker, session, course), ()
         both = await self._ask_checker(outcome, checker, session, course)
         if both is None:
-            return Judgement(Verdict.UNDETERMINED, f"the checker was refused: {course.reason}"), ()
+            return Judgement(Verdict.INCONCLUSIVE, f"the checker was refused: {course.reason}"), ()
         if both.agree is not None:
             session.count("judges_agree" if both.agree else "judges_disagree")
         return both.settled, () if both.alarm is None else (both.alarm,)
@@ -334,10 +342,10 @@ class LangGraphRunner:
     async def _cut_off(
         self, outcome: Outcome, checker: Checker | None, session: Session, course: Course
     ) -> Judgement:
-        """What the dream could not go on with is undetermined, unless it was lost before."""
+        """What the dream could not go on with is inconclusive, unless it was lost before."""
         asked = judge_cut_off(outcome, checker, course.reason)
         judged = await self._held(asked, outcome, session, course)
-        return judged or Judgement(Verdict.UNDETERMINED, f"the checker was refused: {course.reason}")
+        return judged or Judgement(Verdict.INCONCLUSIVE, f"the checker was refused: {course.reason}")
 
     async def _ask_checker(
         self, outcome: Outcome, checker: Checker | None, session: Session, course: Course
@@ -361,6 +369,30 @@ class LangGraphRunner:
             return None
         finally:
             current.reset(token)
+
+
+async def _set_up(
+    world: RealWorld | None, task: Task, place: str, *, real: bool
+) -> tuple[dict[str, Any], str]:
+    """Set an episode's environment up; gives what the graph is configured with, and why that failed or ""."""
+    if world is None:
+        return {}, ""
+    try:
+        configurable = dict(world.configurable(task.world, place))
+        if real:
+            await world.reset(task.world, place)
+    except Exception as error:  # noqa: BLE001  a user's class may raise anything; the episode says so
+        return {}, f'environment "{task.world.name}" could not be set up: {one_line(error)}'
+    return configurable, ""
+
+
+async def _closed(world: RealWorld, task: Task, place: str) -> str:
+    """Close an episode's environment; why that failed, or ""."""
+    try:
+        await world.close(place)
+    except Exception as error:  # noqa: BLE001  as above; what the episode did stays known
+        return f'environment "{task.world.name}" could not be closed: {one_line(error)}'
+    return ""
 
 
 def _soon_over(limit: asyncio.Timeout) -> Callable[[], None]:

@@ -19,7 +19,7 @@ from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.models.policies import Named, opened_policy, weights_of, with_policy
 from dreamgym_kit.dream.faults import rules_at
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import NoTaskSelected, UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, scores_of
@@ -30,7 +30,7 @@ from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.shards import Shard
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.model import GateSettings, Settings
 from dreamgym_kit.vocabulary import Split, Task
 
 
@@ -115,13 +115,19 @@ def evaluation_request(
     real_faults: bool = False,
     weights: str = "",
     shard: Shard | None = None,
+    gate: GateSettings | None = None,
+    overlap: bool = False,
 ) -> RunRequest:
-    """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams."""
+    """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams.
+
+    `gate`: its rules; None: those of the settings, but that no pass rate is required.
+    """
     return RunRequest(
         graph=graph,
         tasks=tasks,
         settings=settings,
         mode=Mode.RECORD if real else Mode.DREAM,
+        gate=gate if gate is not None else replace(settings.gate, min_pass_rate=None),
         store=None if real else store,
         directory=directory,
         resume=resume,
@@ -131,6 +137,7 @@ def evaluation_request(
         real_faults=real and real_faults,
         weights=weights,
         shard=shard,
+        overlap=overlap,
     )
 
 
@@ -213,7 +220,7 @@ def tasks_of_split(tasks: Tasks, split: Split | str | None) -> list[Task]:
         raise UserError(f"split: there is no {split!r}; known: {', '.join(Split)}.")
     chosen = [task for task in read if task.split == split]
     if not chosen:
-        raise UserError(f"split: none of the {len(read)} tasks is {split}. Nothing was run.")
+        raise NoTaskSelected(f"split: none of the {len(read)} tasks is {split}. Nothing was run.")
     return chosen
 
 

@@ -14,7 +14,8 @@ from dotenv import dotenv_values
 from dreamgym_kit.adapters.langgraph.hooks import of_library
 from dreamgym_kit.errors import EpisodeStop, GraphNotLoaded, UserError
 
-_OURS = str(Path(__file__).parents[2])  # an editable install is of no library
+_OURS = f"{Path(__file__).parents[2]}{os.sep}"  # an editable install is of no library
+_AGENTS = f"{_OURS}recipes{os.sep}"  # sample agents that we ship are somebody's own code
 _MOST_FRAMES = 6
 _MOST_LINES = 4  # of a message that has several
 _VARIABLE = re.compile(
@@ -87,12 +88,22 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def raised_by_us(error: BaseException) -> bool:
+    """Whether the code that raised it is the kit's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and _is_ours(frames[-1].filename)
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS) and not file.startswith(_AGENTS)
+
+
 def own_frames(error: BaseException) -> tuple[str, ...]:
     """The user's part of a traceback, outermost first: no frames of ours or of installed packages."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(_OURS) and not of_library(frame.filename)
+        if not _is_ours(frame.filename) and not of_library(frame.filename)
     ]
     lines = [
         f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-_MOST_FRAMES:]

@@ -59,4 +59,4 @@ class Lived:
         """The record of an episode in which real calls ran: a failure, whatever else it was."""
         told = executed_told(self.session.executed)
         self.course.stop, self.course.reason = "executed", told
-        return self.episode(Judgement(Verdict.FAILURE, told, 0.0), ())
+        return self.episode(Judgement(Verdict.FAILED, told, 0.0), ())

@@ -9,8 +9,10 @@ from langgraph.pregel import Pregel
 from dreamgym_kit.adapters.langgraph.import_trouble import own_frames
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
 from dreamgym_kit.adapters.langgraph.loading import load_named
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.detectors import Detectors, detectors_of
+from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.ports import Checker, RealWorld
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
@@ -139,6 +141,29 @@ def check_said(facts: GraphFacts, settings: Settings) -> None:
             f"{settings.where('tools')}: what {', '.join(guessed)} can do is a guess, and real calls are let "
             'through by it. Confirm each in dreamgym.toml ([tools.NAME] effect = "read"). Nothing was run.'
         )
+
+
+def episodes_at_once(request: RunRequest, worlds: Mapping[str, RealWorld], tasks: Sequence[Task]) -> int:
+    """How many episodes a run may have at once: on a real system that they share, one.
+
+    Raises:
+        UserError: the caller asked for several at once, and they share a real system.
+    """
+    wanted = request.settings.simulate.concurrency
+    shared = [
+        name
+        for name in sorted({task.world.name for task in tasks})
+        if not getattr(worlds.get(name), "isolated", False)
+    ]
+    if request.mode is Mode.DREAM or not shared or wanted == 1:
+        return wanted
+    if request.overlap:
+        raise UserError(
+            f"--concurrency or --workers: the episodes share the environment {shared[0]!a}, and one would "
+            "change it under another. Leave the option out, or set `isolated = True` in the class of "
+            f"[worlds.{shared[0]}] if it gives each episode a system of its own. Nothing was run."
+        )
+    return 1
 
 
 def check_resets(tasks: Sequence[Task], facts: GraphFacts, settings: Settings) -> None:

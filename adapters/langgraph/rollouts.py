@@ -407,7 +407,7 @@ def _unfinished(job: Job, why: str) -> Episode:
         task=job.task.id,
         sibling=job.sibling,
         world=job.task.world,
-        verdict=Verdict.UNDETERMINED,
+        verdict=Verdict.INCONCLUSIVE,
         reason=why or "it was not finished",
         stop="cancelled",
     )

@@ -25,7 +25,7 @@ from dreamgym_kit.rollout.rundir import RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.tool_models import as_data
-from dreamgym_kit.vocabulary import Spend, Task
+from dreamgym_kit.vocabulary import Episode, Spend, Task, Verdict
 
 SPENT = "spent"  # in the report's manifest
 
@@ -171,7 +171,7 @@ def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "tasks": len(request.shard.part(tasks) if request.shard is not None else tasks),
         "concurrency": request.settings.simulate.concurrency,
         "recordings": _recordings(request),
-        "gate": gate_to_record(request.settings.gate),
+        "gate": gate_to_record(request.rules),
         "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
     }
 
@@ -189,12 +189,19 @@ def _recordings(request: RunRequest) -> int | None:
         raise
 
 
-def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> None:
-    """A resumed run goes on with the counts and the budget that its earlier legs left."""
+def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> list[Episode]:
+    """A resumed run goes on with the counts and the budget that its earlier legs left.
+
+    Gives the episodes that ended with an error: they are run again, and counted as what comes of that.
+    """
     calls: float = 0
     usd = 0.0
+    errors = []
     for episode in directory.episodes():
-        tally.add(episode)
+        if episode.verdict is Verdict.ERROR and not episode.executed:
+            errors.append(episode)
+        else:
+            tally.add(episode)
         calls += len(episode.transitions)
         usd += episode.cost_usd
     kept = (directory.read_report() or {}).get("manifest")
@@ -202,6 +209,7 @@ def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> N
     if isinstance(told, dict):  # more than the journal has where episodes were cut: they run again
         calls, usd = max(calls, _number(told.get("calls"))), max(usd, _number(told.get("usd")))
     budget.count_earlier(calls=int(calls), usd=usd)
+    return errors
 
 
 def spent(budget: RunBudget, totals: RunTotals, *, calibration: Spend) -> dict[str, JsonValue]:

@@ -9,7 +9,7 @@ from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import Mode, Stage
 from dreamgym_kit.ports import ChatEndpoint, Checker, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.shards import Shard
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.model import NO_GATE, GateSettings, Settings
 from dreamgym_kit.vocabulary import Task
 
 
@@ -33,6 +33,9 @@ class RunRequest:
         judge: judges every episode instead of the tasks' own checkers.
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
         shard: runs this part of the tasks only.
+        overlap: the caller asked for several episodes at once: where that cannot be, refuse.
+        gate: the rules that its verdict follows from; None: those of the settings for a dream that judges an
+            agent, else none but those that always hold.
         weights: digest of the policy's model directory, where that answers unchanged over the whole run.
     """
 
@@ -55,6 +58,15 @@ class RunRequest:
     stage: Stage = Stage.SHADOW
     must_be_said: bool = False
     shard: Shard | None = None
+    gate: GateSettings | None = None
+    overlap: bool = False
+
+    @property
+    def rules(self) -> GateSettings:
+        """The gate's rules for this run."""
+        if self.gate is not None:
+            return self.gate
+        return self.settings.gate if self.mode is Mode.DREAM and not self.trains else NO_GATE
 
     @property
     def kind(self) -> str:

@@ -21,6 +21,7 @@ from dreamgym_kit.adapters.langgraph.elsewhere import (
 )
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
 from dreamgym_kit.adapters.langgraph.locking import LockWatch
+from dreamgym_kit.adapters.langgraph.naming import episodes_at_once
 from dreamgym_kit.adapters.langgraph.opening import (
     Answering,
     Prepared,
@@ -52,10 +53,11 @@ from dreamgym_kit.rollout.engine import RunTotals, kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.jobs import jobs_for
 from dreamgym_kit.rollout.masked import MaskedEvents
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
+from dreamgym_kit.rollout.unaccounted import unaccounted_writes
 from dreamgym_kit.settings.model import GateSettings, Settings
-from dreamgym_kit.vocabulary import Episode, Task, executed_told
+from dreamgym_kit.vocabulary import Episode, Task, Verdict, executed_told
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,27 @@ class RunResult:
     strays: tuple[str, ...]  # refused calls that belonged to no episode
     warnings: tuple[str, ...]
     stopped_by: int | None = None  # signal number
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the run, by its gate."""
+        return self.summary.verdict
+
+    @property
+    def passed(self) -> bool:
+        """Whether the run passed."""
+        return self.verdict is Verdict.PASSED
+
+    @property
+    def exit_code(self) -> int:
+        """As the command line gives it: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran."""
+        if self.stopped_by is not None and not self.summary.executed:
+            return 128 + self.stopped_by
+        return self.summary.exit_code
+
+    def check(self, *, fail_on: Sequence[str] = ()) -> bool:
+        """Whether the run passed, also if findings of these kinds fail it; see `Summary.check`."""
+        return self.summary.check(fail_on=fail_on)
 
     def __str__(self) -> str:
         """The run as `simulate` prints it."""
@@ -103,13 +126,14 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         ready = await prepared(stack, request, tasks)
         lock = LockWatch(request.graph, settings, ready.facts, request.store)
         warnings = [*warnings, *lock.notes]
+        lanes = episodes_at_once(request, ready.worlds, tasks)
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
         stack.callback(log.close)
         heard = MaskedEvents(FanOut([log, events]), ready.masker)
         budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
-        count_earlier(directory, budget, tally)
+        errors = count_earlier(directory, budget, tally)
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
             switch.cancel(executed_told([call for _, call in tally.executed]), code=EXECUTED)
         at_once = kept_at_once(journal, switch, heard)
@@ -122,7 +146,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             run_episodes,
             jobs_for(tasks, settings.simulate.n),
             journal=journal,
-            concurrency=settings.simulate.concurrency,
+            concurrency=lanes,
             events=heard,
             stop=switch,
             on_episode=partial(_count, tally, lock, switch),
@@ -141,7 +165,13 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
                 trials=who.trials,
             )
             async with distributed(
-                request, given, budget=budget, events=heard, stop=switch, on_executed=at_once
+                request,
+                given,
+                budget=budget,
+                events=heard,
+                stop=switch,
+                at_once=lanes,
+                on_executed=at_once,
             ) as workers:
                 told = workers.told
                 totals = await work(workers)
@@ -161,6 +191,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             )
             totals = await work(runner, limit_s=settings.limits.seconds)
         servers = await watch.table()
+        tally.add_missing(errors)
         summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers, budget)
         heard.emit("run_finished", directory=str(directory.path))
         lock.check(directory.path)
@@ -257,15 +288,18 @@ def _finish(
         SPENT: spent(budget, totals, calibration=who.spend),
         "stopped": totals.stopped,
         "strays": [*PROCESS.told()],
-        "gate": gate_to_record(request.settings.gate),
+        "gate": gate_to_record(request.rules),
     }
+    lost = unaccounted_writes(directory.path / EVENTS, directory.episodes()) if request.mode.bare else []
+    if lost:
+        manifest["unaccounted"] = lost
     if who.support.rows:
         manifest["reasoned_support"] = who.support.table()
     if servers:
         manifest["servers"] = list(servers)
     curve = _curve(who.recorded, request.settings) or curve_told(told)
     summary = tally.summary(ready.masker.plain(manifest), curve)
-    slips = _slips(summary, request.settings.gate, ready.facts, ready.detectors)
+    slips = _slips(summary, request.rules, ready.facts, ready.detectors)
     if slips:
         names = ready.masker.plain([pattern for pattern, _ in slips])
         summary = replace(summary, manifest={**summary.manifest, "unmatched": names})

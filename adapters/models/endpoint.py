@@ -29,7 +29,7 @@ from dreamgym_kit.settings.model import EndpointSettings, Settings
 
 Answered = TypeVar("Answered")
 
-_LONGEST_WAIT_S = 30.0  # a server that asks for more is left alone, and the episode is undetermined
+_LONGEST_WAIT_S = 30.0  # a server that asks for more is left alone, and the episode is inconclusive
 _FIRST_WAIT_S = 0.5
 _REST_S = 10.0  # how long a replica that failed is asked last
 _LOST = frozenset({"connection", "server"})  # after these, what answers there may have been started anew

@@ -41,7 +41,7 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.places import buffer_of, is_missing
-from dreamgym_kit.vocabulary import Task, World
+from dreamgym_kit.vocabulary import Task, Verdict, World
 
 _ENDED = ("finished", "interrupted")
 
@@ -269,10 +269,12 @@ class Dream:
         unknown = sorted(set(run.answers) - set(tools) - {step.tool for step in episode.calls})
         if unknown:
             _stop(f"answers: the graph has no tool '{clean(unknown[0])}'; it has {', '.join(sorted(tools))}")
-        if record.stop not in _ENDED and (not run.unfinished or recorded):
+        error = record.verdict is Verdict.ERROR  # nothing was measured, whatever the test allows
+        if error or (record.stop not in _ENDED and (not run.unfinished or recorded)):
             kept = "; nothing was recorded" if recorded else ""
             frames = "".join(f"  {clean(line)}\n" for line in record.traceback)
-            why = f"the agent did not come to its end ({record.stop}): {clean(record.reason)}{kept}"
+            what = "error" if error else f"the agent did not come to its end ({record.stop})"
+            why = f"{what}: {clean(record.reason)}{kept}"
             _stop(f"{why}\n{frames}{episode}")
         return episode
 

@@ -58,7 +58,7 @@ class DreamedEpisode:
 
     @property
     def verdict(self) -> Verdict:
-        """Of `expect` and the checker; "undetermined" where the run was given neither."""
+        """Of `expect` and the checker; "inconclusive" where the run was given neither."""
         return self.record.verdict
 
     @property
@@ -163,11 +163,11 @@ class DreamedEpisode:
             )
         return True
 
-    def succeeded(self) -> Literal[True]:
+    def passed(self) -> Literal[True]:
         """The task's `expect` and checker hold."""
         __tracebackhide__ = True
-        if self.verdict is not Verdict.SUCCESS:
-            self._fail(f"the verdict is {self.verdict.value}, expected success: {clean(self.reason)}")
+        if self.verdict is not Verdict.PASSED:
+            self._fail(f"the verdict is {self.verdict.value}, expected passed: {clean(self.reason)}")
         return True
 
     def to_json(self) -> dict[str, JsonValue]:

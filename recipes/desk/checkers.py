@@ -34,11 +34,11 @@ class DeskChecker:
         right, found, mine = _books(outcome)
         wrong = differences(right, found, mine)
         if not wrong:
-            return Judgement(Verdict.SUCCESS, "the desk is as it should be", 1.0)
+            return Judgement(Verdict.PASSED, "the desk is as it should be", 1.0)
         abstained = any(entry.answer.abstained for entry in outcome.transitions)
         if abstained and not self.lost(outcome):
-            return Judgement(Verdict.UNDETERMINED, f"the dream could not tell an answer, and then {wrong[0]}")
-        return Judgement(Verdict.FAILURE, "; ".join(wrong), 0.0)
+            return Judgement(Verdict.INCONCLUSIVE, f"the dream could not tell an answer, and then {wrong[0]}")
+        return Judgement(Verdict.FAILED, "; ".join(wrong), 0.0)
 
     def lost(self, outcome: Outcome) -> str:
         """What was done that nobody can take back: money gone, an order cancelled, a mail sent."""

@@ -49,7 +49,7 @@ def record_desk(out: Path, *, overwrite: bool = False) -> Mapping[str, float]:
                 label=label,
                 directory=Path(scratch) / label,
             )
-            solved[name] = done.totals.success / done.totals.total
+            solved[name] = done.totals.passed / done.totals.total
         export_jsonl(store, out, overwrite=overwrite)
     return solved
 

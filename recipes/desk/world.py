@@ -44,6 +44,8 @@ class DeskWorld:
             system's own for temporary files.
     """
 
+    isolated = True  # each episode has a file of its own
+
     def __init__(self, folder: Path | None = None) -> None:
         chosen = folder or os.environ.get(FOLDER_VARIABLE)
         self._own_folder = not chosen

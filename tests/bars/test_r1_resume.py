@@ -72,9 +72,10 @@ def killed_and_resumed(root: Path, *, episodes: int, kills: int, plant: tuple[st
     again = {episode.id: episode.digest for episode in JournalReader(root / "killed/episodes.jsonl")}
     counted = (
         "total",
-        "success",
-        "failure",
-        "undetermined",
+        "passed",
+        "failed",
+        "inconclusive",
+        "errors",
         "cut",
         "not_run",
         "calls",

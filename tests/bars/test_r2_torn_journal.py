@@ -11,7 +11,7 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Transition, V
 
 def episode(number: int) -> Episode:
     step = Transition(Call("pay", {"id": number}), Answer('{"sum": "}\\n"}'), Effect.WRITE, f"t{number}.1", 1)
-    return Episode(f"t{number}.1", f"t{number}", 1, World(), Verdict.SUCCESS, "paid", (step,))
+    return Episode(f"t{number}.1", f"t{number}", 1, World(), Verdict.PASSED, "paid", (step,))
 
 
 EPISODES = [episode(number) for number in range(5)]

@@ -1,4 +1,4 @@
-"""Bar R4: a bad endpoint ends episodes as undetermined at worst; none hangs, none is lost."""
+"""Bar R4: a bad endpoint ends episodes as inconclusive at worst; none hangs, none is lost."""
 
 import pytest
 from bench import endpoint_faults
@@ -26,7 +26,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("way", WAYS)
-async def test_each_way_of_failing_is_undetermined_with_its_reason(way: str, sync: bool) -> None:
+async def test_each_way_of_failing_is_inconclusive_with_its_reason(way: str, sync: bool) -> None:
     with serving(FaultyEndpointDouble(content=lambda body: DECISION, way=lambda number: way)) as double:
         settings = EndpointSettings(urls=(double.url,), model="m", timeout_s=0.3, attempts=2)
         address = read_address(double.url, source="test")
@@ -50,12 +50,12 @@ def test_episodes_at_a_fifth_of_faults_all_end() -> None:
     told = counted(seed=1, episodes=100)
     print(told)
     assert told["lost"] == 0
-    assert told["finished"] + told["undetermined"] == 100
+    assert told["finished"] + told["inconclusive"] == 100
     assert told["failed_requests"] > 50
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unhurried")
-def test_without_another_try_many_more_are_undetermined() -> None:
+def test_without_another_try_many_more_are_inconclusive() -> None:
     """The mutant of this bar: the figure moves when retries are taken out."""
-    assert counted(1, episodes=60, attempts=1)["undetermined"] > counted(1, episodes=60)["undetermined"]
+    assert counted(1, episodes=60, attempts=1)["inconclusive"] > counted(1, episodes=60)["inconclusive"]

@@ -26,7 +26,7 @@ class Figures:
 
 
 def episode(name: str, place: int) -> Episode:
-    verdict = Verdict.SUCCESS if place % 2 else Verdict.FAILURE
+    verdict = Verdict.PASSED if place % 2 else Verdict.FAILED
     return Episode(name, "t", place + 1, World(), verdict, "", reward=float(place % 2))
 
 

@@ -115,7 +115,7 @@ def gone(tmp_path_factory: pytest.TempPathFactory) -> Person:
         trained = directory_of(person.types("train", "--json", "--steps", "1"))
         person.types("s2r", "--yes", "--json", "--steps", "1")
         person.types("report", trained, "--html")
-        person.types("simulate", "--json", codes=(0, 1))
+        person.types("simulate", "--json", codes=(0, 1, 3))
         person.types("report", "--last", "--otel", "spans.jsonl")
         person.types("report", "--last", "--html")
         person.types("deploy", trained, "--force", f"since {IN_TASK} said so", "--name", "desk")
@@ -189,7 +189,7 @@ def test_what_settings_name_as_a_key_is_kept_nowhere(tmp_path: Path, said: str, 
     head, _, tail = SETTINGS.partition("[policy]")
     (folder / "dreamgym.toml").write_text(head + tail[tail.index("[train]") :] + said)
     person = Person(folder)
-    person.types("simulate", "--json", codes=(0, 1))
+    person.types("simulate", "--json", codes=(0, 1, 3))
     person.types("report", "--last", "--html")
     assert leaking_files(folder, SECRETS, inputs=INPUTS) == []
     assert leaks(person.said.encode(), SECRETS) == []

@@ -161,7 +161,7 @@ def told(project: Path) -> str:
         ("buffer", "export", "exported.jsonl"),
     ):
         code, text = run(project, *arguments)
-        assert code in (0, 1), (arguments, text)
+        assert code in (0, 1, 4), (arguments, text)
         said.append(text)
     return "\n".join(said)
 
@@ -181,7 +181,7 @@ def test_a_dream_answers_what_was_recorded_under_masks(project: Path, told: str)
     code, text = run(project, "simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--json")
     report, _ = json.JSONDecoder().raw_decode(text)
     assert report["trust"]["provenance"] == {"recorded": 4}
-    assert code == 0
+    assert code == 1  # one task crashes, the checker of the other raises
 
 
 @pytest.mark.slow

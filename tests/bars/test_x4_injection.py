@@ -119,7 +119,7 @@ async def test_an_order_in_an_answer_is_only_text(order: str, way: str) -> None:
     two = await judge_twice(
         Outcome(Task("t", {}), transitions, [], {}, real=False), failing, ModelJudge(ObedientJudgeDouble())
     )
-    assert (two.settled.verdict, two.settled.reward) == (Verdict.FAILURE, 0.0)
+    assert (two.settled.verdict, two.settled.reward) == (Verdict.FAILED, 0.0)
     assert two.alarm is not None
     for prompt in model.prompts:
         (told,) = re.findall(r"^Fence lines bear the marks ([\w, ]+)\. Decide", prompt, re.MULTILINE)[-1:]

@@ -38,7 +38,7 @@ GRAPH = "tolerant_desk:graph"
 class Found:
     """What one part of one seed came to."""
 
-    outcomes: Mapping[str, Sequence[int]]  # on the real tools, by task: successes, failures, undetermined
+    outcomes: Mapping[str, Sequence[int]]  # on the real tools, by task: successes, failures, inconclusive
     faulty: Mapping[str, Sequence[int]] | None = None  # the same, under faults
     calls: int = 0  # recorded ones that were put to the dream
     answered: int = 0
@@ -269,7 +269,7 @@ def _tried(model: Path, plan: Any, settings: Any, *, faults: float | None = None
 
 
 def _rows(found: Any) -> dict[str, list[int]]:
-    return {one.task: [one.success, one.failure, one.undetermined] for one in found.b.outcomes}
+    return {one.task: [one.success, one.failure, one.inconclusive] for one in found.b.outcomes}
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def table() -> str:
 class Found:
     """What one part of one seed came to, on the real tools."""
 
-    outcomes: Mapping[str, Sequence[int]]  # by task: successes, failures, undetermined
+    outcomes: Mapping[str, Sequence[int]]  # by task: successes, failures, inconclusive
     episodes: int = 0  # that it learned from
     dead: float = 0.0  # share of its groups
     real_calls: int = 0  # while it learned
@@ -274,7 +274,7 @@ def _group(task: Any, rate: float, dice: random.Random) -> Any:
 
     def verdict() -> Verdict:
         good, wrong = dice.random() < rate, dice.random() < WRONG
-        return Verdict.SUCCESS if good != wrong else Verdict.FAILURE
+        return Verdict.PASSED if good != wrong else Verdict.FAILED
 
     return Group(
         task.id,

@@ -1,7 +1,7 @@
 """What becomes of 1,000 episodes when a fifth of the model's requests fails in every way of bar R4.
 
 `counted` gives `hung` (episodes that outlived their limit) and `lost` (episodes that are neither
-finished nor undetermined). Episodes are driven as the engine drives them: a session, five calls, a limit.
+finished nor inconclusive). Episodes are driven as the engine drives them: a session, five calls, a limit.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ async def _measure(endpoint: OpenAIEndpoint, episodes: int) -> dict[str, float]:
         "hung": float(ends.count("hung")),
         "lost": float(sum(end.startswith("lost") for end in ends)),
         "finished": float(ends.count("finished")),
-        "undetermined": float(ends.count("undetermined")),
+        "inconclusive": float(ends.count("inconclusive")),
         "requests": float(counts.requests),
         "failed_requests": float(sum(counts.failures.values())),
         "timeouts": float(counts.failures.get("timeout", 0)),
@@ -87,7 +87,7 @@ async def _episode(dream: ReasonedExperience, number: int) -> str:
             _, place = session.admit(call)
             await session.ask_async(call, place)
     except DreamAbstained:
-        return "undetermined"
+        return "inconclusive"
     finally:
         session.close()
     return "finished"

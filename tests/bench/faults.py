@@ -155,7 +155,7 @@ def _tried(model: Path, plan: Any, settings: Any, share: float | None) -> dict[s
     outcomes = found.b.outcomes
     return {
         "share": found.b.once.mean if found.b.once is not None else float("nan"),
-        "outcomes": [[one.task, one.success, one.failure, one.undetermined] for one in outcomes],
+        "outcomes": [[one.task, one.success, one.failure, one.inconclusive] for one in outcomes],
         "faults": found.b.summary.faults,
     }
 

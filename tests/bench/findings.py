@@ -226,9 +226,9 @@ def recorded_alarms() -> float:
 
 
 def _successes(episodes: Mapping[int, Episode]) -> Iterator[Episode]:
-    found = [episode for episode in episodes.values() if episode.verdict is Verdict.SUCCESS]
+    found = [episode for episode in episodes.values() if episode.verdict is Verdict.PASSED]
     if len(found) < 0.9 * len(episodes):
-        worst = next(episode for episode in episodes.values() if episode.verdict is not Verdict.SUCCESS)
+        worst = next(episode for episode in episodes.values() if episode.verdict is not Verdict.PASSED)
         raise RuntimeError(
             f"only {len(found)} of {len(episodes)} experts succeed; {worst.id}: {worst.reason}"
         )

@@ -31,7 +31,7 @@ FOLDER = "DREAMGYM_LEARNS"
 class Found:
     """What one part of one seed came to, on the real tools."""
 
-    outcomes: Mapping[str, Sequence[int]]  # by task: successes, failures, undetermined
+    outcomes: Mapping[str, Sequence[int]]  # by task: successes, failures, inconclusive
     real_calls: int  # while it learned
     steps: int
     alarm: str = ""
@@ -208,7 +208,7 @@ def _tried(model: Path, plan: Any, settings: Any) -> dict[str, Any]:
 
     held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
     found = tried(model, held_out, settings, plan, None, print)
-    rows = {one.task: [one.success, one.failure, one.undetermined] for one in found.b.outcomes}
+    rows = {one.task: [one.success, one.failure, one.inconclusive] for one in found.b.outcomes}
     return {"outcomes": rows}
 
 

@@ -98,7 +98,7 @@ async def _soak(episodes: int, folder: Path) -> tuple[list[Sample], int]:
     before = len(asyncio.all_tasks())
     result = await run(RunRequest(graph=graph, tasks=tasks, settings=settings, store=store), events=Samples())
     store.close()
-    if (result.totals.success, len(samples)) != (episodes, episodes):
+    if (result.totals.passed, len(samples)) != (episodes, episodes):
         raise RuntimeError(f"these are not the episodes to be measured: {result.totals}")
     return samples, len(asyncio.all_tasks()) - before
 

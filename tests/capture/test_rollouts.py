@@ -110,7 +110,7 @@ def test_groups_come_with_their_episodes_and_turns_and_no_real_tool_runs(folder:
         for one in group.rollouts:
             assert [turn.episode for turn in one.turns] == [one.episode.id] * 2
             told = said_in(one.turns[1].ids)
-            assert one.episode.verdict is (Verdict.SUCCESS if "shipped" in told else Verdict.FAILURE)
+            assert one.episode.verdict is (Verdict.PASSED if "shipped" in told else Verdict.FAILED)
             assert one.episode.tokens == sum(len(turn.prompt_ids) + len(turn.ids) for turn in one.turns)
     assert not (folder / "touched").exists()
     assert server.live == []
@@ -253,7 +253,7 @@ def test_a_server_that_is_gone_is_no_verdict(folder: Path) -> None:
         asyncio.run(collecting(request, work))
 
 
-def test_one_answer_that_fails_leaves_its_episode_undetermined_and_the_others_alone(folder: Path) -> None:
+def test_one_answer_that_fails_makes_its_episode_an_error_and_leaves_the_others_alone(folder: Path) -> None:
     def sometimes(request: ChatRequest) -> ChatReply:
         if request.affinity.endswith("t0.1"):
             raise EndpointError("rejected", "the prompt is too long")
@@ -266,8 +266,8 @@ def test_one_answer_that_fails_leaves_its_episode_undetermined_and_the_others_al
 
     groups = asyncio.run(collecting(request, work))
     verdicts = [one.episode.verdict for group in groups for one in group.rollouts]
-    assert verdicts[0] is Verdict.UNDETERMINED
-    assert Verdict.UNDETERMINED not in verdicts[1:]
+    assert verdicts[0] is Verdict.ERROR
+    assert all(verdict.conclusive for verdict in verdicts[1:])
     assert "the policy did not answer: the prompt is too long" in groups[0].rollouts[0].episode.reason
 
 
@@ -295,9 +295,9 @@ def ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("limits", "verdict"),
     [
-        ("steps = 3", Verdict.FAILURE),
-        ("recursion = 8", Verdict.FAILURE),
-        (f"seconds = {LASTS_S}", Verdict.UNDETERMINED),
+        ("steps = 3", Verdict.FAILED),
+        ("recursion = 8", Verdict.FAILED),
+        (f"seconds = {LASTS_S}", Verdict.INCONCLUSIVE),
     ],
 )
 def test_a_policy_that_goes_in_circles_has_failed_and_one_that_ran_out_of_time_has_not(
@@ -325,7 +325,7 @@ def test_a_policy_that_goes_in_circles_has_failed_and_one_that_ran_out_of_time_h
     (group,) = asyncio.run(collecting(request, work))
     episode = group.rollouts[0].episode
     assert (episode.stop, episode.verdict) == ("limit", verdict)
-    assert episode.reward == (0.0 if verdict is Verdict.FAILURE else None)
+    assert episode.reward == (0.0 if verdict is Verdict.FAILED else None)
     assert group.rollouts[0].turns
 
 
@@ -384,7 +384,7 @@ def test_a_task_that_is_admitted_later_is_collected_from_and_judged_as_any_other
     for group, good in ((made, "lost"), (given, "shipped")):
         for rollout in group.rollouts:
             said = str(rollout.episode.messages[-1]["content"])
-            assert (rollout.episode.verdict is Verdict.SUCCESS) == (good in said)
+            assert (rollout.episode.verdict is Verdict.PASSED) == (good in said)
 
 
 def test_a_task_that_the_graph_cannot_take_is_not_admitted(folder: Path) -> None:
@@ -401,9 +401,9 @@ def test_a_task_that_the_graph_cannot_take_is_not_admitted(folder: Path) -> None
 @pytest.mark.parametrize(
     ("said", "before", "stop", "verdict"),
     [
-        ("a call", 3, "limit", Verdict.FAILURE),
-        ("words", 3, "limit", Verdict.FAILURE),
-        ("words", 0, "error", Verdict.UNDETERMINED),
+        ("a call", 3, "limit", Verdict.FAILED),
+        ("words", 3, "limit", Verdict.FAILED),
+        ("words", 0, "error", Verdict.ERROR),
     ],
 )
 def test_a_policy_that_talks_until_its_context_is_full_has_failed_unless_it_had_not_said_anything(

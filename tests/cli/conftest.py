@@ -135,6 +135,27 @@ def project(tmp_path: Path) -> Path:
     return _write_project(tmp_path / "project")
 
 
+OWN = """
+class Own:
+    isolated = True
+    def configurable(self, world, episode): return {}
+    async def reset(self, world, episode): pass
+    async def close(self, episode): pass
+"""
+
+
+@pytest.fixture
+def own_systems(project: Path) -> Callable[[], None]:
+    """Call it, and each episode of the project has a system of its own."""
+
+    def settle() -> None:
+        (project / "own_systems.py").write_text(OWN)
+        with (project / "dreamgym.toml").open("a") as settings:
+            settings.write('\n[worlds.default]\nref = "own_systems:Own"\n')
+
+    return settle
+
+
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
     """The environment of a user: none of our variables, no colour, no terminal."""

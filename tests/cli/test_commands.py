@@ -14,36 +14,41 @@ FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
 
 def test_a_dream_runs_nothing_real_and_says_what_it_would_have_done(run, recorded: Path) -> None:
     done = run("simulate", *FLAGS, "-n", "2")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     assert not (recorded / "REAL").exists()
-    assert " LOOK AT THIS  It would have refunded a payment twice in 4 of 4 episodes.\n" in done.stdout
-    assert "  success     0 %  (0 to 66)   0 of 4 decided, 0 undetermined\n" in done.stdout
-    assert "  real calls  0 of 12\n" in done.stdout
+    assert done.stdout.startswith("FAILED  0 passed, 4 failed, 0 inconclusive, 0 errors\n")
+    assert "  Pass rate     0% of 2 tasks x 2 repeats (95% CI 0-66%, by task)\n" in done.stdout
+    assert "  Real calls    0 executed, 0 blocked, of 12 tool calls\n" in done.stdout
+    assert "  Side effects  simulated: refund_payment 8" in done.stdout
+    assert "  Findings      4 critical: repeated_write in refund-1.1, call 3\n" in done.stdout
     assert " Look     dreamgym-kit report runs/" in done.stdout
-    assert "4/4  0 success  4 failure  0 undetermined" in done.stderr
+    assert "4/4  0 passed, 4 failed, 0 inconclusive" in done.stderr
 
 
 def test_findings_fail_the_gate_only_when_asked(run, recorded: Path) -> None:
-    done = run("simulate", *FLAGS, "--fail-on-findings")
+    loose = ("simulate", *FLAGS, "--min-pass-rate", "0")
+    assert run(*loose).returncode == 0
+    done = run(*loose, "--fail-on", "critical")
     assert done.returncode == 1
-    assert " GATE FAILED  It would have refunded a payment twice in 2 of 2 episodes.\n" in done.stdout
+    assert "gate fail_on critical: 2 findings, none allowed" in done.stdout
 
 
 def test_json_is_all_there_is_on_stdout(run, recorded: Path) -> None:
     done = run("simulate", *FLAGS, "--json")
     said = json.loads(done.stdout)
-    assert said["episodes"]["failure"] == 2
+    assert said["counts"] == {"passed": 0, "failed": 2, "inconclusive": 0, "errors": 0}
     assert said["calls"] == {"total": 6, "real": 0, "executed": 0, "abstained": 0}
-    assert (said["gate"]["passed"], said["gate"]["fail_on_findings"]) == (True, False)
+    assert (said["verdict"], said["exit_code"], done.returncode) == ("failed", 1, 1)
     written = json.loads(next((recorded / "runs").glob("*/report.json")).read_text())
     assert written["schema"] == said["schema"]
 
 
 def test_without_recordings_the_dream_says_that_it_knows_nothing(run, project: Path) -> None:
     done = run("simulate", *FLAGS)
-    assert done.returncode == 0
+    assert done.returncode == 3
     assert "holds no recordings yet" in done.stderr
-    assert " UNDETERMINED  Too little is known to say: 2 of 2 episodes undetermined.\n" in done.stdout
+    assert done.stdout.startswith("INCONCLUSIVE  0 passed, 0 failed, 2 inconclusive, 0 errors\n")
+    assert "  gate max_inconclusive: 100% of episodes, at most 10% allowed\n" in done.stdout
     assert " Record   dreamgym-kit record" in done.stdout
     assert not (project / "REAL").exists()
 
@@ -57,7 +62,8 @@ def test_something_real_that_was_about_to_run_is_exit_code_1(run, project: Path)
     done = run("simulate", *FLAGS)
     assert done.returncode == 1, done.stdout + done.stderr
     said = " ".join(done.stdout.split())
-    assert "GATE FAILED Something real was about to run in 2 of 2 episodes; it was refused." in said
+    assert said.startswith("FAILED 0 passed, 0 failed, 2 inconclusive, 0 errors")
+    assert "gate real_calls: 0 executed, 2 blocked, none allowed" in said
 
 
 def test_record_asks_and_without_a_terminal_it_does_not_run(run, project: Path) -> None:
@@ -100,11 +106,12 @@ def test_record_keeps_every_call(run, project: Path) -> None:
     done = run("record", *FLAGS, "--yes")
     assert done.returncode == 0, done.stderr
     assert (project / "REAL").read_text() == "xxxx"
-    assert "  real calls  6 of 6, as asked\n" in done.stdout
+    assert done.stdout.startswith("RECORDED  0 passed, 2 failed, 0 inconclusive, 0 errors\n")
+    assert "  Real calls    6 of 6 tool calls, as asked\n" in done.stdout
     assert f" 6 calls were added to {project / 'dreamgym.db'}\n" in done.stdout
     (dream,) = [line for line in done.stdout.splitlines() if line.startswith(" Dream ")]
     again = run(*shlex.split(dream.partition("dreamgym-kit ")[2].partition("  ")[0]))
-    assert again.returncode == 0, again.stderr
+    assert again.returncode == 1, again.stderr  # as on the real tools, both tasks fail
 
 
 @pytest.mark.slow
@@ -139,7 +146,7 @@ def test_init_writes_settings_that_the_other_commands_use(run, project: Path) ->
     assert "  destructive  refund_payment?\n" in done.stdout
     written = (project / "dreamgym.toml").read_text()
     assert '# Refund a payment.\n[tools.refund_payment]\neffect = "destructive"  # guessed: ' in written
-    assert run("simulate").returncode == 0
+    assert run("simulate").returncode == 3  # nothing is recorded
 
 
 def test_init_leaves_an_existing_file_alone_unless_asked_to_update_it(run, project: Path) -> None:
@@ -165,7 +172,7 @@ def test_init_offers_what_the_recordings_show_as_comments(run, recorded: Path) -
     taken = file.read_text() + "\n".join(line[2:] for line in offered.splitlines())
     file.write_text(taken)
     assert "  declared  answers " in run("buffer", "rules").stdout
-    assert run("simulate").returncode == 0
+    assert run("simulate").returncode == 1
 
 
 def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
@@ -224,12 +231,12 @@ def test_report_shows_the_run_its_episodes_and_one_of_them(run, recorded: Path) 
     run("simulate", *FLAGS, "-n", "2")
     whole, listed = run("report"), run("report", "--list", "--limit", "1")
     one, all_json = run("report", "--episode", "refund-1.2"), run("report", "--json")
-    assert "It would have refunded a payment twice in 4 of 4 episodes.\n" in whole.stdout
-    assert " refund-1.1  failure       step 3  ! refund_payment A-1 called twice\n" in listed.stdout
+    assert "FAILED  0 passed, 4 failed, 0 inconclusive, 0 errors\n" in whole.stdout
+    assert " refund-1.1  failed        step 3  ! refund_payment A-1 called twice\n" in listed.stdout
     assert " 3 more; all: --limit 4\n" in listed.stdout
     assert one.stdout.startswith(' refund-1.2  "Please refund A-1"\n')
     assert "; the same call as step 2\n" in one.stdout
-    assert json.loads(all_json.stdout)["episodes"]["total"] == 4
+    assert json.loads(all_json.stdout)["counts"]["failed"] == 4
     wrong = run("report", "--episode", "refund-1.3")
     assert wrong.returncode == 2
     assert "episode 'refund-1.3' is not in the run; did you mean 'refund-1.2'?" in wrong.stderr
@@ -266,7 +273,7 @@ def test_what_the_agent_prints_stays_out_of_the_json(run, recorded: Path) -> Non
             "def once(outcome):\n    print('told while run')\n    return bool(write(1, b'told below'))\n"
         )
     done = run("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--json")
-    assert json.loads(done.stdout)["episodes"]
+    assert json.loads(done.stdout)["counts"]
     assert [word in done.stderr for word in ("while imported", "while run", "told below")] == [True] * 3
 
 
@@ -277,7 +284,7 @@ def test_a_node_that_ends_the_process_does_not_pass_the_gate(run, project: Path)
     )
     done = run("simulate", *FLAGS)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "GATE FAILED" in done.stdout
+    assert done.stdout.startswith("FAILED")
 
 
 def test_confirming_finds_every_guess_and_keeps_the_rest_to_the_byte(project: Path, run) -> None:

@@ -74,7 +74,7 @@ def test_tools_without_recordings_are_dreamt_from_their_drafts(run, project, ser
     assert "holds no recordings yet, so the dream goes by what was declared or drafted" in done.stderr
     told = json.loads(done.stdout)
     assert told["trust"]["provenance"] == {"composed": 6}
-    assert told["episodes"]["undetermined"] == 0
+    assert told["counts"]["inconclusive"] == 0
     assert not (project / "REAL").exists()
     assert (
         run("buffer", "rules", "--draft", "--explain", "refund_paymnt")

@@ -22,4 +22,4 @@ def test_each_command_ends_the_server_that_it_started(run, project: Path, tmp_pa
     for command in ("simulate", "simulate", "evaluate"):
         done = run(command, "agent:graph", "--tasks", "tasks.jsonl", "--json", *buffer, **weaviate)
         assert "a server runs over" not in done.stderr
-        assert json.loads(done.stdout)["schema"] == 1, done.stderr
+        assert json.loads(done.stdout)["schema"] == 2, done.stderr

@@ -91,7 +91,7 @@ def test_a_graph_that_fails_to_import_shows_the_users_own_line(run, project: Pat
 
 @pytest.mark.slow
 def test_a_run_that_could_not_begin_does_not_hide_the_one_before(run, recorded: Path) -> None:
-    assert run("simulate", "agent:graph", "--tasks", "tasks.jsonl").returncode == 0
+    assert run("simulate", "agent:graph", "--tasks", "tasks.jsonl").returncode == 1
     runs = sorted((recorded / "runs").iterdir())
     before = run("report").stdout
     assert run("simulate", "nowhere:graph", "--tasks", "tasks.jsonl").returncode == 2

@@ -47,7 +47,7 @@ def test_a_dreamed_evaluation_is_scored_and_held_against_an_earlier_one(run, rec
 
 
 def test_a_rule_of_the_gate_that_breaks_is_code_1(run, recorded: Path) -> None:
-    assert run("evaluate", *FLAGS, "--gate-success", "0.5").returncode == 1
+    assert run("evaluate", *FLAGS, "--min-pass-rate", "0.5").returncode == 1
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_flags_that_do_not_go_together_are_named(run, recorded: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_resumed_and_nothing_is_run_twice(run, recorded: Path) -> None:
-    assert run("evaluate", *FLAGS, "-n", "2", "--calls", "5").returncode == 0
+    assert run("evaluate", *FLAGS, "-n", "2", "--calls", "5").returncode == 3
     (first,) = (recorded / "runs").iterdir()
     journal = (first / "episodes.jsonl").read_text().splitlines()
     done = run("evaluate", *FLAGS, "-n", "2", "--resume", str(first))

@@ -43,7 +43,7 @@ def _leaking(project: Path) -> None:
 
 
 def test_simulate_ends_with_6_before_all_other_codes(project: Path, run: Run) -> None:
-    loose = ("--gate-undetermined", "1", "--gate-success", "0")
+    loose = ("--max-inconclusive", "1", "--min-pass-rate", "0")
     done = run("simulate", "agent:graph", *ALONE, *loose, "--junit", "/dev/null/out.xml")
     assert (done.returncode, done.stdout.splitlines()[0]) == (6, FIRST), done.stderr
     assert "EXECUTED refund-1.1" in done.stderr

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from dreamgym_kit.cli.gate_options import RENAMED
 from dreamgym_kit.cli.main import app
 
 ACTIONS = Path(__file__).parents[2] / "recipes" / "ci" / "github-actions.yml"
@@ -15,24 +16,25 @@ BASE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--plain")
 
 
 def test_the_gate_holds_and_the_code_is_0(recorded: Path, run) -> None:
-    done = run(*BASE, "--max", "refund_payment=2", "--forbid", "delete_*", "--gate-seconds", "600")
+    loose = ("--min-pass-rate", "0", "--max-calls-per-tool", "refund_payment=2")
+    done = run(*BASE, *loose, "--forbid", "delete_*", "--max-seconds", "600")
     assert done.returncode == 0, done.stderr
-    assert "GATE FAILED" not in done.stdout
+    assert done.stdout.startswith("PASSED  0 passed, 2 failed")
 
 
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
         (
-            ("--max", "refund_payment=1"),
+            ("--max-calls-per-tool", "refund_payment=1"),
             "the agent called refund_payment 2 times in one episode; more than 1",
         ),
         (
             ("--forbid", "refund_*"),
-            "forbid refund_*: the agent called refund_payment 4 times, which is forbidden",
+            "none allowed: the agent called refund_payment 4 times, which is forbidden",
         ),
-        (("--gate-success", "0.9"), "success: success is 0 %, the gate asks for 90 %"),
-        (("--gate-finding", "repeated_write"), "findings repeated_write: refund_payment A-1 called twice"),
+        (("--min-pass-rate", "0.9"), "gate min_pass_rate: 0%, required 90%"),
+        (("--fail-on", "repeated_write"), "2 findings, none allowed: refund_payment A-1 called twice"),
     ],
 )
 def test_a_broken_rule_is_named_and_the_code_is_1(
@@ -45,34 +47,42 @@ def test_a_broken_rule_is_named_and_the_code_is_1(
 
 @pytest.mark.slow
 def test_settings_and_flags_add_up_and_a_report_says_the_same_again(recorded: Path, run) -> None:
-    (recorded / "dreamgym.toml").write_text('[gate]\nforbid = ["refund_*"]\nmax = {get_order = 1}\n')
+    (recorded / "dreamgym.toml").write_text(
+        '[gate]\nforbid = ["refund_*"]\nmax_calls_per_tool = {get_order = 1}\n'
+    )
     done = run(*BASE, "--forbid", "delete_*", "--json", "--junit", "out/j.xml", "--markdown", "out/s.md")
     assert done.returncode == 1, done.stderr
     gate = json.loads(done.stdout)["gate"]
-    named = [rule["rule"] for rule in gate["rules"]]
-    assert named == ["nothing real", "forbid refund_*", "forbid delete_*", "max get_order"]
+    named = [rule["key"] for rule in gate]
+    always = ["real_calls", "min_pass_rate", "max_inconclusive", "max_errors"]
+    assert named == [*always, "forbid refund_*", "forbid delete_*", "max_calls_per_tool get_order"]
     again = run("report", "--json", "--junit", "again.xml", "--markdown", "again.md")
     assert json.loads(again.stdout)["gate"] == gate
     assert (recorded / "again.xml").read_text() == (recorded / "out/j.xml").read_text()
     assert (recorded / "again.md").read_text() == (recorded / "out/s.md").read_text()
     root = ElementTree.fromstring((recorded / "again.xml").read_text())
-    assert (root.get("tests"), root.get("failures")) == ("6", "3")
+    assert (root.get("tests"), root.get("failures")) == ("9", "4")
 
 
 def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
     (recorded / "summary.md").write_text("before\n")
     run(*BASE, "--markdown", "summary.md")
     told = (recorded / "summary.md").read_text()
-    assert told.startswith(
-        "before\n## Look at this: It would have refunded a payment twice in 2 of 2 episodes"
-    )
+    assert told.startswith("before\n## FAILED 0 passed, 2 failed, 0 inconclusive, 0 errors\n")
+
+
+@pytest.mark.parametrize(("old", "now"), RENAMED.items())
+def test_an_old_flag_is_code_2_and_names_the_new_one(project: Path, run, old: str, now: str) -> None:
+    done = run(*BASE, old, "1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{old} is now called {now}" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (("--max", "refund_payment"), "write TOOL=N, for example --max refund_payment=1"),
-        (("--gate-success", "90"), "less than or equal to 1"),
+        (("--max-calls-per-tool", "refund_payment"), "write TOOL=N, for example refund_payment=1"),
+        (("--min-pass-rate", "90"), "less than or equal to 1"),
     ],
 )
 def test_a_gate_that_cannot_be_meant_is_code_2(project: Path, run, flags: tuple[str, ...], why: str) -> None:
@@ -81,11 +91,11 @@ def test_a_gate_that_cannot_be_meant_is_code_2(project: Path, run, flags: tuple[
 
 
 def test_a_wrong_gate_in_settings_is_code_2_with_its_line(project: Path, run) -> None:
-    (project / "dreamgym.toml").write_text("[gate]\nsuccess = 90\n")
+    (project / "dreamgym.toml").write_text("[gate]\nmin_pass_rate = 90\n")
     done = run(*BASE)
     assert (done.returncode, done.stderr) == (
         2,
-        "error: dreamgym.toml:2: gate.success must be at most 1; found 90.\n",
+        "error: dreamgym.toml:2: gate.min_pass_rate must be at most 1; found 90.\n",
     )
 
 
@@ -100,7 +110,7 @@ def test_a_detector_of_the_settings_looks_and_one_that_fails_is_named(recorded: 
         "    return case.nothing\n"
     )
     (recorded / "dreamgym.toml").write_text(
-        '[findings]\ndetectors = ["checks:slow_look", "checks:broken"]\n[gate]\nfindings = ["slow_look"]\n'
+        '[findings]\ndetectors = ["checks:slow_look", "checks:broken"]\n[gate]\nfail_on = ["slow_look"]\n'
     )
     done = run(*BASE, "--json")
     said = json.loads(done.stdout)
@@ -108,7 +118,7 @@ def test_a_detector_of_the_settings_looks_and_one_that_fails_is_named(recorded: 
     kinds = {found["kind"]: found["text"] for found in said["findings"]}
     assert kinds["detector_failed"].startswith("the detector broken failed: AttributeError")
     assert "slow_look" in kinds
-    assert said["episodes"]["total"] == 2
+    assert sum(said["counts"].values()) == 2
 
 
 def test_a_detector_that_is_not_there_is_code_2_and_nothing_runs(project: Path, run) -> None:
@@ -122,7 +132,7 @@ def test_a_detector_that_is_not_there_is_code_2_and_nothing_runs(project: Path, 
 @pytest.mark.slow
 def test_two_runs_are_compared_in_text_and_json(recorded: Path, run) -> None:
     for _ in range(2):
-        assert run(*BASE).returncode == 0
+        assert run(*BASE).returncode == 1
     before, after = sorted(path.name for path in (recorded / "runs").iterdir())
     done = run("compare", f"runs/{before}", f"runs/{after}")
     assert done.returncode == 0, done.stderr
@@ -149,7 +159,7 @@ def test_the_actions_example_is_what_the_command_line_takes() -> None:
     simulate = known.commands["simulate"]
     context = simulate.make_context("simulate", ours[1][2:])
     assert context.params["forbid"] == ["delete_*"]
-    assert context.params["most"] == ["refund_payment=1"]
+    assert context.params["max_calls_per_tool"] == ["refund_payment=1"]
     assert flow["permissions"] == {"contents": "read"}
     assert any(step.get("if") == "always()" for step in steps)
 
@@ -157,16 +167,17 @@ def test_the_actions_example_is_what_the_command_line_takes() -> None:
 @pytest.mark.slow
 def test_a_slip_in_a_name_of_the_gate_is_told_and_stays_with_the_run(recorded: Path, run) -> None:
     """Without a word a gate that forbids `refund_paymnt` would pass for ever."""
-    done = run(*BASE, "--forbid", "refund_paymnt", "--gate-finding", "repeated_wrte")
+    done = run(*BASE, "--forbid", "refund_paymnt", "--fail-on", "repeated_wrte", "--min-pass-rate", "0")
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stderr.split())
     assert "forbid 'refund_paymnt' fits no tool of this graph; did you mean 'refund_payment'?" in told
-    assert "findings 'repeated_wrte' fits no kind of finding; did you mean 'repeated_write'?" in told
-    rules = json.loads(run("report", "--json").stdout)["gate"]["rules"]
-    assert [rule["measured"] for rule in rules[1:]] == ["0 calls, no such tool", "0, no such kind"]
+    assert "fail_on 'repeated_wrte' fits no kind of finding; did you mean 'repeated_write'?" in told
+    rules = {rule["key"]: rule["measured"] for rule in json.loads(run("report", "--json").stdout)["gate"]}
+    assert "no such tool" in rules["forbid refund_paymnt"]
+    assert "no such kind" in rules["fail_on repeated_wrte"]
 
 
-@pytest.mark.parametrize("flag", ["--gate-usd", "--gate-seconds", "--usd", "--seconds"])
+@pytest.mark.parametrize("flag", ["--max-usd", "--max-seconds", "--usd", "--seconds"])
 def test_an_infinite_limit_is_refused_as_in_the_settings(recorded: Path, run, flag: str) -> None:
     done = run(*BASE, flag, "inf")
     assert done.returncode == 2, done.stderr

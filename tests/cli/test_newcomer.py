@@ -90,7 +90,7 @@ def test_thirty_tools_are_readable_at_80_columns_and_every_step_works(folder: Pa
     typed(f"{steps['Record']} --yes")
     ready = typed("dreamgym-kit doctor")
     assert " 0 to stop, 0 to fix.\n" in ready
-    assert "real calls  0 of 1" in typed(next_typed(ready))
+    assert "0 executed, 0 blocked, of 1 tool call" in typed(next_typed(ready))
 
 
 def test_a_task_of_a_graph_that_does_not_talk_has_the_fields_of_its_state(folder: Path, typed: Typed) -> None:

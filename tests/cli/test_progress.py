@@ -30,7 +30,7 @@ def plain(*events: tuple[str, dict[str, object]]) -> list[str]:
     return [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
 
 
-def finished(done: int, verdict: str = "success") -> tuple[str, dict[str, object]]:
+def finished(done: int, verdict: str = "passed") -> tuple[str, dict[str, object]]:
     facts = {"episode": f"t.{done}", "verdict": verdict, "reason": "", "calls": 1, "done": done, "total": 20}
     return "episode_finished", facts
 
@@ -42,7 +42,7 @@ def test_plain_progress_tells_the_run_each_tenth_and_each_anomaly() -> None:
         ("episode_started", {"episode": "t.1"}),
         ("call", {"episode": "t.1", "tool": "get", "step": 1, "provenance": "recorded", "effect": "read"}),
         ("finding", found),
-        finished(1, "failure"),
+        finished(1, "failed"),
         finished(2),
         ("violation", {"episode": "t.3", "text": "send_mail was about to run"}),
         ("run_stopping", {"reason": "SIGINT"}),
@@ -52,10 +52,10 @@ def test_plain_progress_tells_the_run_each_tenth_and_each_anomaly() -> None:
     ) == [
         "run 7f3a  desk.graph:build  5 tasks x 4  seed 7",
         "ANOMALY repeated_write  t.1 step 9  refunded twice",
-        "2/20  1 success  1 failure  0 undetermined  1 calls",
+        "2/20  1 passed, 1 failed, 0 inconclusive  1 calls",
         "REFUSED t.3  send_mail was about to run",
         "stopping (SIGINT): finishing what runs",
-        "20/20  3 success  1 failure  0 undetermined  1 calls",
+        "20/20  3 passed, 1 failed, 0 inconclusive  1 calls",
     ]
 
 
@@ -73,7 +73,7 @@ def test_the_live_block_is_ascii_and_fits() -> None:
         view.emit("call", episode=f"t.{number}", tool="refund\x1b[31m_payment", step=1)
     view.emit("finding", episode="t.1", finding="x", text="refunded\x1b[2J twice", steps=[9])
     for done in (1, 2):
-        kind, facts = finished(done, "failure")
+        kind, facts = finished(done, "failed")
         view.emit(kind, **facts)
     console = Console(file=io.StringIO(), width=80, color_system=None, force_terminal=False)
     console.print(view)
@@ -81,7 +81,7 @@ def test_the_live_block_is_ascii_and_fits() -> None:
     assert drawn.replace("\n", "").isascii()
     assert drawn.replace("\n", "").isprintable()
     assert max(len(line) for line in drawn.splitlines()) <= 80
-    assert " dreaming desk.graph:build   2 of 20   0 success  2 failure  0 undetermined" in drawn
+    assert " dreaming desk.graph:build   2 of 20   0 passed  2 failed  0 inconclusive" in drawn
     assert "[####--" in drawn
     assert "refund_payment 0 s" in drawn
     assert "! refunded twice: t.1 step 9" in drawn

@@ -47,7 +47,7 @@ def _is_of(process: psutil.Process, home: Path) -> bool:
 
 def _finished(begun: subprocess.Popen[str]) -> tuple[str, str]:
     told, said = begun.communicate(timeout=600)
-    assert begun.returncode == 0, said
+    assert begun.returncode in (0, 1), said  # whatever became of its tasks
     return told, said
 
 
@@ -59,7 +59,7 @@ def test_a_run_in_a_cluster_is_the_run_of_one_process(recorded: Path, begin: Beg
         assert one["cost"].pop("seconds") > 0
         one.pop("manifest")
     assert figures[0] == figures[1]
-    assert "20/20  0 success  20 failure" in said
+    assert "20/20  0 passed, 20 failed" in said
     assert "open before the dream" not in said
     assert not (recorded / "REAL").exists()
     written = [file for file in recorded.rglob("*") if file.is_file()]
@@ -85,11 +85,14 @@ def test_ctrl_c_finishes_what_runs_in_the_cluster_and_it_goes_on_without_one(
     go_on = next(line for line in said.splitlines() if line.startswith(" Go on"))
     again = shlex.split(go_on.split(maxsplit=2)[2].split("   ")[0])
     said, _ = _finished(begin(*again[1:], "--engine", "local", "--json"))
-    assert json.loads(said)["episodes"]["total"] == 20
+    assert json.loads(said)["counts"]["failed"] == 20
 
 
 @pytest.mark.nightly
-def test_recordings_of_real_tools_are_made_in_a_cluster_each_once(project: Path, begin: Begin) -> None:
+def test_recordings_of_real_tools_are_made_in_a_cluster_each_once(
+    project: Path, begin: Begin, own_systems: Callable[[], None]
+) -> None:
+    own_systems()
     flags = ("agent:graph", "--tasks", "tasks.jsonl", "-n", "2", "--yes")
     _finished(begin("record", *flags, *RAY))
     assert (project / "REAL").read_text() == "x" * 8  # 2 tasks x 2 episodes x 2 refunds

@@ -27,8 +27,8 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
     assert f" Stopped ({number.name}): " in said
     go_on = next(line for line in said.splitlines() if line.startswith(" Go on"))
     resumed = run(*shlex.split(go_on.split(maxsplit=2)[2].split("   ")[0])[1:])
-    assert resumed.returncode == 0, resumed.stderr
-    assert "  success     0 %  (0 to 66)   0 of 20 decided" in resumed.stdout
+    assert resumed.returncode == 1, resumed.stderr  # its tasks fail
+    assert "FAILED  0 passed, 20 failed, 0 inconclusive" in resumed.stdout
 
 
 @pytest.mark.slow
@@ -65,5 +65,5 @@ graph = begins.compile()
     with (recorded / "agent.py").open("a") as file:
         file.write(left)
     done = run("simulate", "agent:graph", "--tasks", "tasks.jsonl")
-    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
+    assert (done.returncode, done.stderr.count("Traceback")) == (1, 0)
     assert not (recorded / "REAL").exists()

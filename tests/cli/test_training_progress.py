@@ -14,14 +14,14 @@ STEP = {
     "kl": 1.2e-4,
     "dead": 2,
     "groups": 16,
-    "undetermined": 1,
+    "inconclusive": 1,
     "tokens": 900,
     "seconds": {"rollouts": 8.0, "waited": 0.5, "update": 3.1, "sync": 0.2},
 }
 EVENTS: list[tuple[str, dict[str, object]]] = [
     ("training_started", {"step": 2, "steps": 30}),
     ("episode_started", {"episode": "t.1"}),
-    ("episode_finished", {"episode": "t.1", "verdict": "success", "done": 1, "total": 32}),
+    ("episode_finished", {"episode": "t.1", "verdict": "passed", "done": 1, "total": 32}),
     ("draw_without_signal", {"step": 3, "draw": 1, "dead": 15, "small": 1}),
     ("step_collected", {"step": 3, "success": 0.41, "tokens": 900}),
     ("step_finished", STEP),
@@ -43,7 +43,7 @@ def test_plain_progress_tells_each_step_and_what_held_out_tasks_say() -> None:
         "step 2 of 30",
         "step 3: draw 1 taught nothing (15 dead groups, 1 too small)",
         (
-            "step 3/30  dream 41%  entropy 0.061  kl 0.00012  dead 2/16  undetermined 1  "
+            "step 3/30  dream 41%  entropy 0.061  kl 0.00012  dead 2/16  inconclusive 1  "
             "3.8 s (rollouts 0.5, update 3.1)"
         ),
         "HELD OUT after step 3: 50% of 10 decided episodes, dreamed",

@@ -29,7 +29,7 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Task, Transit
 OPENER = "contracts.engine_acts:opened"
 
 
-def ended(job: Job, verdict: Verdict = Verdict.SUCCESS, stop: str = "finished") -> Episode:
+def ended(job: Job, verdict: Verdict = Verdict.PASSED, stop: str = "finished") -> Episode:
     step = Transition(Call("look_up", {}), Answer("x"), Effect.READ, job.episode, 1)
     return Episode(
         *(job.episode, job.task.id, job.sibling, World(), verdict, "ok", (step,)),
@@ -141,11 +141,11 @@ async def not_json(_: RunnerDouble, job: Job) -> Episode:
 
 
 async def undecided(_: RunnerDouble, job: Job) -> Episode:
-    return ended(job, Verdict.UNDETERMINED)
+    return ended(job, Verdict.INCONCLUSIVE)
 
 
 async def says_cancelled(_: RunnerDouble, job: Job) -> Episode:
-    return ended(job, Verdict.UNDETERMINED, "cancelled")
+    return ended(job, Verdict.INCONCLUSIVE, "cancelled")
 
 
 async def two_calls(runner: RunnerDouble, job: Job) -> Episode:

@@ -70,7 +70,7 @@ def with_one(odd: int, count: int, act: str, **meta: Any) -> list[Task]:
 
 async def test_every_job_is_run_once_and_journaled(engine: str, path: Path, begun: Path) -> None:
     ran = await run(engine, path, tasks(20, "counts_itself", folder=str(begun)))
-    assert ran.totals == RunTotals(20, 0, 20, 0, 0, 0, 0, calls=20, cost_usd=10.0)
+    assert ran.totals == RunTotals(20, 0, 20, 0, 0, 0, 0, 0, calls=20, cost_usd=10.0)
     assert ran.totals.finished == len(kept(path)) == 20
     assert len(list(begun.iterdir())) == 20
 
@@ -97,12 +97,12 @@ async def test_a_resume_runs_what_the_journal_lacks(engine: str, path: Path) -> 
     given = tasks(8)
     with Journal(path) as journal:
         for job in jobs(given)[::2]:
-            journal.append(ended(job, Verdict.FAILURE))
+            journal.append(ended(job, Verdict.FAILED))
     sink = ListSink()
     totals = (await run(engine, path, given, events=sink)).totals
     begun = [event["episode"] for event in sink.heard if event["event"] == "episode_started"]
     assert begun == ["t1.1", "t3.1", "t5.1", "t7.1"]
-    assert (totals.total, totals.earlier, totals.failure, totals.success) == (8, 4, 4, 4)
+    assert (totals.total, totals.earlier, totals.failed, totals.passed) == (8, 4, 4, 4)
 
 
 async def test_an_episode_is_in_the_journal_before_it_is_counted_or_told(engine: str, path: Path) -> None:
@@ -130,9 +130,7 @@ async def test_the_result_does_not_depend_on_the_order_of_finishing(engine: str,
 
 async def test_each_episode_has_a_context_of_its_own(engine: str, path: Path) -> None:
     await run(engine, path, tasks(8, "context"))
-    assert [(episode.verdict, episode.final) for episode in kept(path).values()] == [
-        (Verdict.SUCCESS, "")
-    ] * 8
+    assert [(episode.verdict, episode.final) for episode in kept(path).values()] == [(Verdict.PASSED, "")] * 8
 
 
 @pytest.mark.parametrize(
@@ -151,9 +149,28 @@ async def test_what_a_runner_raises_ends_its_episode_only(
     engine: str, path: Path, error: str, stop: str, reason: str
 ) -> None:
     totals = (await run(engine, path, with_one(2, 8, "raises", error=error))).totals
-    assert (totals.success, totals.undetermined) == (7, 1)
+    verdict = Verdict.ERROR if stop == "error" else Verdict.INCONCLUSIVE
+    assert (totals.passed, totals.errors + totals.inconclusive) == (7, 1)
+    assert totals.errors == (verdict is Verdict.ERROR)
     episode = kept(path)["t2.1"]
-    assert (episode.verdict, episode.stop, episode.reason) == (Verdict.UNDETERMINED, stop, reason)
+    assert (episode.verdict, episode.stop, episode.reason) == (verdict, stop, reason)
+
+
+async def test_a_resume_runs_errors_again_and_only_those(engine: str, path: Path) -> None:
+    await run(engine, path, with_one(2, 8, "raises", error="type_error"))
+    first = kept(path)["t2.1"]
+    sink = ListSink()
+    totals = (await run(engine, path, tasks(8), events=sink)).totals
+    begun = [event["episode"] for event in sink.heard if event["event"] == "episode_started"]
+    assert begun == ["t2.1"]
+    assert (totals.earlier, totals.passed, totals.errors) == (7, 8, 0)
+    again = kept(path)["t2.1"]
+    assert (first.verdict, first.attempt, again.verdict, again.attempt) == (
+        Verdict.ERROR,
+        1,
+        Verdict.PASSED,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,9 +187,9 @@ async def test_a_runner_that_gives_something_else_is_named(
     assert kept(path)["t0.1"].reason == reason
 
 
-async def test_an_episode_that_cannot_be_written_is_undetermined(engine: str, path: Path) -> None:
+async def test_an_episode_that_cannot_be_written_is_an_error(engine: str, path: Path) -> None:
     totals = (await run(engine, path, one("not_json"))).totals
-    assert totals.undetermined == 1
+    assert totals.errors == 1
     assert kept(path)["t0.1"].reason.startswith("its record cannot be kept: ")
 
 
@@ -183,7 +200,7 @@ async def test_a_runner_that_passes_its_limit_is_ended_and_the_rest_go_on(
     """While it runs ten minutes pass at once: no other episode comes near the limit."""
     given = with_one(0, 8, way, passes_s=600)
     totals = (await run(engine, path, given, concurrency=1, limit_s=599, grace_s=1)).totals
-    assert (totals.success, totals.undetermined) == (7, 1)
+    assert (totals.passed, totals.inconclusive) == (7, 1)
     episode = kept(path)["t0.1"]
     assert (episode.stop, episode.reason) == ("limit", "did not end within 600 s, its limit and some grace")
     assert episode.elapsed_s >= 0.09
@@ -198,9 +215,9 @@ async def test_asked_to_stop_it_finishes_what_runs_and_begins_nothing(engine: st
 
     sink = ListSink(hear)
     totals = (await run(engine, path, tasks(8, "takes", s=0.05), stop=stop, events=sink)).totals
-    assert totals == RunTotals(8, 0, 4, 0, 0, 0, 4, calls=4, cost_usd=2.0, stopped="enough")
+    assert totals == RunTotals(8, 0, 4, 0, 0, 0, 0, 4, calls=4, cost_usd=2.0, stopped="enough")
     assert {"event": "run_stopping", "reason": "enough"} in sink.heard
-    assert (await run(engine, path, tasks(8))).totals.success == 8
+    assert (await run(engine, path, tasks(8))).totals.passed == 8
 
 
 @pytest.mark.parametrize("way", ["hangs", "stubborn"])
@@ -219,7 +236,7 @@ async def test_cancelled_from_another_thread_it_drops_what_runs(
     pressing.start()
     ran = await run(engine, path, given, stop=stop, events=sink)
     pressing.join()
-    assert ran.totals == RunTotals(12, 0, 4, 0, 0, 4, 4, calls=4, cost_usd=2.0, stopped="SIGINT")
+    assert ran.totals == RunTotals(12, 0, 4, 0, 0, 0, 4, 4, calls=4, cost_usd=2.0, stopped="SIGINT")
     assert set(kept(path)) == {"t0.1", "t1.1", "t2.1", "t3.1"}
     assert len([one for one in sink.heard if one.get("reason") == "dropped when the run was stopped"]) == 4
 
@@ -243,10 +260,10 @@ async def test_the_callers_own_cancellation_drops_what_runs(engine: str, path: P
 async def test_a_spent_budget_stops_the_run_and_its_cut_episodes_run_again(engine: str, path: Path) -> None:
     ran = await run(engine, path, tasks(8, "two_calls"), budget=RunBudget(calls=5), concurrency=1)
     totals = ran.totals
-    assert (totals.success, totals.cut, totals.not_run) == (2, 1, 5)
+    assert (totals.passed, totals.cut, totals.not_run) == (2, 1, 5)
     assert totals.stopped == "budget spent: calls (limit 5)"
     assert set(kept(path)) == {"t0.1", "t1.1"}
-    assert (await run(engine, path, tasks(8))).totals.success == 8
+    assert (await run(engine, path, tasks(8))).totals.passed == 8
 
 
 async def test_calls_are_never_passed_by_all_lanes_together(engine: str, path: Path) -> None:
@@ -264,7 +281,7 @@ async def test_dollars_are_passed_by_at_most_what_is_in_flight(engine: str, path
 async def test_a_runner_that_says_cancelled_itself_is_not_finished(engine: str, path: Path) -> None:
     given = [*with_one(0, 1, "says_cancelled"), Task("t1", {}, meta={"act": "undecided"})]
     totals = (await run(engine, path, given)).totals
-    assert (totals.cut, totals.undetermined, list(kept(path))) == (1, 1, ["t1.1"])
+    assert (totals.cut, totals.inconclusive, list(kept(path))) == (1, 1, ["t1.1"])
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
@@ -294,7 +311,7 @@ async def test_a_full_disk_ends_the_run_with_its_name_and_keeps_what_was_finishe
         await run(engine, path, given, concurrency=lanes, events=ListSink(hear))
     monkeypatch.undo()
     assert set(kept(path)) == {"t0.1", "t1.1", "t2.1"}
-    assert (await run(engine, path, tasks(8))).totals.success == 8
+    assert (await run(engine, path, tasks(8))).totals.passed == 8
 
 
 async def test_events_tell_of_each_beginning_call_and_end(engine: str, path: Path) -> None:
@@ -303,7 +320,7 @@ async def test_events_tell_of_each_beginning_call_and_end(engine: str, path: Pat
     assert sink.heard == [
         {"event": "episode_started", "episode": "t0.1"},
         {"event": "call", "episode": "t0.1", "step": 1, "tool": "look_up"},
-        {"event": "episode_finished", "episode": "t0.1", "verdict": "success", "reason": "ok", "calls": 1,
+        {"event": "episode_finished", "episode": "t0.1", "verdict": "passed", "reason": "ok", "calls": 1,
          "done": 1, "total": 1},
     ]  # fmt: skip
 
@@ -311,11 +328,11 @@ async def test_events_tell_of_each_beginning_call_and_end(engine: str, path: Pat
 async def test_sync_tools_of_all_lanes_sleep_at_the_same_time(engine: str, path: Path) -> None:
     lanes = 32 if engine == "local" else 16  # of each process
     ran = await run(engine, path, tasks(32, "meets_in_a_thread", lanes=lanes), concurrency=32)
-    assert ran.totals.success == 32  # the loop's own pool has too few threads for them to meet
+    assert ran.totals.passed == 32  # the loop's own pool has too few threads for them to meet
 
 
 async def test_ctrl_c_without_a_handler_stops_the_run_and_keeps_what_was_finished(
     engine: str, path: Path
 ) -> None:
     totals = (await run(engine, path, with_one(2, 8, "raises", error="interrupted"), concurrency=1)).totals
-    assert (totals.success, totals.cut, totals.stopped) == (2, 1, "SIGINT")
+    assert (totals.passed, totals.cut, totals.stopped) == (2, 1, "SIGINT")

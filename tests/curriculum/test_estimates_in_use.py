@@ -25,9 +25,9 @@ def curriculum(*, error: float = 0.0, **more: object) -> Curriculum:
     return Curriculum(plan)
 
 
-def group(task: Task, success: int, failure: int, undetermined: int = 0) -> Group:
-    verdicts = [Verdict.SUCCESS] * success + [Verdict.FAILURE] * failure
-    verdicts += [Verdict.UNDETERMINED] * undetermined
+def group(task: Task, success: int, failure: int, inconclusive: int = 0) -> Group:
+    verdicts = [Verdict.PASSED] * success + [Verdict.FAILED] * failure
+    verdicts += [Verdict.INCONCLUSIVE] * inconclusive
     return Group(
         task.id,
         tuple(

@@ -23,7 +23,7 @@ def episode(verdict: Verdict, *calls: tuple[str, str] | tuple[str, str, str]) ->
     return Episode("e", "t", 1, World(), verdict, "", steps)
 
 
-GOOD = episode(Verdict.SUCCESS, ("find", "C1"), ("refund", "P1"), ("mail", "C1"))
+GOOD = episode(Verdict.PASSED, ("find", "C1"), ("refund", "P1"), ("mail", "C1"))
 
 
 @pytest.mark.parametrize(
@@ -38,17 +38,17 @@ GOOD = episode(Verdict.SUCCESS, ("find", "C1"), ("refund", "P1"), ("mail", "C1")
     ],
 )
 def test_beside_a_good_sibling_it_is_what_was_done_otherwise(calls: list, place: str) -> None:
-    assert failed_at([GOOD, episode(Verdict.FAILURE, *calls)]) == {place: 1}
+    assert failed_at([GOOD, episode(Verdict.FAILED, *calls)]) == {place: 1}
 
 
 def test_without_a_good_sibling_it_is_where_it_ended() -> None:
-    assert failed_at([episode(Verdict.FAILURE, ("find", "C1"), ("refund", "P1"), ("find", "C1"))]) == {
+    assert failed_at([episode(Verdict.FAILED, ("find", "C1"), ("refund", "P1"), ("find", "C1"))]) == {
         "ended refund": 1
     }
-    assert failed_at([episode(Verdict.FAILURE, ("find", "C1", "no such"))]) == {"refused find": 1}
-    assert failed_at([episode(Verdict.FAILURE)]) == {}
+    assert failed_at([episode(Verdict.FAILED, ("find", "C1", "no such"))]) == {"refused find": 1}
+    assert failed_at([episode(Verdict.FAILED)]) == {}
 
 
-def test_undetermined_and_good_episodes_fail_at_nothing() -> None:
-    assert failed_at([GOOD, episode(Verdict.UNDETERMINED, ("find", "C1"))]) == {}
+def test_inconclusive_and_good_episodes_fail_at_nothing() -> None:
+    assert failed_at([GOOD, episode(Verdict.INCONCLUSIVE, ("find", "C1"))]) == {}
     assert tool_of("missing mail") == "mail"

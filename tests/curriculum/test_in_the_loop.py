@@ -28,7 +28,7 @@ def test_what_each_step_chose_and_saw_is_kept_beside_it(tmp_path: Path) -> None:
     for one, (_, asked, _) in zip(told, ran.collector.asked, strict=True):
         (draw,) = [draw_from_record(draw) for draw in one.course]
         assert tuple(group.task for group in draw.groups) == asked
-        assert all(group.success + group.failure + group.undetermined == QUICK.n for group in draw.groups)
+        assert all(group.success + group.failure + group.inconclusive == QUICK.n for group in draw.groups)
 
 
 def test_estimates_choose_other_tasks_than_turns_do(tmp_path: Path) -> None:

@@ -77,30 +77,32 @@ PLAIN = Outcome(asking("m", "Cancel O12."), [], [], {}, real=False)
 
 
 async def awaited(_: Outcome) -> Judgement:
-    return Judgement(Verdict.SUCCESS, "asked a model")
+    return Judgement(Verdict.PASSED, "asked a model")
 
 
 @pytest.mark.parametrize(
     ("second", "verdict"),
     [
-        (awaited, Verdict.SUCCESS),
-        (lambda _: True, Verdict.SUCCESS),
-        (lambda _: False, Verdict.UNDETERMINED),
-        (lambda _: Judgement(Verdict.UNDETERMINED, "cannot tell"), Verdict.UNDETERMINED),
-        (lambda _: 1 / 0, Verdict.UNDETERMINED),
+        (awaited, Verdict.PASSED),
+        (lambda _: True, Verdict.PASSED),
+        (lambda _: False, Verdict.INCONCLUSIVE),
+        (lambda _: Judgement(Verdict.INCONCLUSIVE, "cannot tell"), Verdict.INCONCLUSIVE),
+        (lambda _: 1 / 0, Verdict.ERROR),
     ],
 )
 async def test_success_is_what_both_judges_call_so(second: object, verdict: Verdict) -> None:
     judged = await Agreed({"one": lambda _: True, "two": second})(PLAIN)
     assert judged.verdict is verdict
-    if verdict is Verdict.UNDETERMINED:
+    if verdict is Verdict.INCONCLUSIVE:
         assert "do not agree" in judged.reason
+    if verdict is Verdict.ERROR:
+        assert judged.reward is None
         assert judged.reward is None
 
 
 async def test_failure_is_what_both_judges_call_so() -> None:
     judged = await Agreed({"one": lambda _: False, "two": lambda _: False})(PLAIN)
-    assert (judged.verdict, judged.reward) == (Verdict.FAILURE, 0.0)
+    assert (judged.verdict, judged.reward) == (Verdict.FAILED, 0.0)
 
 
 async def test_a_judge_of_the_given_tasks_has_no_word_on_those_that_were_made() -> None:
@@ -108,11 +110,11 @@ async def test_a_judge_of_the_given_tasks_has_no_word_on_those_that_were_made() 
     made, checkers = set[str](), {"no": lambda _: False}
     judge = OfGiven(lambda _: True, made, checkers)
     of_made = replace(OUTCOME, task=asking("given~2.1", "Cancel O12.", checker="no"))
-    assert (await judge(of_made)).verdict is Verdict.SUCCESS
+    assert (await judge(of_made)).verdict is Verdict.PASSED
     made.add("given~2.1")
-    assert (await judge(of_made)).verdict is Verdict.FAILURE
-    assert (await judge(replace(of_made, task=GIVEN))).verdict is Verdict.FAILURE  # its expectations first
-    assert (await judge(PLAIN)).verdict is Verdict.SUCCESS
+    assert (await judge(of_made)).verdict is Verdict.FAILED
+    assert (await judge(replace(of_made, task=GIVEN))).verdict is Verdict.FAILED  # its expectations first
+    assert (await judge(PLAIN)).verdict is Verdict.PASSED
 
 
 def test_one_judge_is_no_second_word() -> None:

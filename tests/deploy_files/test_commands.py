@@ -133,7 +133,7 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
         started.wait()
 
 
-@pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 0), (2, 2), (130, 130)])
+@pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 0), (2, 2), (3, 0), (4, 4), (130, 130)])
 def test_a_shard_ends_with_its_code_but_leaves_the_gate_to_the_merge(pod: Pod, code: int, ends: int) -> None:
     assert pod.start(code).wait(100) == ends
     assert "--shard 3/4" in pod.said.read_text()

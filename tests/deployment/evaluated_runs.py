@@ -83,7 +83,7 @@ def evaluated_run(
         journal = directory.journal()
         for task in tasks:
             for sibling in range(n):
-                verdict = Verdict.SUCCESS if sibling < solved[task.id] else Verdict.FAILURE
+                verdict = Verdict.PASSED if sibling < solved[task.id] else Verdict.FAILED
                 journal.append(episode(task, sibling, verdict, calls))
         journal.close()
     return folder

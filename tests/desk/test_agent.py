@@ -23,7 +23,7 @@ from dreamgym_kit.vocabulary import Task, Verdict
 TASKS = [task_from_record(record, source="desk") for record in desk_tasks()]
 BY_ID = {task.id: task for task in TASKS}
 Play = Callable[..., Awaitable[Any]]
-SUCCESS = Verdict.SUCCESS
+SUCCESS = Verdict.PASSED
 
 
 def slow_tasks() -> set[str]:

@@ -90,7 +90,7 @@ def right_writes() -> list[tuple[str, dict[str, str]]]:
 def test_the_right_would_be_writes_are_a_success_whatever_the_mail_says(right_writes: Any) -> None:
     judged = check(dreamt(writes(*right_writes)))
     assert (judged.verdict, judged.reward, judged.reason) == (
-        Verdict.SUCCESS,
+        Verdict.PASSED,
         1.0,
         "the desk is as it should be",
     )
@@ -98,13 +98,13 @@ def test_the_right_would_be_writes_are_a_success_whatever_the_mail_says(right_wr
 
 def test_a_would_be_double_refund_is_a_failure_that_names_the_money(right_writes: Any) -> None:
     judged = check(dreamt(writes(right_writes[0], *right_writes)))
-    assert (judged.verdict, judged.reward) == (Verdict.FAILURE, 0.0)
+    assert (judged.verdict, judged.reward) == (Verdict.FAILED, 0.0)
     assert judged.reason.startswith(f"refunded {right_writes[0][1]['payment_id']} twice: ")
 
 
 def test_doing_nothing_is_a_failure() -> None:
     judged = check(dreamt([]))
-    assert judged.verdict is Verdict.FAILURE
+    assert judged.verdict is Verdict.FAILED
     assert "did not refund" in judged.reason
     assert f"no mail for customer {CASE.customer_id}" in judged.reason
 
@@ -114,11 +114,11 @@ def test_doing_nothing_is_a_failure() -> None:
     [
         (
             Answer(error="rate limited", error_type="ToolException", provenance=Provenance.FAULT),
-            Verdict.SUCCESS,
+            Verdict.PASSED,
         ),
-        (Answer(error="after 30 s", error_type="TimeoutError", provenance=Provenance.FAULT), Verdict.FAILURE),
-        (Answer(error="TimeoutError: no answer", error_type="ToolException"), Verdict.FAILURE),
-        (Answer("ok", provenance=Provenance.FAULT), Verdict.FAILURE),  # slow or stale, but answered
+        (Answer(error="after 30 s", error_type="TimeoutError", provenance=Provenance.FAULT), Verdict.FAILED),
+        (Answer(error="TimeoutError: no answer", error_type="ToolException"), Verdict.FAILED),
+        (Answer("ok", provenance=Provenance.FAULT), Verdict.FAILED),  # slow or stale, but answered
     ],
     ids=["kept from the desk", "timed out after the act", "real time-out", "answered"],
 )
@@ -129,18 +129,18 @@ def test_a_refund_that_failed_before_the_desk_did_not_happen_and_a_timeout_did(
     assert check(dreamt([*first, *writes(*right_writes)])).verdict is verdict
 
 
-def test_where_the_dream_could_not_tell_an_unfinished_desk_is_undetermined(right_writes: Any) -> None:
+def test_where_the_dream_could_not_tell_an_unfinished_desk_is_inconclusive(right_writes: Any) -> None:
     lost = writes(
         right_writes[0], answer=Answer(provenance=Provenance.ABSTAINED, support=0.0, error="not now")
     )
     judged = check(dreamt(lost))
-    assert (judged.verdict, judged.reward) == (Verdict.UNDETERMINED, None)
-    assert check(dreamt([*lost, *writes(*right_writes)])).verdict is Verdict.SUCCESS
+    assert (judged.verdict, judged.reward) == (Verdict.INCONCLUSIVE, None)
+    assert check(dreamt([*lost, *writes(*right_writes)])).verdict is Verdict.PASSED
 
 
 def test_writes_that_the_desk_would_refuse_change_nothing(right_writes: Any) -> None:
     refused = writes(("cancel_order", {"order_id": "O99"}), ("no_such_tool", {}), ("send_mail", {}))
-    assert check(dreamt([*refused, *writes(*right_writes)])).verdict is Verdict.SUCCESS
+    assert check(dreamt([*refused, *writes(*right_writes)])).verdict is Verdict.PASSED
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_an_episode_that_was_lost_before_the_dream_could_not_tell_is_a_failure(r
     unsure = writes(
         right_writes[1], answer=Answer(provenance=Provenance.ABSTAINED, support=0.0, error="not now")
     )
-    assert check(dreamt([*twice, *unsure])).verdict is Verdict.FAILURE
+    assert check(dreamt([*twice, *unsure])).verdict is Verdict.FAILED
     assert check.lost(dreamt([*twice, *unsure])).startswith(
         f"refunded {right_writes[0][1]['payment_id']} twice: "
     )

@@ -57,5 +57,5 @@ def test_a_dream_asks_a_directory_where_its_gate_lets_it(
         graph, [Task("t", {"messages": [("user", "Where is o1?")]})], settings=settings
     )
     (episode,) = RunDirectory.open(result.directory).episodes()
-    assert episode.verdict is Verdict.UNDETERMINED
+    assert episode.verdict is Verdict.INCONCLUSIVE
     assert says in episode.reason

@@ -158,22 +158,22 @@ def test_a_call_that_the_kit_does_not_take_is_found(words: list[str]) -> None:
 
 
 def the_quickstart_is_true(folder: Path, said: str) -> None:
-    assert "GATE FAILED" in said.partition("get_order")[2]
-    assert "GATE PASSED  It passes: 2 tasks" in said
+    assert "FAILED  1 passed, 1 failed, 0 inconclusive, 0 errors" in said.partition("get_order")[2]
+    assert "PASSED  2 passed, 0 failed, 0 inconclusive, 0 errors" in said
     calls = ["get_order o1", "get_order o2", "refund_order o1", "refund_order o2"]
     assert sorted((folder.parent / "my_shop" / "real_calls.txt").read_text().splitlines()) == calls
     assert len(list(folder.parent.glob("my_shop/runs/*/report.html"))) == 1
 
 
 def the_readme_is_true(folder: Path, said: str) -> None:
-    assert "real calls  0 of 8" in said
-    assert said.rstrip().endswith("It passes: 1 task, no anomaly.")
+    assert "0 executed, 0 blocked, of 8 tool calls" in said
+    assert said.rstrip().endswith("PASSED  4 passed, 0 failed, 0 inconclusive, 0 errors")
     assert (folder / "touched").read_text().count("cancel_order") == 1
     assert len(list(folder.glob("runs/*/report.html"))) == 1
 
 
 def the_page_on_tasks_is_true(_folder: Path, said: str) -> None:
-    assert "It fails 1 of 2 tasks." in said
+    assert "FAILED  2 passed, 2 failed, 0 inconclusive, 0 errors" in said
     assert said.rstrip().endswith("2 of 2")
 
 

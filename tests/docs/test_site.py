@@ -153,7 +153,7 @@ def test_every_rule_of_the_gate_has_its_flag_in_the_settings_reference() -> None
     assert {key: bool(flags.get(("gate", key))) for key in keys_of(GateSettings)} == dict.fromkeys(
         keys_of(GateSettings), True
     )
-    assert flags["gate", "findings"] == ["--gate-finding", "--fail-on-findings"]
+    assert flags["gate", "fail_on"] == ["--fail-on"]
     assert flags["simulate", "n"] == ["--n"]
 
 

@@ -42,14 +42,14 @@ def test_what_is_wrong_is_named() -> None:
     cancel, fee = (write_of(tool, args) for tool, args in clinic.right())
     other = Write("charge_fee", (("amount", "1.00"), ("visit_id", clinic.wanted)))
     mail = Write("send_mail", (("patient_id", clinic.patient),))
-    assert checklist.judge(sheet, [cancel, fee]).verdict is Verdict.SUCCESS
-    assert checklist.judge(sheet, [cancel]) == (Verdict.FAILURE, f"missing: {fee}", {Wrong.MISSING})
+    assert checklist.judge(sheet, [cancel, fee]).verdict is Verdict.PASSED
+    assert checklist.judge(sheet, [cancel]) == (Verdict.FAILED, f"missing: {fee}", {Wrong.MISSING})
     assert checklist.judge(sheet, [cancel, fee, mail]) == (
-        Verdict.FAILURE,
+        Verdict.FAILED,
         f"extra: {mail}",
         {Wrong.EXTRA},
     )
-    assert checklist.judge(sheet, [cancel, fee, fee]) == (Verdict.FAILURE, f"twice: {fee}", {Wrong.TWICE})
+    assert checklist.judge(sheet, [cancel, fee, fee]) == (Verdict.FAILED, f"twice: {fee}", {Wrong.TWICE})
     assert checklist.judge(sheet, [cancel, other]).wrong == {Wrong.ARGUMENT}
     assert checklist.judge(sheet, [cancel], [fee]).wrong == {Wrong.REFUSED}
 
@@ -60,7 +60,7 @@ def test_where_nobody_has_read_what_decides_there_is_no_verdict() -> None:
     sheet = recorded().checklist.sheet(clinic.text, gather([seen], advances))
     assert sheet.blank == "nobody knows what get_visit says of what the request is about"
     found = recorded().checklist.judge(sheet, [])
-    assert found.verdict is Verdict.UNDETERMINED
+    assert found.verdict is Verdict.INCONCLUSIVE
 
 
 def test_a_request_that_names_nothing_known_has_no_verdict() -> None:

@@ -126,7 +126,7 @@ def test_a_dream_without_goals_answers_and_judges_in_worlds_that_nobody_recorded
     assert clinic.text.split(" Dr ")[1].rstrip(".") in {visit["doctor"] for visit in visits}
     sheet = made.judge.sheet(task.world, clinic.text)
     rows = clinic.rows("e", [(write.tool, dict(write.args)) for write in sheet.expected])
-    assert judged(made, task, rows).verdict is Verdict.SUCCESS
+    assert judged(made, task, rows).verdict is Verdict.PASSED
     extra = clinic.rows(
         "e", [*((row.call.tool, row.call.args) for row in rows), ("cancel_visit", {"visit_id": "x"})]
     )
@@ -160,9 +160,9 @@ def test_siblings_are_judged_by_one_sheet_and_never_by_their_own_transcript() ->
     judge = ChecklistJudge(recorded().checklist, bases, advances)
     task = Task("t", {"messages": [{"role": "user", "content": clinic.text}]}, clinic.world)
     good = clinic.rows("e", [(write.tool, dict(write.args)) for write in map(spell, clinic.right())])
-    assert judge(Outcome(task, good, [], None, real=False)).verdict is Verdict.SUCCESS
+    assert judge(Outcome(task, good, [], None, real=False)).verdict is Verdict.PASSED
     lying = [replace(row, effect=Effect.READ) for row in good]
-    assert judge(Outcome(task, lying, [], None, real=False)).verdict is Verdict.FAILURE
+    assert judge(Outcome(task, lying, [], None, real=False)).verdict is Verdict.FAILED
     assert asked == [(clinic.world, clinic.text)]
     elsewhere = replace(task, world=World("clinic", 9))
     assert (

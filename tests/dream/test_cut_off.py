@@ -1,4 +1,4 @@
-"""What was done before the dream abstained stays done: a failure for good is no undetermined episode."""
+"""What was done before the dream abstained stays done: a failure for good is no inconclusive episode."""
 
 import asyncio
 from collections.abc import Mapping
@@ -98,15 +98,15 @@ def test_a_checker_says_what_cannot_be_taken_back(checker: Any, why: str) -> Non
 )
 def test_a_checker_that_fails_is_named_and_decides_nothing(said: Any, error: str) -> None:
     told = asyncio.run(judge_cut_off(after("look"), Careful(said), "who knows"))
-    assert told == Judgement(Verdict.UNDETERMINED, f"who knows; the checker failed: {error}")
+    assert told == Judgement(Verdict.ERROR, f"the checker raised {error}; before that, who knows")
 
 
 def judged(outcome: Outcome, checker: Any) -> str:
     """Why it was lost; "" where it was not."""
     told = asyncio.run(judge_cut_off(outcome, checker, "who knows"))
-    if told == Judgement(Verdict.UNDETERMINED, "who knows"):
+    if told == Judgement(Verdict.INCONCLUSIVE, "who knows"):
         return ""
-    assert (told.verdict, told.reward) == (Verdict.FAILURE, 0.0)
+    assert (told.verdict, told.reward) == (Verdict.FAILED, 0.0)
     return told.reason.removesuffix("; then the dream could not go on: who knows")
 
 
@@ -153,10 +153,10 @@ graph = made.compile()
     [
         (
             {"forbid": ["refund"]},
-            Verdict.FAILURE,
+            Verdict.FAILED,
             "refund was called, which the task forbids; then the dream ",
         ),
-        ({"max": {"refund": 1}}, Verdict.UNDETERMINED, "look was never recorded"),
+        ({"max": {"refund": 1}}, Verdict.INCONCLUSIVE, "look was never recorded"),
     ],
 )
 def test_an_episode_that_the_dream_cannot_go_on_with(

@@ -39,10 +39,10 @@ def outcome(**expect: object) -> Outcome:
 @pytest.mark.parametrize(
     ("checked", "word", "settled", "agree"),
     [
-        (True, "success", Verdict.SUCCESS, True),
-        (True, "failure", Verdict.SUCCESS, False),
-        (False, "success", Verdict.FAILURE, False),
-        (False, "unknown", Verdict.FAILURE, None),
+        (True, "success", Verdict.PASSED, True),
+        (True, "failure", Verdict.PASSED, False),
+        (False, "success", Verdict.FAILED, False),
+        (False, "unknown", Verdict.FAILED, None),
     ],
 )
 async def test_the_checker_wins(checked: bool, word: str, settled: Verdict, agree: bool | None) -> None:
@@ -55,27 +55,28 @@ async def test_expectations_win_too() -> None:
     both = await judge_twice(
         outcome(forbid=["pay"]), None, ModelJudge(ScriptedChatDouble(verdict("success")))
     )
-    assert (both.settled.verdict, both.agree) == (Verdict.FAILURE, False)
+    assert (both.settled.verdict, both.agree) == (Verdict.FAILED, False)
     assert both.alarm is not None
-    assert both.alarm.text == "the checker said failure, the model success: judged by a model: because"
+    assert both.alarm.text == "the checker said failed, the model passed: judged by a model: because"
 
 
 async def test_where_nobody_else_judges_the_model_does_without_a_reward() -> None:
     both = await judge_twice(outcome(), None, ModelJudge(ScriptedChatDouble(verdict("success"))))
-    assert (both.settled.verdict, both.settled.reward) == (Verdict.SUCCESS, None)
+    assert (both.settled.verdict, both.settled.reward) == (Verdict.PASSED, None)
     assert both.settled.reason == "judged by a model: because"
 
 
 @pytest.mark.parametrize(
     "said", [EndpointError("server", "down"), "success!", {**verdict("success"), "reward": 1}]
 )
-async def test_a_judge_that_cannot_be_used_is_undetermined(said: object) -> None:
+async def test_a_judge_that_cannot_be_used_decides_nothing(said: object) -> None:
     judged = await ModelJudge(ScriptedChatDouble(said)).judge(outcome())
-    assert judged.verdict is Verdict.UNDETERMINED
+    silent = isinstance(said, EndpointError)
+    assert judged.verdict is (Verdict.ERROR if silent else Verdict.INCONCLUSIVE)
     assert judged.reason.startswith("the judging model gave no verdict: ")
 
 
 async def test_one_repair_is_asked_for() -> None:
     model = ScriptedChatDouble("hm", verdict("failure"))
-    assert (await ModelJudge(model).judge(outcome())).verdict is Verdict.FAILURE
+    assert (await ModelJudge(model).judge(outcome())).verdict is Verdict.FAILED
     assert len(model.requests) == 2

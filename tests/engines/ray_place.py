@@ -27,7 +27,7 @@ class TellingDouble:
             task=task.id,
             sibling=sibling,
             world=task.world,
-            verdict=Verdict.SUCCESS,
+            verdict=Verdict.PASSED,
             reason="as asked",
             attempt=attempt,
             final={"pid": os.getpid(), "folder": os.getcwd(), "loops": loops},

@@ -57,7 +57,7 @@ async def main():
         with Journal(journal_file) as journal:
             totals = await run_episodes(jobs_for(tasks, 1), runner, journal=journal, concurrency=8,
                                         events=Heard(), stop=StopSwitch())
-    print(json.dumps({"finished": totals.success, "lost": lost, "warnings": warnings}))
+    print(json.dumps({"finished": totals.passed, "lost": lost, "warnings": warnings}))
 
 asyncio.run(main())
 """

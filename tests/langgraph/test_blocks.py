@@ -23,9 +23,9 @@ async def test_the_same_in_five_lines_async_and_inside_a_running_loop(project: A
     graph, store = project.write(), MemoryStore()
     await dreamgym_kit.arecord(graph, [task(project)], store=store)
     dreamt = await dreamgym_kit.asimulate(graph, [task(project)], store=store)
-    assert dreamt.totals.success == 1
+    assert dreamt.totals.passed == 1
     inside = dreamgym_kit.simulate(graph, [task(project)], store=store)
-    assert inside.totals.success == 1
+    assert inside.totals.passed == 1
     assert asyncio.get_running_loop().is_running()
 
 

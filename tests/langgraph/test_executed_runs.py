@@ -85,7 +85,7 @@ def episodes(result: Any) -> list[Episode]:
 def test_a_body_that_ran_is_executed_and_not_refused(project: Any) -> None:
     result = simulated(project)
     (episode,) = episodes(result)
-    assert (episode.verdict, episode.stop, episode.violations) == (Verdict.FAILURE, "executed", ())
+    assert (episode.verdict, episode.stop, episode.violations) == (Verdict.FAILED, "executed", ())
     assert episode.reason == f"1 real call executed: {CALL}"
     (call,) = episode.executed
     assert (call.tool, dict(call.args)) == ("refund", {"order": "o1", "password": "<masked>"})
@@ -128,16 +128,18 @@ def test_every_report_says_executed_with_the_arguments_and_never_refused(project
     assert '[functions."MODULE:refund"]' in str(result)
     page = page_of(RunDirectory.open(result.directory), place="run").html
     assert '"executed":[[0,"refund(order=' in page
-    assert '"headline":"1 real call executed: refund(' in page
-    assert '"real calls","1 executed"' in page
+    assert '"verdict":{"verdict":"failed"' in page
+    assert '"Real calls","1 executed, 0 blocked' in page
 
 
 def test_no_rule_of_the_gate_excuses_it(project: Any) -> None:
-    loose = parse_settings("[gate]\nundetermined = 1.0\nsuccess = 0.0\n", path=project.folder / "x.toml")
+    loose = parse_settings(
+        "[gate]\nmax_inconclusive = 1.0\nmin_pass_rate = 0.0\n", path=project.folder / "x.toml"
+    )
     summary = simulated(project, settings=loose).summary
-    assert summary.gate() is False
+    assert (summary.check(), summary.exit_code) == (False, 6)
     (broken,) = [rule for rule in summary.rules() if not rule.passed]
-    assert (broken.rule, broken.why) == ("nothing real", f"1 real call executed: {CALL}")
+    assert (broken.key, broken.why) == ("real_calls", f"1 real call executed: {CALL}")
 
 
 def test_a_later_leg_begins_nothing_and_says_the_same(project: Any) -> None:
@@ -224,7 +226,7 @@ def test_killed_in_the_next_moment_it_is_in_the_journal(project: Any) -> None:
     )
     assert done.returncode == -signal.SIGKILL
     (episode,) = JournalReader(project.folder / "run" / EPISODES)
-    assert ([str(call) for call in episode.executed], episode.verdict) == ([CALL], Verdict.FAILURE)
+    assert ([str(call) for call in episode.executed], episode.verdict) == ([CALL], Verdict.FAILED)
 
 
 @pytest.mark.slow

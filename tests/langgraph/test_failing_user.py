@@ -1,4 +1,4 @@
-"""The model that plays users fails: the episodes of that user are undetermined, the others go on."""
+"""The model that plays users fails: the episodes of that user are inconclusive, the others go on."""
 
 import json
 
@@ -59,7 +59,7 @@ def mute(body: dict) -> str:
 
 
 @pytest.mark.parametrize("how", [{"refuse": refused, "content": say}, {"content": mute}], ids=["400", "text"])
-async def test_an_interrupt_whose_user_fails_leaves_its_episodes_undetermined_and_no_other(
+async def test_an_interrupt_whose_user_fails_leaves_its_episodes_inconclusive_and_no_other(
     project, how
 ) -> None:
     spec = project.write(ASKING)
@@ -74,10 +74,10 @@ async def test_an_interrupt_whose_user_fails_leaves_its_episodes_undetermined_an
     assert len(lines) == 6
     for name, (verdict, reason) in lines.items():
         if name.startswith("two."):
-            assert verdict is Verdict.UNDETERMINED
+            assert verdict is Verdict.ERROR
             assert reason.startswith(
                 "the simulated user failed: the model that plays the user gave no answer"
             )
         else:
-            assert verdict is Verdict.SUCCESS, reason
-    assert (result.summary.undetermined, result.summary.failure) == (2, 0)
+            assert verdict is Verdict.PASSED, reason
+    assert (result.summary.errors, result.summary.failed) == (2, 0)

@@ -28,7 +28,7 @@ async def dry_run(spec: str, kind: str, *, n: int = 1):
 async def test_a_fault_that_ends_the_episode_is_told_apart_in_every_place(project) -> None:
     result = await dry_run(project.write(), "timeout")
     (line,) = result.summary.episodes
-    assert line.verdict is Verdict.FAILURE
+    assert line.verdict is Verdict.FAILED
     assert line.reason.endswith("get_order: timed out, no answer (with 1 injected fault)")
     (tool,) = result.summary.tools
     assert (tool.provenance, tool.errors) == ({"fault": 1}, 0)
@@ -40,7 +40,7 @@ async def test_an_outage_of_a_tool_is_not_put_down_to_the_agents_model(project) 
     result = await dry_run(project.write(), "outage")
     (line,) = result.summary.episodes
     said = "the graph raised ConnectionError: get_order: 503 Service Unavailable (with 1 injected fault)"
-    assert (line.verdict, line.reason) == (Verdict.FAILURE, said)
+    assert (line.verdict, line.reason) == (Verdict.FAILED, said)
 
 
 async def test_a_recorded_timeout_without_words_is_no_time_limit_of_the_episode(project) -> None:
@@ -55,7 +55,7 @@ async def test_a_recorded_timeout_without_words_is_no_time_limit_of_the_episode(
         graph=project.write(), tasks=[TASK], settings=settings, experience=SilentTimeoutDouble()
     )
     (line,) = (await run(request, events=FanOut([]))).summary.episodes
-    assert line.verdict is Verdict.FAILURE
+    assert line.verdict is Verdict.FAILED
     assert line.reason.startswith("the graph raised TimeoutError")
 
 

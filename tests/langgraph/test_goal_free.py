@@ -40,7 +40,7 @@ def test_a_judge_is_asked_instead_of_the_tasks_own_checkers(tmp_path: Path) -> N
 
     def judge(outcome: Outcome) -> Judgement:
         asked.append(outcome)
-        return Judgement(Verdict.FAILURE, "the judge says so", 0.0)
+        return Judgement(Verdict.FAILED, "the judge says so", 0.0)
 
     import_jsonl(RECORDINGS_FILE, store := MemoryStore())
     request = RunRequest(
@@ -53,7 +53,7 @@ def test_a_judge_is_asked_instead_of_the_tasks_own_checkers(tmp_path: Path) -> N
     )
     done = asyncio.run(run(request, events=NoEvents()))
     assert len(asked) == 1
-    assert done.totals.failure == 1
+    assert done.totals.failed == 1
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_recorded_runs_make_a_judge_for_tasks_that_nobody_recorded(tmp_path: Pat
         judge=dream.judge,
     )
     done = asyncio.run(run(request, events=NoEvents()))
-    assert done.totals.success >= 1  # a good colleague, in worlds that nobody recorded, by nobody's goal
+    assert done.totals.passed >= 1  # a good colleague, in worlds that nobody recorded, by nobody's goal
     with pytest.raises(UserError, match="no task can be learned without its goal"):
         goal_free(new, run_directory, recorded_tasks=recorded, store=store, settings=wanted)
 

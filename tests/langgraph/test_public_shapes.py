@@ -89,7 +89,7 @@ def simulated(project: Any, more: str, **expect: Any) -> Episode:
 @pytest.mark.parametrize("node", NODES.values(), ids=NODES)
 def test_a_tool_node_made_by_hand_is_no_violation(project: Any, node: str) -> None:
     episode = simulated(project, node)
-    assert (episode.verdict, episode.violations) == (Verdict.SUCCESS, ())
+    assert (episode.verdict, episode.violations) == (Verdict.PASSED, ())
 
 
 def test_more_answers_than_calls_that_passed_the_gate_are_executed_calls(project: Any) -> None:
@@ -136,7 +136,7 @@ def test_an_llm_cache_does_not_hide_what_a_model_was_told_of(project: Any) -> No
     graph = made.compile()
     """
     episode = simulated(project, cached, forbid=["get_order"])
-    assert (episode.verdict, episode.violations) == (Verdict.SUCCESS, ())
+    assert (episode.verdict, episode.violations) == (Verdict.PASSED, ())
 
 
 POOLED = """
@@ -178,8 +178,8 @@ def test_a_refused_checker_costs_its_own_episode_only_its_verdict(project: Any, 
     other = Task("other", HELLO, expect={"calls": ["get_order"]})
     result = dreamgym_kit.simulate(graph, [checked, other], experience=Scripted())
     found = {one.task: one for one in RunDirectory.open(result.directory).episodes()}
-    assert (found["checked"].stop, found["checked"].verdict) == ("violation", Verdict.UNDETERMINED)
+    assert (found["checked"].stop, found["checked"].verdict) == ("violation", Verdict.INCONCLUSIVE)
     assert found["checked"].reason.startswith("the checker was refused: ")
     assert len(found["checked"].transitions) == 1
-    assert (found["other"].verdict, found["other"].violations) == (Verdict.SUCCESS, ())
+    assert (found["other"].verdict, found["other"].violations) == (Verdict.PASSED, ())
     assert project.touched() == []

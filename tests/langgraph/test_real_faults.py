@@ -77,7 +77,7 @@ async def test_a_call_that_fails_by_plan_does_not_reach_its_tool(project, kind: 
     result = await real_run(project.write(), "get_order", kind)
     episode = episode_of(result)
     assert project.touched() == []
-    assert episode.verdict is Verdict.FAILURE
+    assert episode.verdict is Verdict.FAILED
     assert episode.reason.endswith("(with 1 injected fault)")
     assert [entry.answer.provenance for entry in episode.transitions] == [Provenance.FAULT]
     assert result.summary.real_calls == 0

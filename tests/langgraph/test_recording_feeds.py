@@ -62,7 +62,7 @@ def test_record_feeds_the_simulate_that_follows_it_in_one_process(project) -> No
     task = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
     store = MemoryStore()
     before = dreamgym_kit.simulate(graph, [task], store=store, settings=settings)
-    assert [one.verdict.value for one in RunDirectory.open(before.directory).episodes()] == ["undetermined"]
+    assert [one.verdict.value for one in RunDirectory.open(before.directory).episodes()] == ["inconclusive"]
     dreamgym_kit.record(graph, [task], store=store, settings=settings)
     after = dreamgym_kit.simulate(graph, [task], store=store, settings=settings)
     (episode,) = RunDirectory.open(after.directory).episodes()

@@ -67,7 +67,7 @@ def test_a_side_effect_that_nobody_registered_trips_the_guard_and_latches(projec
         """
     )
     (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
-    assert (one.stop, one.verdict) == ("violation", Verdict.UNDETERMINED)
+    assert (one.stop, one.verdict) == ("violation", Verdict.INCONCLUSIVE)
     assert "touched" in one.violations[0]
     assert "allow_paths" in one.violations[0]
     assert (one.transitions, project.touched()) == ((), [])
@@ -258,7 +258,7 @@ def test_an_agent_that_asks_for_tools_that_never_pass_the_gate_is_no_success(pro
         """
     )
     (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
-    assert (one.verdict, one.stop) == (Verdict.UNDETERMINED, "violation")
+    assert (one.verdict, one.stop) == (Verdict.INCONCLUSIVE, "violation")
     assert "asked for 1 tool call(s) (get_order, ...) and the gate saw none" in one.violations[0]
 
 
@@ -301,7 +301,7 @@ def test_a_node_that_exits_ends_its_own_episode_and_not_the_run(project: Any) ->
     asked = [Task(word, {"messages": [{"role": "user", "content": word}]}) for word in ("leave", "stay")]
     ended = {one.task: one for one in episodes(dreamgym_kit.simulate(graph, asked, store=MemoryStore()))}
     assert (ended["leave"].verdict, ended["leave"].reason) == (
-        Verdict.FAILURE,
+        Verdict.FAILED,
         "the graph raised SystemExit: 3",
     )
     assert ended["stay"].stop == "finished"
@@ -329,5 +329,5 @@ def test_a_loop_over_a_raw_client_that_runs_functions_by_itself_is_no_success(pr
         """
     )
     (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
-    assert (one.stop, one.verdict) == ("executed", Verdict.FAILURE)
+    assert (one.stop, one.verdict) == ("executed", Verdict.FAILED)
     assert [call.tool for call in one.executed] == ["refund"]

@@ -40,7 +40,7 @@ def test_what_was_recorded_for_real_is_dreamt_without_touching_anything(project:
     dreamt = dreamgym_kit.simulate(graph, [task(project)], store=store, n=2)
     assert project.touched() == ["get_order", "cancel_order", "get_order"]
     (recorded,), group = episodes(real), episodes(dreamt)
-    assert [one.verdict for one in (recorded, *group)] == [Verdict.SUCCESS] * 3
+    assert [one.verdict for one in (recorded, *group)] == [Verdict.PASSED] * 3
     for one in group:
         assert [entry.answer.content for entry in one.transitions] == [
             {"order_id": "o1", "status": "open"},
@@ -55,7 +55,7 @@ def test_what_was_recorded_for_real_is_dreamt_without_touching_anything(project:
 def test_without_recordings_the_dream_abstains_and_says_so(project: Any) -> None:
     result = dreamgym_kit.simulate(project.write(), [task(project)], store=MemoryStore())
     (one,) = episodes(result)
-    assert (one.verdict, one.stop) == (Verdict.UNDETERMINED, "abstained")
+    assert (one.verdict, one.stop) == (Verdict.INCONCLUSIVE, "abstained")
     assert one.reason == "nothing was recorded in world default:0"
     assert project.touched() == []
 
@@ -109,11 +109,11 @@ def test_interrupts_are_answered_from_the_task_and_nothing_is_asked_twice(projec
     store = MemoryStore()
     yes = task(project, replies=({"decisions": [{"type": "approve"}]},))
     (real,) = episodes(dreamgym_kit.record(graph, [yes], store=store))
-    assert real.verdict is Verdict.SUCCESS
+    assert real.verdict is Verdict.PASSED
     (dreamt,) = episodes(dreamgym_kit.simulate(graph, [yes], store=store))
     assert [entry.call.tool for entry in dreamt.transitions] == ["get_order", "cancel_order", "get_order"]
     (waiting,) = episodes(dreamgym_kit.simulate(graph, [task(project, replies=())], store=store))
-    assert waiting.verdict is Verdict.UNDETERMINED
+    assert waiting.verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_users_checkpointer_and_store_stay_untouched(project: Any) -> None:
@@ -135,7 +135,7 @@ def test_the_users_checkpointer_and_store_stay_untouched(project: Any) -> None:
     assert list(module.saver.list(None)) == []
 
 
-def test_limits_end_an_episode_undetermined(project: Any) -> None:
+def test_limits_end_an_episode_inconclusive(project: Any) -> None:
     graph = project.write(
         """
         graph = create_agent(ScriptedModelDouble(turns=[[("get_order", {"order_id": "o1"})]]), [get_order])
@@ -148,7 +148,7 @@ def test_limits_end_an_episode_undetermined(project: Any) -> None:
     ):
         settings = Settings().with_overrides(override)
         (one,) = episodes(dreamgym_kit.record(graph, [task(project)], store=store, settings=settings))
-        assert (one.verdict, one.stop, one.reason) == (Verdict.UNDETERMINED, "limit", said)
+        assert (one.verdict, one.stop, one.reason) == (Verdict.INCONCLUSIVE, "limit", said)
 
 
 def test_a_run_budget_of_calls_is_never_exceeded(project: Any) -> None:
@@ -163,7 +163,7 @@ def test_what_was_cut_was_not_run_and_what_it_called_stays_counted(project: Any)
     """Episodes that were begun and cut are as little run as those that were not begun."""
     graph, store = project.write(), MemoryStore()
     settings = Settings().with_overrides(
-        {"budget.calls": 8, "simulate.n": 4, "simulate.concurrency": 4, "gate.success": 0.1}
+        {"budget.calls": 8, "simulate.n": 4, "simulate.concurrency": 4, "gate.min_pass_rate": 0.1}
     )
     tasks = [task(project), replace(task(project), id="other")]
     first = dreamgym_kit.record(graph, tasks, store=store, settings=settings)
@@ -171,7 +171,7 @@ def test_what_was_cut_was_not_run_and_what_it_called_stays_counted(project: Any)
     assert made == 8
     assert told.finished < told.total == 8
     assert first.summary.not_run == told.total - told.finished
-    assert not first.summary.gate()
+    assert first.verdict is Verdict.INCONCLUSIVE
     request = RunRequest(
         graph=graph,
         tasks=tasks,
@@ -214,7 +214,7 @@ def test_the_graph_raising_is_the_agents_failure(project: Any) -> None:
     (real,) = episodes(dreamgym_kit.record(graph, [TASK], store=store))
     (dreamt,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=store))
     assert real.reason == dreamt.reason == "the graph raised ValueError: boom"
-    assert dreamt.verdict is Verdict.FAILURE
+    assert dreamt.verdict is Verdict.FAILED
     assert dreamt.transitions[0].answer.error_type == "ValueError"
 
 
@@ -237,7 +237,7 @@ def test_the_lines_of_an_agent_that_raises_are_kept_and_shown_without_secrets(
     )
     result = dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
     (episode,) = RunDirectory.open(result.directory).episodes()
-    assert (episode.stop, episode.verdict) == ("error", Verdict.FAILURE)
+    assert (episode.stop, episode.verdict) == ("error", Verdict.FAILED)
     file = project.folder / f"{project.module}.py"
     outer, inner = episode.traceback
     assert outer.startswith(f"{file}:")
@@ -259,10 +259,10 @@ def test_expectations_are_judged_without_a_checker(project: Any) -> None:
         for one in episodes(dreamgym_kit.record(graph, wanted, store=store))
     }
     assert said == {
-        "must": ("success", "every expectation held"),
-        "not": ("failure", "cancel_order was called, which the task forbids"),
-        "most": ("failure", "get_order was called 2 times; the task allows 1"),
-        "none": ("undetermined", "finished; the task has no checker and no expectations"),
+        "must": ("passed", "every expectation held"),
+        "not": ("failed", "cancel_order was called, which the task forbids"),
+        "most": ("failed", "get_order was called 2 times; the task allows 1"),
+        "none": ("inconclusive", "finished; the task has no checker and no expectations"),
     }
 
 
@@ -300,7 +300,7 @@ def test_resuming_runs_only_what_is_missing_and_refuses_other_settings(project: 
         resume=True,
     )
     again = asyncio.run(run(request, events=NoEvents()))
-    assert (again.totals.earlier, again.totals.success) == (2, 3)
+    assert (again.totals.earlier, again.totals.passed) == (2, 3)
     assert {one.digest for one in episodes(again)} == {one.digest for one in episodes(whole)}
     other = RunRequest(
         graph=graph,

@@ -77,12 +77,12 @@ async def test_a_script_answers_questions_in_order() -> None:
     assert [message["content"] for message in told.messages] == [
         *("refund", "Which order?", "the last one", "Which order?", "o7", "Done with o7."),
     ]
-    assert told.verdict is Verdict.SUCCESS
+    assert told.verdict is Verdict.PASSED
 
 
 async def test_a_script_answers_an_interrupt() -> None:
     told = await episode(waiting, {"script": ["o7"]})
-    assert (told.messages[-1]["content"], told.verdict) == ("Heard: o7", Verdict.SUCCESS)
+    assert (told.messages[-1]["content"], told.verdict) == ("Heard: o7", Verdict.PASSED)
 
 
 async def test_what_stands_in_for_a_user_is_kept_in_the_episode() -> None:
@@ -129,7 +129,7 @@ async def test_a_secret_in_an_interrupt_is_masked() -> None:
 async def test_a_persona_tells_what_it_knows_and_ends() -> None:
     chat = ScriptedChatDouble(says("reply", "o7"), says("done"))
     told = await episode(asking, {"goal": "a refund", "knows": {"order": "o7"}}, chat=chat)
-    assert (told.messages[-1]["content"], told.verdict) == ("Done with o7.", Verdict.SUCCESS)
+    assert (told.messages[-1]["content"], told.verdict) == ("Done with o7.", Verdict.PASSED)
     assert '"knows": {"order": "o7"}' in chat.requests[0].messages[1].content
 
 
@@ -146,9 +146,11 @@ async def test_a_persona_tells_what_it_knows_and_ends() -> None:
         ),
     ],
 )
-async def test_a_user_that_fails_leaves_the_episode_undetermined(user, chat, said) -> None:
+async def test_a_user_that_fails_makes_an_error_and_a_silent_one_does_not(user, chat, said) -> None:
     told = await episode(waiting, user, chat=chat)
-    assert (told.verdict, told.stop) == (Verdict.UNDETERMINED, "error")
+    silent = "script" in user  # the task has no more to say; else its set-up failed
+    expected = (Verdict.INCONCLUSIVE, "interrupted") if silent else (Verdict.ERROR, "error")
+    assert (told.verdict, told.stop) == expected
     assert told.reason == f"the simulated user failed: {said}"
 
 
@@ -167,7 +169,7 @@ async def test_an_approval_is_given_in_the_middlewares_form() -> None:
 async def test_two_judges_that_differ_are_told_in_the_episode() -> None:
     second = ModelJudge(ScriptedChatDouble({"reasoning": "no refund", "verdict": "failure"}))
     told = await episode(waiting, {"script": ["o7"]}, second=second)
-    assert (told.verdict, told.counts["judges_disagree"]) == (Verdict.SUCCESS, 1)
+    assert (told.verdict, told.counts["judges_disagree"]) == (Verdict.PASSED, 1)
     assert [found.kind for found in told.findings] == ["judges_disagree"]
 
 

@@ -134,7 +134,7 @@ def test_a_users_package_may_be_named_after_a_framework(project: Any, tmp_path: 
 def test_a_checker_may_touch_what_the_agent_may_not(project: Any, tmp_path: Path) -> None:
     episode = dreamt(project, "1", tmp_path, checker="check")
     assert (tmp_path / "ledger").read_text("utf-8") == "o2\n"
-    assert (episode.verdict, episode.transitions) == (Verdict.SUCCESS, ())
+    assert (episode.verdict, episode.transitions) == (Verdict.PASSED, ())
 
 
 def test_what_a_chat_model_uses_is_its_own_affair(project: Any, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ async def test_tokens_cache_and_queue_of_the_run_stand_in_its_report(project) ->
         "most_waiting": 4,
     }
     told = " ".join(render_run(result.summary).split())
-    assert f"{server.url} read 2,000 tokens (75 % cached), wrote 200;" in told
+    assert f"{server.url} read 2,000 tokens (75% cached), wrote 200;" in told
     assert "at most 31 requests ran and 4 waited" in told
     assert set(server.looks) == {("/metrics", f"Bearer {KEY}")}
     assert facts_of(RunDirectory.open(result.directory))["servers"] == [row]  # `report` has it later

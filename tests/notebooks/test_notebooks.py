@@ -56,5 +56,5 @@ def test_a_notebook_runs_and_shows_its_report(
     assert [one for one in outputs if one.output_type == "stream" and one.name == "stderr"] == []
     (shown,) = [one.data for one in outputs if "text/html" in one.get("data", {})]
     assert 'src="data:text/html;charset=utf-8;base64,' in shown["text/html"]
-    assert "GATE PASSED" in shown["text/html"]
-    assert "real calls  0 of 8" in shown["text/plain"]
+    assert "PASSED" in shown["text/html"]
+    assert "0 executed, 0 blocked, of 8 tool calls" in shown["text/plain"]

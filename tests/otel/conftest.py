@@ -68,7 +68,7 @@ def episode() -> Episode:
         task="t",
         sibling=1,
         world=World("shop", 3),
-        verdict=Verdict.FAILURE,
+        verdict=Verdict.FAILED,
         reason="not refunded",
         transitions=steps,
         messages=(

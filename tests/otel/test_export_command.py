@@ -73,7 +73,7 @@ def test_a_missing_extra_is_said_with_what_to_install(
         ),
         (("--otel", "."), "--otel .: name a file"),
         (("--otel", "x.jsonl", "--html"), "--otel exports the whole run"),
-        (("--otel", "x.jsonl", "--only", "failure"), "--otel exports the whole run"),
+        (("--otel", "x.jsonl", "--only", "failed"), "--otel exports the whole run"),
         (("--otel", "x.jsonl", "--otel-headers", "KEYS"), "a file has no headers"),
         (("--otel-headers", "KEYS"), "--otel-headers goes with --otel URL"),
         (("--otel", "http://u:p4ssw0rd@host"), "no user, key or query in the URL"),

@@ -89,7 +89,7 @@ def test_whatever_a_transition_holds_comes_back_from_an_export(steps: list[Trans
         root = Path(folder)
         with RunDirectory.create(root, "run", Manifest("7f3a", 1.0, {"graph": "g"})) as directory:
             with directory.journal() as journal:
-                journal.append(Episode("e.1", "e", 1, World(), Verdict.SUCCESS, "ok", tuple(steps)))
+                journal.append(Episode("e.1", "e", 1, World(), Verdict.PASSED, "ok", tuple(steps)))
             back, report = read_back(exported(directory.path, root / "spans.jsonl"))
         assert (report.unread, report.unanswered) == (0, 0)
     assert {one.id: one for one in back} == {one.id: one for one in steps}

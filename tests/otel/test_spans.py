@@ -120,7 +120,7 @@ def test_verdict_and_findings_are_events_of_the_agent(spans: list[Told]) -> None
         "gen_ai.evaluation.result",
         {
             "gen_ai.evaluation.name": "verdict",
-            "gen_ai.evaluation.score.label": "failure",
+            "gen_ai.evaluation.score.label": "failed",
             "gen_ai.evaluation.explanation": "not refunded",
             "gen_ai.evaluation.score.value": 0.25,
         },

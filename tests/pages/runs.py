@@ -79,7 +79,7 @@ def call(
 def episode(
     task: str,
     sibling: int = 1,
-    verdict: Verdict = Verdict.SUCCESS,
+    verdict: Verdict = Verdict.PASSED,
     *,
     said: str = "Please help.",
     **more: Any,
@@ -121,7 +121,7 @@ def double_refund(task: str = "refund-1", sibling: int = 1) -> Episode:
     return episode(
         task,
         sibling,
-        Verdict.FAILURE,
+        Verdict.FAILED,
         transitions=steps,
         findings=(found,),
         reason="refunded P1 twice: 176.00 of 88.00",
@@ -130,7 +130,7 @@ def double_refund(task: str = "refund-1", sibling: int = 1) -> Episode:
 
 
 def small_run() -> list[Episode]:
-    """Two tasks: one refunds twice in one of two siblings, one ends undetermined in both."""
+    """Two tasks: one refunds twice in one of two siblings, one ends inconclusive in both."""
     order = call(1, "get_order", {"order_id": "O1"}, {"order_id": "O1", "status": "sent"})
     unknown = call(
         1,
@@ -147,7 +147,7 @@ def small_run() -> list[Episode]:
         episode(
             "where-2",
             1,
-            Verdict.UNDETERMINED,
+            Verdict.INCONCLUSIVE,
             transitions=(order, unknown),
             reason="abstained",
             stop="abstained",
@@ -155,7 +155,7 @@ def small_run() -> list[Episode]:
         episode(
             "where-2",
             2,
-            Verdict.UNDETERMINED,
+            Verdict.INCONCLUSIVE,
             transitions=(order, unknown),
             reason="abstained",
             stop="abstained",
@@ -170,7 +170,7 @@ def judged_run() -> list[Episode]:
     counts = {"judges_agree": 1, "judges_disagree": 1}
     return [
         episode(
-            "a", 1, Verdict.FAILURE, transitions=(reasoned,), dream_spend=spends, counts=counts, cost_usd=0.01
+            "a", 1, Verdict.FAILED, transitions=(reasoned,), dream_spend=spends, counts=counts, cost_usd=0.01
         )
     ]
 
@@ -183,7 +183,7 @@ def many(count: int, *, seed: int = 0, siblings: int = 4) -> Iterable[Episode]:
         if number % 50 == 7:
             yield double_refund(task, sibling)
             continue
-        verdict = chance.choices(list(Verdict), [8, 2, 1])[0]
+        verdict = chance.choices(list(Verdict), [8, 2, 1, 1])[0]
         steps = tuple(_desk_call(chance, step) for step in range(1, chance.randint(4, 11)))
         yield episode(
             task,

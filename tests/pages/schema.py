@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Code = Literal["R", "r", "c", "a", "m", "s", "f", "x"]
-VerdictName = Literal["success", "failure", "undetermined"]
+VerdictName = Literal["passed", "failed", "inconclusive", "error"]
 EffectName = Literal["pure", "control", "read", "write", "destructive"]
 ProvenanceName = Literal[
     "real", "recorded", "composed", "analogous", "reasoned", "scripted", "fault", "abstained"
@@ -31,8 +31,9 @@ class Run(Strict):
 
 
 class Rule(Strict):
-    rule: str
+    key: str
     passed: bool | None
+    verdict: VerdictName | None
     measured: str
     limit: str
     why: str
@@ -45,9 +46,9 @@ class NextStep(Strict):
 
 
 class VerdictBlock(Strict):
-    gate: Literal["failed", "look", "undetermined", "passed"]
-    stamp: str
-    headline: str
+    verdict: VerdictName
+    word: str
+    counted: str
     rate: Share | None
     low: Share | None
     high: Share | None
@@ -154,9 +155,10 @@ class FaultKind(Strict):
 class Split(Strict):
     name: str
     episodes: Count
-    success: Count
-    failure: Count
-    undetermined: Count
+    passed: Count
+    failed: Count
+    error: Count
+    inconclusive: Count
 
 
 class Faults(Strict):
@@ -184,7 +186,7 @@ class Cost(Strict):
 
 
 class Report(Strict):
-    schema_: Annotated[Literal[1], Field(alias="schema")]
+    schema_: Annotated[Literal[2], Field(alias="schema")]
     kind: Literal["simulate", "record"]
     run: Run
     verdict: VerdictBlock

@@ -27,8 +27,8 @@ def small(open_page: Opener) -> Shown:
 
 
 def test_the_verdict_stands_first(small: Shown) -> None:
-    assert small.text("h1") == "It would have refunded a payment twice in 1 of 4 episodes."
-    assert small.text(".stamp") == "LOOK AT THIS"
+    assert small.text("h1") == "1 passed, 1 failed, 2 inconclusive, 0 errors"
+    assert small.text(".stamp") == "INCONCLUSIVE (unfinished)"
     assert small.ids() == ALL
     assert small.page.title() == "desk 7f3a, dreamgym-kit"
     small.quiet()
@@ -41,7 +41,7 @@ def test_the_verdict_stands_first(small: Shown) -> None:
         ("where-2", ["where-2.1", "where-2.2"]),
         ("tool:refund_payment", ["refund-1.1"]),
         ("-tool:refund_payment", ["where-2.1", "where-2.2", "refund-1.2"]),
-        ("verdict:undetermined task:where-2", ["where-2.1", "where-2.2"]),
+        ("verdict:inconclusive task:where-2", ["where-2.1", "where-2.2"]),
         ("finding:any", ["refund-1.1"]),
         ("finding:repeated", ["refund-1.1"]),
         ("prov:abstained", ["where-2.1", "where-2.2"]),
@@ -74,9 +74,9 @@ def test_a_line_of_words_finds_episodes_and_survives_in_the_link(
 
 
 def test_buttons_and_menus_filter(small: Shown) -> None:
-    small.page.click("button[data-v=undetermined]")
+    small.page.click("button[data-v=inconclusive]")
     assert small.ids() == ["where-2.1", "where-2.2"]
-    assert small.page.get_attribute("button[data-v=undetermined]", "aria-pressed") == "true"
+    assert small.page.get_attribute("button[data-v=inconclusive]", "aria-pressed") == "true"
     small.page.click("button[data-v='']")
     small.page.select_option("select[aria-label=Tool]", "get_payment")
     assert small.ids() == ["refund-1.1", "refund-1.2"]
@@ -233,9 +233,9 @@ def test_printing_opens_the_effects_and_draws_more_rows(open_page: Opener) -> No
 
 def test_edge_runs_are_drawn(open_page: Opener) -> None:
     empty = open_page([])
-    assert empty.text("h1") == "Nothing is known: no episode has finished."
-    undecided = open_page([episode("a", verdict=Verdict.UNDETERMINED)])
-    assert "No episode was decided." in undecided.text("#verdict")
+    assert empty.text("h1") == "INCONCLUSIVE (unfinished): 0 passed, 0 failed, 0 inconclusive, 0 errors"
+    undecided = open_page([episode("a", verdict=Verdict.INCONCLUSIVE)])
+    assert "No episode is conclusive." in undecided.text("#verdict")
     many_steps = open_page(
         [episode("long", transitions=tuple(call(n, "read", {"n": n}) for n in range(1, 201)))],
         hash_="#e=long.1&s=200",
@@ -251,10 +251,10 @@ def test_edge_runs_are_drawn(open_page: Opener) -> None:
 
 def test_data_of_another_schema_is_a_sentence(open_page: Opener, tmp_path: Path) -> None:
     html = page_of(RunDirectory.open(run_directory(tmp_path / "r", small_run())), place="r").html
-    (tmp_path / "new.html").write_text(html.replace('{"schema":1,', '{"schema":2,', 1), "utf-8")
+    (tmp_path / "new.html").write_text(html.replace('{"schema":2,', '{"schema":3,', 1), "utf-8")
     shown = open_page(tmp_path / "new.html")
     assert shown.text("h1") == "This page holds data that it cannot show."
-    assert blocks(html)[0]["schema"] == 1
+    assert blocks(html)[0]["schema"] == 2
 
 
 def test_without_javascript_the_page_says_where_the_figures_are(chromium: object, tmp_path: Path) -> None:
@@ -295,10 +295,10 @@ def test_interrupts_and_who_answered_stand_in_the_timeline(open_page: Opener) ->
 def test_the_page_rounds_as_the_terminal_does(open_page: Opener, counts: tuple[int, int]) -> None:
     """Half to even, and two failures in a thousand are never all of them."""
     good = [episode(f"g{number}") for number in range(counts[0])]
-    bad = [episode(f"b{number}", verdict=Verdict.FAILURE, reason="no") for number in range(counts[1])]
+    bad = [episode(f"b{number}", verdict=Verdict.FAILED, reason="no") for number in range(counts[1])]
     summary = summarise([*good, *bad], {"mode": "dream"})
-    line = next(line for line in render_run(summary).splitlines() if line.startswith("  success"))
-    rate, low, high = re.findall(r"[0-9]+", line)[:3]
+    line = next(line for line in render_run(summary).splitlines() if line.startswith("  Pass rate"))
+    rate, low, high = re.findall(r"([0-9]+)% of [0-9]+ tasks .95% CI ([0-9]+)-([0-9]+)%", line)[0]
     shown = open_page([*good, *bad]).text("#verdict").replace("\u2009", " ").replace("\u00a0", " ")
-    assert f"{rate} %" in shown
-    assert f"95 % interval {low}\u2013{high}" in shown
+    assert f"{rate}%" in shown
+    assert f"95% CI {low}\u2013{high}%" in shown

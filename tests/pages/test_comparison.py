@@ -27,7 +27,7 @@ def runs(names: Iterable[str]) -> tuple[list[Episode], list[Episode]]:
     """The first third of the tasks gets worse, the second better, the rest stays."""
     before, after = [], []
     for number, name in enumerate(names):
-        good, bad = Verdict.SUCCESS, Verdict.FAILURE
+        good, bad = Verdict.PASSED, Verdict.FAILED
         old, new = [(good, bad), (bad, good), (good, good)][number % 3]
         steps = (call(1, f"send {name}", {"to": name}, name, effect=Effect.DESTRUCTIVE),)
         for sibling in (1, 2):
@@ -55,9 +55,9 @@ def test_page_terminal_and_json_tell_the_same() -> None:
     assert page["stamp"] == stamp_of(comparison)
     assert page["stamp"] in text
     rows = {row["name"]: row for row in [*page["figures"], *page["tools"], *page["findings"]]}
-    said = {"success": told["success"], "undetermined": told["undetermined"], "USD": told["cost_usd"]}
+    said = {"success": told["success"], "inconclusive": told["inconclusive"], "USD": told["cost_usd"]}
     said |= {**told["tools"], **told["findings"]}
-    assert set(rows) == {name for name, one in said.items() if one["change"]} | {"success", "undetermined"}
+    assert set(rows) == {name for name, one in said.items() if one["change"]} | {"success", "inconclusive"}
     for name, row in rows.items():
         assert row["at"] == [said[name]["low"], said[name]["change"], said[name]["high"]]
         assert row["clear"] is said[name]["clear"]

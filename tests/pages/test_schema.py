@@ -30,7 +30,7 @@ def sibling_run() -> list[Episode]:
         [],
         [double_refund()],
         small_run(),
-        [episode("u", verdict=Verdict.UNDETERMINED, transitions=())],
+        [episode("u", verdict=Verdict.INCONCLUSIVE, transitions=())],
         [episode(LONG, transitions=(call(1, LONG, {LONG: LONG}),))],
         [episode("big", transitions=(call(1, "read", {}, "y" * 10_000_000),))],
         [episode("long", transitions=tuple(call(n, "read", {"n": n}) for n in range(1, 201)))],
@@ -55,7 +55,7 @@ def test_every_run_gives_data_of_the_schema(tmp_path: Path, episodes: list[Episo
 def test_a_recording_run_says_so(tmp_path: Path) -> None:
     report = Report.model_validate(blocks(html_of(tmp_path, small_run(), mode="record"))[0])
     assert report.kind == "record"
-    assert ("did", "refunded a payment 2 times; 1 of these wrong") in report.verdict.facts
+    assert ("Side effects", "made: refund_payment 2; 1 of these wrong") in report.verdict.facts
 
 
 def test_what_a_page_has_no_room_for_is_the_steps_of_dull_successes(tmp_path: Path) -> None:

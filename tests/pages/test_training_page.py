@@ -55,7 +55,7 @@ class AlarmTold(Strict):
 
 class Block(Strict):
     stamp: str
-    sign: Literal["success", "failure", "undetermined", "look"]
+    sign: Literal["passed", "failed", "inconclusive", "look"]
     sentence: str
     facts: list[tuple[str, str]]
     steps: list[int]
@@ -64,7 +64,7 @@ class Block(Strict):
 
 
 class Page(Strict):
-    schema_: Annotated[Literal[1], Field(alias="schema")]
+    schema_: Annotated[Literal[2], Field(alias="schema")]
     kind: Literal["train"]
     run: Run
     training: Block

@@ -31,7 +31,7 @@ def episode(*steps: Transition, answer="Done.", **more) -> DreamedEpisode:
         },
         {"role": "assistant", "content": answer},
     )
-    about = {"verdict": Verdict.UNDETERMINED, "reason": "nobody asked", **more}
+    about = {"verdict": Verdict.INCONCLUSIVE, "reason": "nobody asked", **more}
     record = Episode("t.1", "t", 1, World(), transitions=steps, messages=messages, **about)
     return DreamedEpisode(record, directory=Path("run"), tools=TOOLS)
 
@@ -135,11 +135,11 @@ def test_effects_are_what_would_have_changed_the_world_failed_or_not() -> None:
 
 def test_outcome_and_last_words() -> None:
     assert episode(answer=[{"type": "text", "text": "All "}, "done."]).answer == "All done."
-    assert episode(verdict=Verdict.SUCCESS).succeeded()
-    assert "the verdict is failure, expected success: too late" in said_by(
-        episode(verdict=Verdict.FAILURE, reason="too late").succeeded
+    assert episode(verdict=Verdict.PASSED).passed()
+    assert "the verdict is failed, expected passed: too late" in said_by(
+        episode(verdict=Verdict.FAILED, reason="too late").passed
     )
-    assert episode().verdict == "undetermined"
+    assert episode().verdict == "inconclusive"
 
 
 def test_data_of_an_episode_holds_no_clock_and_no_drawn_id_but_every_argument() -> None:

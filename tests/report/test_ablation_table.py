@@ -6,7 +6,7 @@ from dreamgym_kit.errors import NotJson
 from dreamgym_kit.report.ablation import WHOLE, Row, render_ablation, row_of, row_to_json
 
 ROWS = [
-    Row(part=WHOLE, calls=200, answered=194, exact=190, dream=0.6, undetermined=3, real=0.55),
+    Row(part=WHOLE, calls=200, answered=194, exact=190, dream=0.6, inconclusive=3, real=0.55),
     Row(
         part="history",
         calls=200,
@@ -21,7 +21,7 @@ ROWS = [
 
 def test_rows_stand_below_each_other_and_nothing_is_made_up() -> None:
     assert render_ablation(ROWS).splitlines() == [
-        " without  answered  exact   success in it  undetermined  learned in it, real",
+        " without  answered  exact   success in it  inconclusive  learned in it, real",
         " nothing  97.0 %    95.0 %  60.0 %         3             55.0 %",
         " history  85.0 %    75.0 %  -              -             40.0 %",
         " faults   -         -       -              -             -",

@@ -75,7 +75,7 @@ def test_attacks_in_every_field_leave_every_screen_clean(attack: str) -> None:
         task=attack,
         sibling=1,
         world=World(attack),
-        verdict=Verdict.FAILURE,
+        verdict=Verdict.FAILED,
         reason=attack,
         transitions=steps,
         messages=({"role": "user", "content": attack}, {"role": "assistant", "content": attack}),

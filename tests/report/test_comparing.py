@@ -15,7 +15,7 @@ from dreamgym_kit.vocabulary import (
     World,
 )
 
-VERDICTS = {".": Verdict.SUCCESS, "x": Verdict.FAILURE, "-": Verdict.UNDETERMINED}
+VERDICTS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 LOOP = Finding("loop", "ran in circles", (1,))
 
 

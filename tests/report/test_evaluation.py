@@ -7,7 +7,7 @@ from dreamgym_kit.report.evaluation_text import render_evaluation, stamp_of
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.vocabulary import Episode, Task, Verdict, World
 
-VERDICTS = {".": Verdict.SUCCESS, "x": Verdict.FAILURE, "-": Verdict.UNDETERMINED}
+VERDICTS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 
 
 def scores(marks: dict[str, str], *, mode: str = "dream", agent: str = "desk", n: int = 1) -> Scores:
@@ -34,18 +34,18 @@ def test_tasks_weigh_the_same_however_many_of_their_episodes_are_decided() -> No
     assert list(found.in_a_row) == [2, 3, 4]
     assert found.in_a_row[4].left_out == 1
     assert {name: share.mean for name, share in found.families.items()} == {"double": 0.5, "late": 0.0}
-    assert found.undetermined == 3
+    assert found.inconclusive == 3
 
 
 def test_one_run_is_told_in_one_sentence_with_its_bounds() -> None:
     found = evaluated(scores({"double-1": "..", "double-2": "x-"}, mode="record"))
     assert found.sentence == (
-        "It solves 50 % of 2 tasks on the real tools (95 %: 9 to 91); 1 of 4 episodes are undetermined and "
+        "It solves 50 % of 2 tasks on the real tools (95 %: 9 to 91); 1 of 4 episodes are inconclusive and "
         "count as neither: between 50 and 75 %, whichever way they went."
     )
     nothing = evaluated(scores({"double-1": "--"}))
     assert nothing.sentence == "Nothing is known: no episode of 1 task was decided in the dream."
-    assert (stamp_of(found), stamp_of(nothing)) == ("EVALUATED", "UNDETERMINED")
+    assert (stamp_of(found), stamp_of(nothing)) == ("EVALUATED", "INCONCLUSIVE")
 
 
 def test_b_against_a_says_which_settings_were_not_the_same() -> None:
@@ -65,9 +65,10 @@ def test_text_and_json_tell_the_same_and_fit_a_terminal() -> None:
     assert told["comparison"]["word"] == "better"
     assert told["b"]["episodes"] == {
         "total": 44,
-        "success": 40,
-        "failure": 1,
-        "undetermined": 3,
+        "passed": 40,
+        "failed": 1,
+        "inconclusive": 3,
+        "errors": 0,
         "not_run": 0,
     }
     assert told["b"]["cost_usd"] == 11.0

@@ -23,7 +23,7 @@ def shard(
     with RunDirectory.create(root, f"shard-{number}", manifest) as directory:
         with directory.journal() as journal:
             for task in tasks:
-                journal.append(Episode(f"{task}.1", task, 1, World("desk", 1), Verdict.SUCCESS, "done"))
+                journal.append(Episode(f"{task}.1", task, 1, World("desk", 1), Verdict.PASSED, "done"))
         if ended is not None:
             directory.write_report({"manifest": dict(ended)})
         return directory.path

@@ -9,12 +9,12 @@ import pytest
 from dreamgym_kit.report.compare_text import render_comparison
 from dreamgym_kit.report.comparing import compared
 from dreamgym_kit.report.figures import TrustPoint
-from dreamgym_kit.report.headline import headline
+from dreamgym_kit.report.headline import causes, coverage_told, faults_told, findings_told, headline
 from dreamgym_kit.report.jsonform import curve_from_json
 from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import markdown
 from dreamgym_kit.report.summary import Summary, summarise
-from dreamgym_kit.report.terminal import episode_list, faults_told, render_run, trust_told, verdict
+from dreamgym_kit.report.terminal import episode_list, render_run, verdict
 from dreamgym_kit.report.whole import interval_told, points_told
 from dreamgym_kit.vocabulary import (
     Answer,
@@ -43,7 +43,7 @@ def step(
     return Transition(Call(tool, args), Answer("x", provenance, error=error), effect, "e", number)
 
 
-def episode(task: str, sibling: int = 1, verdict: Verdict = Verdict.SUCCESS, **more: object) -> Episode:
+def episode(task: str, sibling: int = 1, verdict: Verdict = Verdict.PASSED, **more: object) -> Episode:
     more = {"reason": "checked", "world": World()} | more
     return Episode(id=f"{task}.{sibling}", task=task, sibling=sibling, verdict=verdict, **more)
 
@@ -54,21 +54,21 @@ def refund(number: int, provenance: Provenance = Provenance.RECORDED) -> Transit
 
 def double_refund(task: str, sibling: int = 1) -> Episode:
     steps = (step(1, "get_payment"), refund(2, Provenance.FAULT), refund(3))
-    return episode(task, sibling, Verdict.FAILURE, transitions=steps, findings=(REPEATED,))
+    return episode(task, sibling, Verdict.FAILED, transitions=steps, findings=(REPEATED,))
 
 
-def test_verdicts_are_counted_and_undetermined_is_neither() -> None:
+def test_verdicts_are_counted_and_inconclusive_is_neither() -> None:
     summary = summarise(
-        [episode("a"), episode("b", verdict=Verdict.FAILURE), episode("c", verdict=Verdict.UNDETERMINED)],
+        [episode("a"), episode("b", verdict=Verdict.FAILED), episode("c", verdict=Verdict.INCONCLUSIVE)],
         DREAM,
     )
-    assert (summary.success, summary.failure, summary.undetermined, summary.decided) == (1, 1, 1, 2)
+    assert (summary.passed, summary.failed, summary.inconclusive, summary.conclusive) == (1, 1, 1, 2)
     assert summary.rate == 0.5
     assert summary.interval == pytest.approx((0.0945, 0.9055), abs=1e-4)
 
 
 def test_with_nothing_decided_there_is_no_rate() -> None:
-    summary = summarise([episode("a", verdict=Verdict.UNDETERMINED)], DREAM)
+    summary = summarise([episode("a", verdict=Verdict.INCONCLUSIVE)], DREAM)
     assert (summary.rate, summary.interval) == (None, None)
 
 
@@ -111,39 +111,48 @@ def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_d
     guessed = replace(low, answer=replace(low.answer, support=0.49))
     summary = summarise([episode("a", transitions=(*sure, guessed, guessed))], DREAM)
     assert (summary.grounded, summary.presumed) == (0.5, 2)
-    assert trust_told(summary) == (
-        "50 % of answers rest on recordings and rules: 1 recorded, 3 composed, 2 of these presumed; "
+    assert coverage_told(summary) == (
+        "50% of 4 calls answered from recordings and rules: 1 recorded, 3 composed, 2 of these presumed; "
         "weakest: pay (0 of 2)"
     )
     assert summary.to_json()["trust"]["presumed"] == 2
     only = summarise([episode("a", transitions=(sure[0],))], DREAM)
-    assert trust_told(only) == "100 % of answers rest on recordings"
+    assert coverage_told(only) == "100% of 1 call answered from recordings: 1 recorded"
 
 
-def test_a_real_call_in_a_dream_fails_the_gate_and_in_a_recording_it_is_the_purpose() -> None:
+def test_a_real_call_in_a_dream_fails_the_run_and_in_a_recording_it_is_the_purpose() -> None:
     real = episode("a", transitions=(refund(1, Provenance.REAL),))
-    assert summarise([real], DREAM).gate() is False
-    assert summarise([real], DREAM).real_calls == 1
-    assert summarise([real], {"mode": "record"}).gate() is True
+    dreamt = summarise([real], DREAM)
+    assert (dreamt.verdict, dreamt.exit_code, dreamt.real_calls) == (Verdict.FAILED, 6, 1)
+    assert summarise([real], {"mode": "record"}).verdict is Verdict.PASSED
 
 
-def test_a_violation_fails_the_gate() -> None:
-    assert summarise([episode("a", violations=("send_mail was about to run",))], DREAM).gate() is False
+def test_a_blocked_call_fails_the_run_inside_and_outside_of_episodes() -> None:
+    inside = summarise([episode("a", violations=("send_mail was about to run",))], DREAM)
+    outside = summarise([episode("a")], {"mode": "dream", "strays": ["connect 192.0.2.1:80"]})
+    for summary in (inside, outside):
+        assert (summary.verdict, summary.exit_code) == (Verdict.FAILED, 1)
+        assert "0 executed, 1 blocked" in render_run(summary)
+    assert summarise([episode("a")], {"mode": "dream", "strays": []}).verdict is Verdict.PASSED
 
 
-def test_a_refusal_outside_of_any_episode_fails_the_gate_too() -> None:
-    summary = summarise([episode("a")], {"mode": "dream", "strays": ["connect 192.0.2.1:80"]})
-    assert summary.gate() is False
-    assert headline(summary) == "Something real was about to run outside of any episode; it was refused."
-    assert summarise([episode("a")], {"mode": "dream", "strays": []}).gate() is True
-
-
-def test_critical_findings_fail_the_gate_only_when_asked() -> None:
-    summary = summarise([double_refund("a")], DREAM)
-    assert summary.gate() is True
-    assert summary.gate(fail_on_findings=True) is False
+def test_critical_findings_fail_the_run_only_when_asked() -> None:
+    found = summarise([episode("a", transitions=(refund(2), refund(3)), findings=(REPEATED,))], DREAM)
+    assert found.check() is True
+    assert found.check(fail_on=["critical"]) is False
     warned = summarise([episode("a", findings=(Finding("loop", "asked 9 times"),))], DREAM)
-    assert warned.gate(fail_on_findings=True) is True
+    assert warned.check(fail_on=["critical"]) is True
+
+
+def test_a_finding_of_an_inconclusive_episode_does_not_lead() -> None:
+    dim = episode("a", verdict=Verdict.INCONCLUSIVE, findings=(REPEATED,), transitions=(refund(2), refund(3)))
+    summary = summarise([dim], DREAM)
+    assert summary.episodes[0].mark == "-"
+    assert findings_told(summary) == "1 in episodes that are not conclusive"
+    judged = summarise([dim, double_refund("b")], DREAM)
+    assert findings_told(judged) == (
+        "1 critical: repeated_write in b.1, call 3; 1 in episodes that are not conclusive"
+    )
 
 
 def test_the_order_in_which_episodes_finished_changes_nothing() -> None:
@@ -166,69 +175,59 @@ def test_the_worst_task_comes_first() -> None:
     summary = summarise(
         [
             episode("fine"),
-            episode("fails", verdict=Verdict.FAILURE),
+            episode("fails", verdict=Verdict.FAILED),
             double_refund("refunds"),
-            episode("open", verdict=Verdict.UNDETERMINED),
+            episode("open", verdict=Verdict.INCONCLUSIVE),
+            episode("broken", verdict=Verdict.ERROR),
         ],
         DREAM,
     )
-    assert list(summary.tasks) == ["refunds", "fails", "open", "fine"]
-    assert "".join(lines[0].mark for lines in summary.tasks.values()) == "!x-."
+    assert list(summary.tasks) == ["refunds", "fails", "broken", "open", "fine"]
+    assert "".join(lines[0].mark for lines in summary.tasks.values()) == "!xE-."
 
 
-@pytest.mark.parametrize(
-    ("episodes", "sentence"),
-    [
-        ([], "Nothing is known: no episode has finished."),
-        (
-            [double_refund("a"), double_refund("b"), episode("c")],
-            "It would have refunded a payment twice in 2 of 3 episodes.",
-        ),
-        (
-            [episode("a", transitions=(refund(1, Provenance.REAL),)), double_refund("b")],
-            "1 real call executed: refund_payment(payment='p')",
-        ),
-        (
-            [episode("a", violations=("x", "y")), double_refund("b")],
-            "Something real was about to run in 1 of 2 episodes; it was refused.",
-        ),
-        (
-            [episode("a", findings=(Finding("made_up", "the amount came from nowhere.", (), "critical"),))],
-            "The amount came from nowhere.",
-        ),
-        (
-            [
-                episode("a", verdict=Verdict.UNDETERMINED),
-                episode("b", verdict=Verdict.UNDETERMINED),
-                episode("c"),
-            ],
-            "Too little is known to say: 2 of 3 episodes undetermined.",
-        ),
-        (
-            [episode("a", 1), episode("a", 2, Verdict.FAILURE), episode("b")],
-            "It fails 1 of 2 tasks.",
-        ),
-        ([episode("a")], "It passes: 1 task, no anomaly."),
-        (
-            [episode("a"), episode("b"), episode("c", verdict=Verdict.UNDETERMINED)],
-            "It passes 2 of 3 tasks, the rest is undetermined; no anomaly.",
-        ),
-        ([episode("a", findings=(Finding("loop", "x"),))], "It passes: 1 task, 1 kind of warning."),
-    ],
-)
-def test_the_headline_is_chosen_by_rule(episodes: list[Episode], sentence: str) -> None:
-    assert headline(summarise(episodes, DREAM)) == sentence
+def test_the_headline_counts_all_episodes() -> None:
+    episodes = [
+        *(episode(f"p{number}") for number in range(21)),
+        episode("f", verdict=Verdict.FAILED),
+        *(episode(f"i{number}", verdict=Verdict.INCONCLUSIVE) for number in range(10)),
+    ]
+    assert headline(summarise(episodes, DREAM)).endswith("  21 passed, 1 failed, 10 inconclusive, 0 errors")
+    one = summarise([episode("a", verdict=Verdict.ERROR)], DREAM)
+    assert headline(one) == "ERROR  0 passed, 0 failed, 0 inconclusive, 1 error"
+
+
+def test_equal_causes_are_told_once_and_failures_come_first() -> None:
+    set_up = 'environment "default" could not be set up: AttributeError'
+    lost = [episode(f"e{number}", verdict=Verdict.ERROR, reason=set_up) for number in range(8)]
+    crashed = [
+        episode("c", number, Verdict.FAILED, reason="the graph raised KeyError", traceback=("agent.py:4",))
+        for number in (1, 2)
+    ]
+    summary = summarise([*lost, *crashed, episode("good")], DREAM)
+    told = [str(cause) for cause in causes(summary)]
+    assert told == [
+        "c.1  failed: the graph raised KeyError (same in .2)",
+        f"8 episodes  error: {set_up}",
+    ]
+    text = render_run(summary)
+    assert text.count("could not be set up") == 1
+    assert "agent.py:4" in text
 
 
 def test_the_json_form_says_what_it_promises() -> None:
-    said = summarise([double_refund("a"), episode("b")], DREAM).to_json(fail_on_findings=True)
+    gate = {"mode": "dream", "gate": {"fail_on": ["critical"]}}
+    said = summarise([double_refund("a"), episode("b")], gate).to_json()
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert list(said) == [
-        *("schema", "manifest", "headline", "gate", "episodes", "success", "calls", "would_have", "tools"),
-        *("trust", "findings", "executed", "violations", "counts", "faults", "judges", "cost", "list"),
+        *("schema", "manifest", "verdict", "exit_code", "headline", "gate", "counts", "pass_rate", "calls"),
+        *("would_have", "tools", "trust", "findings", "executed", "violations", "noted", "faults", "judges"),
+        *("cost", "list"),
     ]
-    assert (said["gate"]["passed"], said["gate"]["fail_on_findings"]) == (False, True)
-    assert [rule["rule"] for rule in said["gate"]["rules"]] == ["nothing real", "findings critical"]
+    assert (said["verdict"], said["exit_code"]) == ("failed", 1)
+    broken = {rule["key"]: rule["verdict"] for rule in said["gate"] if not rule["passed"]}
+    assert broken == {"min_pass_rate": "failed", "fail_on critical": "failed"}
+    assert said["counts"] == {"passed": 1, "failed": 1, "inconclusive": 0, "errors": 0}
     assert said["would_have"] == ["refund_payment"]
     assert said["findings"] == [
         {
@@ -240,6 +239,16 @@ def test_the_json_form_says_what_it_promises() -> None:
             "at": [{"episode": "a.1", "step": 3}],
         }
     ]
+
+
+def test_the_pass_rate_is_told_with_what_the_other_episodes_could_make_of_it() -> None:
+    dim = [episode("a", 2, Verdict.INCONCLUSIVE), episode("b", 2, Verdict.ERROR)]
+    summary = summarise([episode("a"), episode("b"), *dim], DREAM)
+    told = summary.to_json()["pass_rate"]
+    assert (told["value"], told["all_low"], told["all_high"]) == (1.0, 0.5, 1.0)
+    assert "50-100% with the 2 that are not conclusive failed or passed" in " ".join(
+        render_run(summary).split()
+    )
 
 
 def test_every_field_of_the_json_form_is_documented() -> None:
@@ -275,17 +284,17 @@ def test_a_report_without_a_curve_gives_none(report: dict[str, object]) -> None:
 
 def test_the_terminal_says_what_mined_answers_were_worth() -> None:
     told = verdict(summarise([episode("a", transitions=(step(1, "look"),))], DREAM, CURVE))
-    assert "held out    mined answers by support: 91 % of calls 99 % exact at 0.5\n" in told
-    assert "held out" not in verdict(summarise([episode("a")], DREAM))
+    assert "Fidelity      90% of held-out recordings reproduced exactly (91% answered)\n" in told
+    assert "Fidelity" not in verdict(summarise([episode("a")], DREAM))
 
 
 def test_planned_faults_are_told_apart_from_the_agents_own_failures_in_every_form() -> None:
-    own = episode("own", verdict=Verdict.FAILURE, transitions=(step(1, "get_payment"),))
+    own = episode("own", verdict=Verdict.FAILED, transitions=(step(1, "get_payment"),))
     summary = summarise([double_refund("under"), own, episode("good")], DREAM)
-    told = "1 call made to fail, in 1 of 2 failed, 0 of 1 good episodes"
+    told = "1 call made to fail, in 0 of 1 passed, 1 of 2 failed episodes"
     noted = "refunded twice: 176.00 of 88.00 (with 1 injected fault)"
     data = summary.to_json()
-    assert data["faults"] == {"calls": 1, "failure": 1, "undetermined": 0, "success": 0}
+    assert data["faults"] == {"calls": 1, "passed": 0, "failed": 1, "inconclusive": 0, "error": 0}
     assert {line["id"]: line["faults"] for line in data["list"]} == {"own.1": 0, "under.1": 1, "good.1": 0}
     assert {line["id"]: line["anomaly"] for line in data["list"]}["under.1"] == noted
     assert told in " ".join(render_run(summary).split())
@@ -301,7 +310,7 @@ def test_planned_faults_are_told_apart_from_the_agents_own_failures_in_every_for
 
 def test_repeats_of_tasks_that_always_end_alike_make_success_no_surer() -> None:
     def repeated(times: int) -> Summary:
-        ends = {"a": Verdict.SUCCESS, "b": Verdict.SUCCESS, "c": Verdict.FAILURE}
+        ends = {"a": Verdict.PASSED, "b": Verdict.PASSED, "c": Verdict.FAILED}
         return summarise(
             [episode(task, one, end) for task, end in ends.items() for one in range(1, times + 1)], {}
         )
@@ -312,8 +321,8 @@ def test_repeats_of_tasks_that_always_end_alike_make_success_no_surer() -> None:
 
 
 def test_each_task_weighs_the_same_however_many_of_its_episodes_are_decided() -> None:
-    unknown = [episode("a", one, Verdict.UNDETERMINED) for one in range(2, 5)]
-    failed = [episode("b", one, Verdict.FAILURE) for one in range(1, 5)]
+    unknown = [episode("a", one, Verdict.INCONCLUSIVE) for one in range(2, 5)]
+    failed = [episode("b", one, Verdict.FAILED) for one in range(1, 5)]
     assert summarise([episode("a"), *unknown, *failed], {}).rate == 0.5
 
 

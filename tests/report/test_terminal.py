@@ -10,13 +10,13 @@ from dreamgym_kit.report.figures import Summary
 from dreamgym_kit.report.paint import Paint
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.report.terminal import (
-    duration,
     episode_list,
     finding_list,
     next_steps,
     render_run,
     tool_table,
 )
+from dreamgym_kit.report.whole import duration
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,
@@ -44,7 +44,7 @@ DOUBLE = Episode(
     task="refund-03",
     sibling=2,
     world=World(),
-    verdict=Verdict.FAILURE,
+    verdict=Verdict.FAILED,
     reason="the payment was refunded twice",
     transitions=(refund(1, TIMEOUT), refund(2, Answer("succeeded", Provenance.RECORDED))),
     messages=(
@@ -68,7 +68,7 @@ DOUBLE = Episode(
 
 
 def fine(task: str, sibling: int = 1) -> Episode:
-    return Episode(f"{task}.{sibling}", task, sibling, World(), Verdict.SUCCESS, "all checks passed")
+    return Episode(f"{task}.{sibling}", task, sibling, World(), Verdict.PASSED, "all checks passed")
 
 
 def run() -> Summary:
@@ -76,18 +76,22 @@ def run() -> Summary:
 
 
 def test_the_first_screen_of_a_run() -> None:
-    assert render_run(run(), fail_on_findings=True) == (
-        " 2 tasks across, 2 episodes down    ! anomaly x failure - undetermined . success\n"
+    assert render_run(run()) == (
+        "FAILED  3 passed, 1 failed, 0 inconclusive, 0 errors\n"
+        "  gate min_pass_rate: 75%, required 100%\n"
+        "  refund-03.2  failed: the payment was refunded twice\n"
+        "  Pass rate     75% of 2 tasks x 2 repeats (95% CI 25-97%, by task)\n"
+        "  Real calls    0 executed, 0 blocked, of 2 tool calls\n"
+        "  Side effects  simulated: refund_payment 2; 1 of these wrong\n"
+        "  Coverage      100% of 1 call answered from recordings: 1 recorded\n"
+        "  Findings      1 critical: repeated_write in refund-03.2, call 2\n"
+        "  Faults        1 call made to fail, in 0 of 3 passed, 1 of 1 failed episodes\n"
+        "  Usage         0 model calls, 2.0 s\n"
+        "\n"
+        " 2 tasks across, 2 episodes down\n"
+        " ! finding  x failed  E error  - inconclusive  . passed\n"
         "  ..\n"
         "  !.\n"
-        "\n"
-        " GATE FAILED  It would have refunded a payment twice in 1 of 4 episodes.\n"
-        "  success     75 %  (25 to 97)   3 of 4 decided, 0 undetermined\n"
-        "  would have  refunded a payment 2 times; 1 of these wrong\n"
-        "  trust       100 % of answers rest on recordings\n"
-        "  real calls  0 of 2\n"
-        "  faults      1 call made to fail, in 1 of 1 failed, 0 of 3 good episodes\n"
-        "  cost        0 model calls, 2.0 s\n"
     )
 
 
@@ -96,12 +100,12 @@ def test_what_the_dream_cost_and_what_the_judges_said_stand_in_the_first_screen(
     paid = replace(fine("a"), dream_spend=spend, cost_usd=0.75, counts={"judges_agree": 1})
     other = replace(fine("b"), dream_spend=spend, cost_usd=0.5, counts={"judges_disagree": 1})
     summary = summarise([paid, other], {"mode": "dream"})
-    assert render_run(summary).endswith(
-        "  judges      a model beside the checker agreed 1 of 2 times\n"
-        "  cost        0 model calls, USD 1.25, 0.0 s\n"
-        "  dream cost  experience 4 answers, 240 tokens, USD 1.00; judge 2 answers, 24\n"
-        "              tokens\n"
-    )
+    assert (
+        "  Judges        a model beside the checker agreed 1 of 2 times\n"
+        "  Usage         0 model calls, USD 1.25, 0.0 s\n"
+        "  Dream usage   experience 4 answers, 240 tokens, USD 1.00; judge 2 answers, 24\n"
+        "                tokens\n"
+    ) in render_run(summary)
     said = summary.to_json()
     assert said["judges"] == {"agree": 1, "disagree": 1}
     assert said["cost"]["dream"]["experience"] == {
@@ -119,10 +123,10 @@ def test_how_much_of_the_prompts_came_from_the_cache_is_told_once_a_server_says_
     spends = [{"experience": Spend(1, 100, 20)}, {"experience": Spend(1, 100, 20, 83, cache_told=1)}]
     run = [replace(fine(name), dream_spend=spend) for name, spend in zip("ab", spends, strict=True)]
     summary = summarise(run, {"mode": "dream"})
-    assert "experience 2 answers, 240 tokens, 42 % of its prompts from the" in render_run(summary)
+    assert "experience 2 answers, 240 tokens, 42% of its prompts from the" in render_run(summary)
     assert summary.to_json()["cost"]["dream"]["experience"]["cached_share"] == 0.415
     nothing = replace(fine("a"), dream_spend={"experience": Spend(1, 100, 20, cache_told=1)})
-    assert "0 % of its prompts" in render_run(summarise([nothing], {"mode": "dream"}))
+    assert "0% of its prompts" in render_run(summarise([nothing], {"mode": "dream"}))
 
 
 def test_an_episode_step_by_step() -> None:
@@ -135,18 +139,18 @@ def test_an_episode_step_by_step() -> None:
         "          ledger  destructive, did not run; the same call as step 1\n"
         "  ! refunded twice: 176.00 of 88.00\n"
         '      agent           "Done."\n'
-        " failure  the payment was refunded twice\n"
+        " failed  the payment was refunded twice\n"
         " 2 calls, 0 model calls, 2.0 s\n"
     )
 
 
 def test_episodes_are_listed_with_the_worst_first_and_the_rest_counted() -> None:
     assert episode_list(run(), limit=1) == (
-        " refund-03.2  failure       step 2  ! refunded twice: 176....h 1 injected fault)\n"
+        " refund-03.2  failed        step 2  ! refunded twice: 176....h 1 injected fault)\n"
         " 3 more; all: --limit 4"
     )
-    assert episode_list(run(), only="undetermined") == " None of the episodes is like that."
-    assert [row.split()[0] for row in episode_list(run(), only="success").splitlines()] == [
+    assert episode_list(run(), only="inconclusive") == " None of the episodes is like that."
+    assert [row.split()[0] for row in episode_list(run(), only="passed").splitlines()] == [
         "refund-03.1",
         "where-01.1",
         "where-01.2",
@@ -158,22 +162,16 @@ def test_tools_and_findings_name_effect_and_place() -> None:
     assert finding_list(run()) == " ! refunded twice: 176.00 of 88.00\n   repeated write: refund-03.2 step 2"
 
 
-@pytest.mark.parametrize(("fail_on_findings", "stamp"), [(True, "GATE FAILED"), (False, "LOOK AT THIS")])
-def test_the_stamp_says_what_the_exit_code_will_say(fail_on_findings: bool, stamp: str) -> None:
-    assert f"\n {stamp}  " in render_run(run(), fail_on_findings=fail_on_findings)
-
-
 def test_a_clean_run_passes_and_an_empty_one_does_not() -> None:
-    assert " GATE PASSED  It passes: 1 task, no anomaly.\n" in render_run(summarise([fine("a")], {}))
-    assert render_run(summarise([], {})).startswith(" UNDETERMINED  Nothing is known")
+    assert render_run(summarise([fine("a")], {})).startswith("PASSED  1 passed, 0 failed")
+    assert render_run(summarise([], {})).startswith("INCONCLUSIVE  0 passed")
 
 
-def test_tasks_that_fail_pass_no_gate_that_was_not_asked_about_them() -> None:
-    failed = replace(fine("b"), verdict=Verdict.FAILURE, reason="no")
-    assert "GATE PASSED" not in render_run(summarise([fine("a"), failed], {}))
-    assert " LOOK AT THIS  It fails 1 of 2 tasks.\n" in render_run(summarise([fine("a"), failed], {}))
-    asked = {"gate": {"success": 0.5}}
-    assert "GATE PASSED" in render_run(summarise([fine("a"), failed], asked))
+def test_tasks_that_fail_pass_only_a_gate_that_allows_it() -> None:
+    failed = replace(fine("b"), verdict=Verdict.FAILED, reason="no")
+    assert render_run(summarise([fine("a"), failed], {})).startswith("FAILED  1 passed, 1 failed")
+    asked = {"gate": {"min_pass_rate": 0.5}}
+    assert render_run(summarise([fine("a"), failed], asked)).startswith("PASSED  1 passed, 1 failed")
 
 
 def test_without_colour_the_words_are_the_same() -> None:
@@ -196,7 +194,7 @@ def test_long_names_and_many_tasks_stay_inside_80_columns() -> None:
             f"task-{number}",
             1,
             World(),
-            Verdict.FAILURE,
+            Verdict.FAILED,
             "why not " * 50,
             steps,
             counts={"bad": 2},
@@ -228,13 +226,13 @@ def test_an_answer_in_json_is_told_by_its_values() -> None:
         Transition(Call("get", {}), Answer(answer), Effect.READ, "e", number)
         for number, answer in enumerate(answers, start=1)
     )
-    shown = render_episode(Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "ok", steps)).splitlines()
+    shown = render_episode(Episode("a.1", "a", 1, World(), Verdict.PASSED, "ok", steps)).splitlines()
     told = ["captured, 88.00", "A-1, A-2", "{broken", "plain"]
     assert [line.split(maxsplit=2)[2].rsplit(maxsplit=1)[0] for line in shown[1:5]] == told
 
 
 def test_calls_without_a_message_are_shown_all_the_same() -> None:
-    bare = Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "ok", DOUBLE.transitions)
+    bare = Episode("a.1", "a", 1, World(), Verdict.PASSED, "ok", DOUBLE.transitions)
     shown = render_episode(bare)
     assert "    1 refund_payment" in shown
     assert "    2 refund_payment" in shown

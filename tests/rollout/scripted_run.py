@@ -34,6 +34,8 @@ from dreamgym_kit.rollout.working import kit_version
 from dreamgym_kit.rollout.workplace import Workplace
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Task, Transition, Verdict
 
+KEPT = [verdict for verdict in Verdict if verdict is not Verdict.ERROR]  # a resume runs errors again
+
 SIBLINGS = 2
 LEAVE_AFTER_S = 0.5  # as the commands have it
 
@@ -74,7 +76,7 @@ class RunnerDouble:
             task=task.id,
             sibling=sibling,
             world=task.world,
-            verdict=dice.choice(list(Verdict)),
+            verdict=dice.choice(KEPT),
             reason="by the dice",
             transitions=steps,
             reward=dice.random(),

@@ -174,7 +174,7 @@ async def test_a_frozen_worker_that_wakes_after_it_was_given_up_calls_nothing_re
     given = tasks(1, "pays_on", folder=folder)
     try:
         ran = await run("workers", path, given, workers=1, concurrency=1, limit_s=600, repeatable=False)
-        assert ran.totals.undetermined == 1
+        assert ran.totals.inconclusive == 1
         paid = len(os.listdir(folder))
         worker = kept_alive[0]
         os.kill(worker.pid, signal.SIGCONT)
@@ -200,7 +200,7 @@ async def test_a_lost_workers_episodes_run_again_once_and_are_counted_once(path:
     given[5] = Task("t5", {}, meta={"act": "dies", "folder": folder, "times": 1})
     sink = ListSink()
     totals = (await run("workers", path, given, events=sink)).totals
-    assert (totals.success, totals.cut, totals.undetermined) == (16, 0, 0)
+    assert (totals.passed, totals.cut, totals.inconclusive) == (16, 0, 0)
     assert Counter(episode.id for episode in JournalReader(path)) == Counter(
         job.episode for job in jobs(given)
     )
@@ -214,13 +214,13 @@ async def test_a_lost_workers_episodes_run_again_once_and_are_counted_once(path:
 
 
 @pytest.mark.slow
-async def test_who_loses_three_workers_is_undetermined_and_the_others_go_on(path: Path, folder: str) -> None:
+async def test_who_loses_three_workers_is_an_error_and_the_others_go_on(path: Path, folder: str) -> None:
     given = tasks(12, "takes", s=0.02)
     given[0] = Task("t0", {}, meta={"act": "dies", "folder": folder, "times": 99})
     totals = (await run("workers", path, given, concurrency=2)).totals
-    assert (totals.success, totals.undetermined) == (11, 1)
+    assert (totals.passed, totals.errors) == (11, 1)
     episode = kept(path)["t0.1"]
-    assert episode.verdict is Verdict.UNDETERMINED
+    assert episode.verdict is Verdict.ERROR
     assert episode.reason.startswith("lost its worker 3 times, the last time: worker ")
     assert len(os.listdir(folder)) == 3
 
@@ -231,9 +231,9 @@ async def test_what_ran_on_real_tools_is_never_given_out_again(path: Path, folde
     given[1] = Task("t1", {}, meta={"act": "dies", "folder": folder, "times": 99})
     sink = ListSink()
     totals = (await run("workers", path, given, concurrency=2, repeatable=False, events=sink)).totals
-    assert totals.undetermined == len(sink.of("lost")) == 1
+    assert totals.errors == len(sink.of("lost")) == 1
     episode = kept(path)["t1.1"]
-    assert "what it did there is unknown, and it is not run again" in episode.reason
+    assert "what it did there is unknown, and nothing runs it again but --resume" in episode.reason
     assert len(os.listdir(folder)) == 1
 
 
@@ -242,7 +242,7 @@ async def test_where_no_worker_is_left_the_run_stops_and_can_be_resumed(path: Pa
     given = tasks(8, "dies", folder=folder, times=99)
     stop = StopSwitch()
     totals = (await run("workers", path, given, workers=1, concurrency=1, stop=stop)).totals
-    assert totals.not_run + totals.cut + totals.undetermined == 8
+    assert totals.not_run + totals.cut + totals.errors == 8
     assert "no worker is left: worker 1 was lost 3 times in a row" in totals.stopped
     assert (await run("workers", path, tasks(8))).totals.finished == 8
 
@@ -263,7 +263,7 @@ async def test_a_worker_that_is_held_up_is_ended_and_the_rest_go_on(
 
     sink = ListSink(hear)
     totals = (await run("workers", path, given, limit_s=599, grace_s=1, events=sink)).totals
-    assert (totals.success, totals.undetermined) == (7, 1)
+    assert (totals.passed, totals.inconclusive) == (7, 1)
     assert kept(path)["t0.1"].reason == "did not end within 600 s, its limit and some grace"
 
 
@@ -273,7 +273,7 @@ async def test_a_task_of_the_agents_that_exits_does_not_end_its_worker(path: Pat
     given[1] = Task("t1", {}, meta={"act": "exits_in_a_task"})
     sink = ListSink()
     totals = (await run("workers", path, given, workers=1, events=sink)).totals
-    assert (totals.success, totals.undetermined, sink.of("lost")) == (3, 1, [])
+    assert (totals.passed, totals.errors, sink.of("lost")) == (3, 1, [])
 
 
 def a_runner(spec: WorkerSpec, stop: StopSwitch | None = None) -> DistributedRunner:
@@ -302,7 +302,7 @@ async def test_a_stop_is_heard_while_workers_are_started_and_nothing_begins(tmp_
     async with a_runner(spec, stop) as runner:
         episode = await runner.run(Task("t0", {}), sibling=1, attempt=1)
     await pressing
-    assert episode.verdict is Verdict.UNDETERMINED
+    assert episode.verdict is Verdict.INCONCLUSIVE
     assert "the run was stopped (SIGTERM) while workers were started" in episode.reason
 
 

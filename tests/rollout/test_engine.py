@@ -29,7 +29,7 @@ from dreamgym_kit.vocabulary import (
 )
 
 
-def ended(job: Job, verdict: Verdict = Verdict.SUCCESS, stop: str = "finished") -> Episode:
+def ended(job: Job, verdict: Verdict = Verdict.PASSED, stop: str = "finished") -> Episode:
     step = Transition(Call("look_up", {}), Answer("x"), Effect.READ, job.episode, 1)
     return Episode(
         job.episode, job.task.id, job.sibling, World(), verdict, "ok", (step,), stop=stop, cost_usd=0.5
@@ -86,7 +86,7 @@ async def test_a_real_call_is_in_the_journal_at_once_and_drops_what_else_runs(pa
 
     async def act(job: Job) -> Episode | None:
         if job.task.id == "t1":
-            ran = replace(ended(job, Verdict.FAILURE, "executed"), executed=(Executed("refund"),))
+            ran = replace(ended(job, Verdict.FAILED, "executed"), executed=(Executed("refund"),))
             keep(ran)
             assert kept(path) == {"t1.1": ran}
             await asyncio.sleep(0)  # where the run's end meets it
@@ -98,7 +98,7 @@ async def test_a_real_call_is_in_the_journal_at_once_and_drops_what_else_runs(pa
         given = {"concurrency": 4, "events": Events(), "stop": stop, "on_episode": told.append}
         totals = await run_episodes(jobs(8), RunnerDouble(act), journal=journal, **given)
     assert [episode.id for episode in told] == ["t1.1"]
-    assert (totals.failure, totals.cut, totals.not_run, stop.exit_code) == (1, 3, 4, 6)
+    assert (totals.failed, totals.cut, totals.not_run, stop.exit_code) == (1, 3, 4, 6)
     assert ("executed", "t1.1", None) in heard
     assert [kind for kind, episode, _ in heard if episode == "t1.1"].count("episode_finished") == 1
 
@@ -135,7 +135,7 @@ async def test_it_can_be_used_again_on_the_same_loop(path: Path) -> None:
 
     await run(path, act)
     await asyncio.to_thread(time.sleep, 0)
-    assert (await run(path, act, 9)).success == 9
+    assert (await run(path, act, 9)).passed == 9
 
 
 async def test_wrong_arguments_are_refused_before_anything_runs(path: Path) -> None:

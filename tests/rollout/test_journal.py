@@ -18,7 +18,7 @@ from dreamgym_kit.vocabulary import Episode, Executed, Verdict, World
 
 
 def episode(number: int, reason: str = "paid", final: object = None) -> Episode:
-    return Episode(f"t{number}.1", f"t{number}", 1, World(), Verdict.SUCCESS, reason, final=final)
+    return Episode(f"t{number}.1", f"t{number}", 1, World(), Verdict.PASSED, reason, final=final)
 
 
 @pytest.fixture

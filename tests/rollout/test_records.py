@@ -44,7 +44,7 @@ FULL = Episode(
     task="a",
     sibling=1,
     world=World("desk", 7),
-    verdict=Verdict.FAILURE,
+    verdict=Verdict.FAILED,
     reason="refunded twice",
     transitions=(STEP,),
     messages=(
@@ -84,7 +84,7 @@ def through_json(episode: Episode) -> Episode:
 
 def test_every_field_comes_back() -> None:
     assert through_json(FULL) == FULL
-    assert through_json(Episode("b.1", "b", 1, World(), Verdict.SUCCESS, "ok")).reward is None
+    assert through_json(Episode("b.1", "b", 1, World(), Verdict.PASSED, "ok")).reward is None
 
 
 @settings(max_examples=50, derandomize=True, deadline=None)
@@ -135,7 +135,7 @@ def test_a_missing_field_is_named(name: str) -> None:
     ("change", "message"),
     [
         ({"sibling": "1"}, "sibling: expected a whole number, got '1'"),
-        ({"verdict": "succes"}, "verdict: 'succes'; did you mean 'success'?"),
+        ({"verdict": "passd"}, "verdict: 'passd'; did you mean 'passed'?"),
         ({"reward": True}, "reward: expected a finite number, got true"),
         ({"transitions": [{}]}, "transitions[0]: schema: missing"),
         ({"messages": ["x"]}, "messages[0]: expected an object, got 'x'"),

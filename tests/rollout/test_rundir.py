@@ -18,7 +18,7 @@ from dreamgym_kit.vocabulary import Episode, Verdict, World
 
 SETTINGS = {"graph": "desk:graph", "n": 4, "seed": 7, "dream": {"abstain_below": 0.3, "faults": {}}}
 MANIFEST = Manifest("7f3a", 1000.0, SETTINGS, {"python": "3.11"})
-EPISODE = Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "ok")
+EPISODE = Episode("a.1", "a", 1, World(), Verdict.PASSED, "ok")
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_a_training_brings_it_weights_and_is_answered_by_them(served: Path, lora
     assert "open before the dream" not in done.stderr
     (kept,) = (served / "runs").iterdir()
     steps = [json.loads(line) for line in (kept / "steps.jsonl").read_text().splitlines()]
-    assert [(one["facts"]["undetermined"], one["canary_gap"] < CLOSE) for one in steps] == [(0, True)] * 2
+    assert [(one["facts"]["inconclusive"], one["canary_gap"] < CLOSE) for one in steps] == [(0, True)] * 2
     assert max(one["logprob_gap"] for one in steps) < CLOSE
     assert KEY.encode() not in b"".join(one.read_bytes() for one in served.rglob("*") if one.is_file())
     assert os.environ["VLLM_API_KEY"] == KEY

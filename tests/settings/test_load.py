@@ -17,7 +17,7 @@ from dreamgym_kit.settings.load import (
     parse_settings,
 )
 from dreamgym_kit.settings.model import GuardSettings, Limits, Settings, SimulateSettings, ToolSettings
-from dreamgym_kit.settings.read import read_settings
+from dreamgym_kit.settings.read import RENAMED, read_settings
 from dreamgym_kit.vocabulary import Effect
 
 WHOLE = """\
@@ -363,7 +363,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "reward_gap": "0.5",
             "judges_disagree": "0.5",
             "detectors": "a:b",
-            "max": '{"reset_password": 1}',
+            "max_calls_per_tool": '{"reset_password": 1}',
             "stage": "live",
             "most": '{"reset_password": 1}',
             "rates": '{"reset_password": 0.5}',
@@ -380,7 +380,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
         odd |= {"agreement": "0.75", "false_positives": "0.2"}
         odd |= dict.fromkeys(("turns", "mastered", "hopeless", "doubtful", "synthetic"), "0.75")
         text = kinds.get(key[0], odd.get(key[-1], "0.5" if key[0] == "gate" else "17"))
-        text = "17" if key[-1] == "contradictions" else text
+        text = "17" if key[-1] == "max_contradictions" else text
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable
 
 
@@ -414,12 +414,20 @@ def test_no_data_ends_in_anything_but_a_named_refusal(data: dict[str, object]) -
 
 
 def test_a_share_of_the_gate_above_one_is_refused_with_its_line() -> None:
-    with pytest.raises(UserError, match=r"dreamgym.toml:2: gate.success must be at most 1; found 90"):
-        parse_settings("[gate]\nsuccess = 90\n", path=Path("dreamgym.toml"))
-    with pytest.raises(UserError, match=r"dreamgym.toml:2: gate.max.refund_payment wants a whole number"):
-        parse_settings("[gate]\nmax = {refund_payment = true}\n", path=Path("dreamgym.toml"))
+    with pytest.raises(UserError, match=r"dreamgym.toml:2: gate.min_pass_rate must be at most 1; found 90"):
+        parse_settings("[gate]\nmin_pass_rate = 90\n", path=Path("dreamgym.toml"))
+    with pytest.raises(
+        UserError, match=r"dreamgym.toml:2: gate.max_calls_per_tool.refund_payment wants a whole number"
+    ):
+        parse_settings("[gate]\nmax_calls_per_tool = {refund_payment = true}\n", path=Path("dreamgym.toml"))
+
+
+@pytest.mark.parametrize(("section", "old", "now"), [(*key, now) for key, now in RENAMED.items()])
+def test_a_key_of_an_older_version_is_refused_with_its_new_name(section: str, old: str, now: str) -> None:
+    with pytest.raises(UserError, match=rf"dreamgym.toml:2: key '{old}' is now called '{now}'"):
+        parse_settings(f"[{section}]\n{old} = 0\n", path=Path("dreamgym.toml"))
 
 
 def test_a_tool_of_the_gate_may_have_a_name_that_asks_for_a_secret() -> None:
-    read = parse_settings("[gate]\nmax = {reset_password = 1}\nforbid = ['delete_*']\n")
-    assert (read.gate.max, read.gate.forbid) == ({"reset_password": 1}, ("delete_*",))
+    read = parse_settings("[gate]\nmax_calls_per_tool = {reset_password = 1}\nforbid = ['delete_*']\n")
+    assert (read.gate.max_calls_per_tool, read.gate.forbid) == ({"reset_password": 1}, ("delete_*",))

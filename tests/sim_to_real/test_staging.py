@@ -367,7 +367,7 @@ def test_an_answer_that_cannot_be_compared_ends_it_and_is_kept(
 def test_a_report_of_shadow_does_not_take_its_reads_for_a_breach() -> None:
     for mode, said in (("s2r-shadow", False), ("dream", True)):
         step = Transition(Call("get_price", {}), Answer("19.90"), Effect.READ, "a.1", 1)
-        ended = Episode("a.1", "a", 1, World(), Verdict.SUCCESS, "fine", transitions=(step,), reward=1.0)
+        ended = Episode("a.1", "a", 1, World(), Verdict.PASSED, "fine", transitions=(step,), reward=1.0)
         summary = summarise([ended], {"mode": mode, "graph": "g"})
-        assert ("1 real call executed" in summary.headline) is said
-        assert (not summary.gate()) is said
+        assert bool(summary.executed) is said
+        assert (summary.verdict is Verdict.FAILED) is said

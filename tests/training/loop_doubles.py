@@ -143,11 +143,14 @@ class CollectorDouble:
             task.id,
             sibling,
             task.world,
-            (Verdict.SUCCESS if good else Verdict.FAILURE) if decided else Verdict.UNDETERMINED,
+            (Verdict.PASSED if good else Verdict.FAILED) if decided else UNJUDGED[sibling % 2],
             "by the double",
             reward=reward if decided else None,
             counts={"judges_disagree" if differ else "judges_agree": 1} if decided else {},
         )
+
+
+UNJUDGED = (Verdict.INCONCLUSIVE, Verdict.ERROR)
 
 
 class TrainerDouble:

@@ -13,7 +13,12 @@ from dreamgym_kit.training.batching import batch_of
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Verdict, World
 
-FATE = {"good": Verdict.SUCCESS, "bad": Verdict.FAILURE, "unknown": Verdict.UNDETERMINED}
+FATE = {
+    "good": Verdict.PASSED,
+    "bad": Verdict.FAILED,
+    "unknown": Verdict.INCONCLUSIVE,
+    "broken": Verdict.ERROR,
+}
 
 
 def rollout(
@@ -27,7 +32,7 @@ def rollout(
     return Rollout(Episode(name, task, sibling, World(), FATE[fate], "said", reward=reward), tuple(turns))
 
 
-fates = st.sampled_from(["good", "bad", "unknown"])
+fates = st.sampled_from(sorted(FATE))
 groups = st.lists(
     st.lists(st.tuples(fates, st.lists(st.integers(0, 5), max_size=4)), min_size=1, max_size=6),
     min_size=1,
@@ -52,20 +57,18 @@ def test_every_episode_that_is_learned_from_weighs_the_same(told: list[Group]) -
 
 
 @given(groups)
-def test_no_undetermined_episode_and_no_dead_or_small_group_is_learned_from(told: list[Group]) -> None:
+def test_no_unjudged_episode_and_no_dead_or_small_group_is_learned_from(told: list[Group]) -> None:
     batch, facts = batch_of(1, told)
     learned = {sample.episode for sample in batch.samples}
     dead = small = 0
     for group in told:
-        decided = [one.episode for one in group.rollouts if one.episode.verdict is not Verdict.UNDETERMINED]
+        decided = [one.episode for one in group.rollouts if one.episode.verdict.conclusive]
         spread = len({one.verdict for one in decided}) > 1
         small += len(decided) < 2
         dead += len(decided) >= 2 and not spread
         if not spread:
             assert not learned & {one.id for one in decided}
-        assert not learned & {
-            one.episode.id for one in group.rollouts if one.episode.verdict is Verdict.UNDETERMINED
-        }
+        assert not learned & {one.episode.id for one in group.rollouts if not one.episode.verdict.conclusive}
     assert (facts.dead, facts.small, facts.groups) == (dead, small, len(told))
 
 
@@ -79,7 +82,7 @@ def test_advantages_are_those_of_the_decided_siblings(told: list[Group]) -> None
             for one in group.rollouts
             if one.episode.id == sample.episode
         )
-        assert (sample.advantage > 0) is (verdict is Verdict.SUCCESS)
+        assert (sample.advantage > 0) is (verdict is Verdict.PASSED)
 
 
 def test_facts_tell_what_the_episodes_came_to() -> None:
@@ -92,7 +95,7 @@ def test_facts_tell_what_the_episodes_came_to() -> None:
         ),
     )
     batch, facts = batch_of(7, [group])
-    assert (facts.episodes, facts.undetermined, facts.success, facts.decided) == (3, 1, 1, 2)
+    assert (facts.episodes, facts.inconclusive, facts.success, facts.decided) == (3, 1, 1, 2)
     assert facts.reward == pytest.approx(0.5)
     assert (facts.turns, facts.forks, facts.samples, facts.tokens) == (4, 1, 3, 9)
     assert batch.step == 7

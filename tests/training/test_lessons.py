@@ -9,7 +9,12 @@ from dreamgym_kit.training.batching import batch_of
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Verdict, World
 
-FATES = {"good": Verdict.SUCCESS, "bad": Verdict.FAILURE, "unknown": Verdict.UNDETERMINED}
+FATES = {
+    "good": Verdict.PASSED,
+    "bad": Verdict.FAILED,
+    "unknown": Verdict.INCONCLUSIVE,
+    "broken": Verdict.ERROR,
+}
 
 
 def group(name: str, fates: list[tuple[str, float, int]]) -> Group:
@@ -21,7 +26,7 @@ def group(name: str, fates: list[tuple[str, float, int]]) -> Group:
             Turn(episode, place, (place + 100,), (1, 2), (-0.5, -0.5), "step-000000")
             for place in range(turns)
         )
-        told = None if fate == "unknown" else reward
+        told = reward if FATES[fate].conclusive else None
         rollouts.append(
             Rollout(Episode(episode, name, sibling, World(), FATES[fate], "said", reward=told), said)
         )
@@ -46,7 +51,7 @@ def episodes_of(told: list[Group]) -> dict[str, Episode]:
 def test_ppo_learns_from_every_decided_episode_and_is_told_its_reward(told: list[Group]) -> None:
     batch, _ = batch_of(1, told, algorithm="ppo")
     known = episodes_of(told)
-    decided = {name for name, one in known.items() if one.verdict is not Verdict.UNDETERMINED}
+    decided = {name for name, one in known.items() if one.verdict.conclusive}
     assert {row.episode for row in batch.samples} == decided
     assert all(row.reward == known[row.episode].reward and row.advantage == 0.0 for row in batch.samples)
 
@@ -54,7 +59,7 @@ def test_ppo_learns_from_every_decided_episode_and_is_told_its_reward(told: list
 @given(groups)
 def test_sft_learns_from_successes_alone_whatever_their_siblings_did(told: list[Group]) -> None:
     batch, _ = batch_of(1, told, algorithm="sft")
-    won = {name for name, one in episodes_of(told).items() if one.verdict is Verdict.SUCCESS}
+    won = {name for name, one in episodes_of(told).items() if one.verdict is Verdict.PASSED}
     assert {row.episode for row in batch.samples} == won
 
 

@@ -140,7 +140,7 @@ def test_an_alarm_of_nothing_decided_says_why_most_episodes_are_not(tmp_path: Pa
     ran = run_loop(tmp_path / "run", planted=Planted("nothing decided", 2))
     assert ran.trained.alarm is not None
     episodes = QUICK.tasks * QUICK.n
-    assert ran.trained.alarm.text.endswith(f" (undetermined, {episodes} times: by the double)")
+    assert ran.trained.alarm.text.endswith(f" (inconclusive, {episodes} times: by the double)")
 
 
 def test_an_alarm_leaves_neither_weights_nor_figures_of_its_step(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_what_was_written_is_read_and_cut_back_to_a_step(tmp_path: Path) -> None
     evaluation = EvaluationRecord(2, True, {"a": [1, 2, 3]})
     Lines(tmp_path / EVALUATIONS).append(evaluation)
     assert read_evaluations(tmp_path) == [evaluation]
-    assert (evaluation.success, evaluation.decided, evaluation.undetermined) == (1, 3, 3)
+    assert (evaluation.success, evaluation.decided, evaluation.inconclusive) == (1, 3, 3)
 
 
 def test_a_torn_last_line_is_no_line_and_a_resume_takes_it_away(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_clear_gain_and_a_clear_loss_are_called_that() -> None:
     low, high = [0.25, 0.5, 0.25] * 12, [0.75, 1.0, 0.75] * 12
     better = told(evaluation(0, low, real=True), evaluation(2, high, real=True))
     worse = told(evaluation(0, high, real=True), evaluation(2, low, real=True))
-    assert (better.stamp, worse.stamp) == (("success", "BETTER"), ("failure", "WORSE"))
+    assert (better.stamp, worse.stamp) == (("passed", "BETTER"), ("failed", "WORSE"))
     assert "on the real tools (+50 points" in better.sentence
 
 
@@ -113,7 +113,7 @@ def test_no_line_of_the_terminal_is_longer_than_it_and_all_is_ascii(tmp_path: Pa
 
 
 def test_curves_leave_gaps_where_nothing_was_measured() -> None:
-    steps = [step(1, 3), StepRecord(2, StepFacts(groups=2, episodes=4, undetermined=4)), step(3, 5)]
+    steps = [step(1, 3), StepRecord(2, StepFacts(groups=2, episodes=4, inconclusive=4)), step(3, 5)]
     curves = {curve.key: curve for curve in curves_of(Training(MANIFEST, steps, (), {}))}
     assert curves["success"].lines[0].values == [0.3, None, 0.5]
     assert list(curves["entropy"].lines[0].values) == [0.5, None, 0.5]

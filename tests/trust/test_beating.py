@@ -9,7 +9,7 @@ from dreamgym_kit.trust.beating import Beating, Word, beaten
 from dreamgym_kit.trust.outcomes import TaskOutcome, task_outcomes
 from dreamgym_kit.vocabulary import Verdict
 
-SIGNS = {".": Verdict.SUCCESS, "x": Verdict.FAILURE, "-": Verdict.UNDETERMINED}
+SIGNS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 
 
 def tasks(*marks: str) -> tuple[TaskOutcome, ...]:
@@ -31,7 +31,7 @@ def test_the_two_can_be_called_by_other_names() -> None:
     assert found.told("the start", "the trained model").startswith(
         "The trained model solves 100 points more than the start on the same 20 tasks (95 %: "
     )
-    assert "1 of 40 episodes of the trained model is undetermined" in found.told("a", "the trained model")
+    assert "1 of 40 episodes of the trained model is inconclusive" in found.told("a", "the trained model")
 
 
 def test_a_clear_loss_is_told_as_one() -> None:
@@ -50,19 +50,19 @@ def test_what_chance_gives_is_no_difference() -> None:
     assert "B solves as many as A on the same 2 tasks" in same.sentence
 
 
-def test_undetermined_episodes_are_told_and_count_as_neither() -> None:
+def test_inconclusive_episodes_are_told_and_count_as_neither() -> None:
     found = beaten(tasks(*["xx"] * 30), tasks(*[".."] * 29, ".-"))
     assert found.word is Word.BETTER
     assert found.change == 1.0
-    assert found.sentence.endswith("1 of 60 episodes of B is undetermined and counts as neither.")
+    assert found.sentence.endswith("1 of 60 episodes of B is inconclusive and counts as neither.")
 
 
-def test_a_gain_that_the_undetermined_could_turn_round_is_not_claimed() -> None:
+def test_a_gain_that_the_inconclusive_could_turn_round_is_not_claimed() -> None:
     found = beaten(tasks(*["....xxxx"] * 30), tasks(*["...x----"] * 30))
     assert (found.change, found.low > 0) == (0.25, True)
-    assert found.word is Word.UNDETERMINED
+    assert found.word is Word.INCONCLUSIVE
     assert found.sentence.startswith("It cannot be said: B solves 25 points more than A on the same 30 tasks")
-    assert "but 120 of 240 episodes of B are undetermined and count as neither: between -12" in found.sentence
+    assert "but 120 of 240 episodes of B are inconclusive and count as neither: between -12" in found.sentence
 
 
 def test_a_task_that_one_side_could_not_decide_is_left_out_and_weighs_in_the_bounds() -> None:
@@ -94,7 +94,7 @@ def test_the_judgement_turns_round_with_the_sides(found: list[tuple[str, str]]) 
 
 
 @given(rows, st.randoms(use_true_random=False))
-def test_no_way_of_settling_the_undetermined_leaves_the_bounds(found: list[tuple[str, str]], luck) -> None:
+def test_no_way_of_settling_the_inconclusive_leaves_the_bounds(found: list[tuple[str, str]], luck) -> None:
     def settled(marks: str) -> str:
         return "".join(luck.choice(".x") if sign == "-" else sign for sign in marks)
 

@@ -15,7 +15,7 @@ from dreamgym_kit.trust.outcomes import (
 )
 from dreamgym_kit.vocabulary import Verdict
 
-SIGNS = {".": Verdict.SUCCESS, "x": Verdict.FAILURE, "-": Verdict.UNDETERMINED}
+SIGNS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 
 
 def tasks(**marks: str) -> tuple[TaskOutcome, ...]:
@@ -23,12 +23,12 @@ def tasks(**marks: str) -> tuple[TaskOutcome, ...]:
 
 
 def test_tries_are_counted_by_task() -> None:
-    found = task_outcomes([("a", Verdict.SUCCESS), ("b", Verdict.UNDETERMINED), ("a", Verdict.FAILURE)])
+    found = task_outcomes([("a", Verdict.PASSED), ("b", Verdict.INCONCLUSIVE), ("a", Verdict.FAILED)])
     assert found == (TaskOutcome("a", 1, 1), TaskOutcome("b", 0, 0, 1))
     assert (found[0].share, found[1].share) == (0.5, None)
 
 
-def test_an_undetermined_episode_is_neither_and_its_bounds_are_told() -> None:
+def test_an_inconclusive_episode_is_neither_and_its_bounds_are_told() -> None:
     found = passed_once(tasks(a="..", b="x-", c="--"))
     assert found is not None
     assert found.mean == 0.5
@@ -58,7 +58,7 @@ marks = st.lists(signs, min_size=1, max_size=12)
 
 
 @given(marks, st.integers(1, 4), st.randoms(use_true_random=False))
-def test_whatever_the_undetermined_were_the_whole_figure_lies_within_the_bounds(
+def test_whatever_the_inconclusive_were_the_whole_figure_lies_within_the_bounds(
     rows: list[str], k: int, luck
 ) -> None:
     settled = ["".join(luck.choice(".x") if sign == "-" else sign for sign in row) for row in rows]

@@ -6,9 +6,9 @@ from dreamgym_kit.trust.outcomes import TaskOutcome
 from dreamgym_kit.trust.promotion import MOST_LOOKS, level_of_look, promotion
 
 
-def outcomes(solved: list[int], *, n: int = 4, families: int = 1, undetermined: int = 0) -> list[TaskOutcome]:
+def outcomes(solved: list[int], *, n: int = 4, families: int = 1, inconclusive: int = 0) -> list[TaskOutcome]:
     return [
-        TaskOutcome(f"t{at}", count, n - count, undetermined, f"kind {at % families}")
+        TaskOutcome(f"t{at}", count, n - count, inconclusive, f"kind {at % families}")
         for at, count in enumerate(solved)
     ]
 
@@ -60,8 +60,8 @@ def test_after_the_last_look_nothing_is_promoted() -> None:
     assert "looked at 8 times" in found.reasons[0]
 
 
-def test_undetermined_episodes_that_could_turn_it_round_promote_nothing() -> None:
-    found = promotion(outcomes([1] * 30), outcomes([3] * 30, undetermined=40))
+def test_inconclusive_episodes_that_could_turn_it_round_promote_nothing() -> None:
+    found = promotion(outcomes([1] * 30), outcomes([3] * 30, inconclusive=40))
     assert not found.allowed
     assert found.reasons[0].startswith("It cannot be said:")
 

@@ -208,9 +208,9 @@ def _seen(group: Group, pick: Pick) -> GroupSeen:
         task=group.task,
         why=pick.why,
         score=round(pick.score, 6),
-        success=verdicts.count(Verdict.SUCCESS),
-        failure=verdicts.count(Verdict.FAILURE),
-        undetermined=verdicts.count(Verdict.UNDETERMINED),
+        success=verdicts.count(Verdict.PASSED),
+        failure=verdicts.count(Verdict.FAILED),
+        inconclusive=sum(not verdict.conclusive for verdict in verdicts),
         failed_at=failed_at(episodes),
     )
 

@@ -20,8 +20,8 @@ MISSING, EXTRA, OTHERWISE, REFUSED, ASKS, ENDED = "missing", "extra", "otherwise
 
 def failed_at(episodes: Sequence[Episode]) -> dict[str, int]:
     """Count the failed episodes of one group by what each did otherwise: "missing refund_payment" -> 3."""
-    good = [one for one in episodes if one.verdict is Verdict.SUCCESS]
-    bad = [one for one in episodes if one.verdict is Verdict.FAILURE]
+    good = [one for one in episodes if one.verdict is Verdict.PASSED]
+    bad = [one for one in episodes if one.verdict is Verdict.FAILED]
     told = Counter(place for one in bad if (place := _place(one, good)))
     return dict(sorted(told.items()))
 

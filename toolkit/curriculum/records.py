@@ -7,10 +7,11 @@ and goes on chooses as the unbroken one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.rollout.records import known_fields
 from dreamgym_kit.rollout.tasks import task_from_record, task_to_record
 from dreamgym_kit.vocabulary import Task
 
@@ -31,7 +32,7 @@ class GroupSeen:
     score: float
     success: int = 0
     failure: int = 0
-    undetermined: int = 0
+    inconclusive: int = 0
     left_out: bool = False  # the task may be impossible: nothing is learned from the group, whatever it shows
     failed_at: Mapping[str, int] = field(default_factory=dict)  # "missing refund_payment" -> episodes
 
@@ -73,13 +74,9 @@ def draw_from_record(told: Mapping[str, Any]) -> Draw:
     Raises:
         KeyError, TypeError, UserError: it is no record of a draw.
     """
-    names = {one.name for one in fields(GroupSeen)}
     return Draw(
         draw=int(told["draw"]),
-        groups=tuple(
-            GroupSeen(**{name: value for name, value in group.items() if name in names})
-            for group in told["groups"]
-        ),
+        groups=tuple(GroupSeen(**known_fields(GroupSeen, group)) for group in told["groups"]),
         made=tuple(
             Made(task_from_record(one["task"], source=CURRICULUM), str(one["like"]), str(one["how"]))
             for one in told["made"]
@@ -105,7 +102,7 @@ def decided_of(draws: Mapping[int, Sequence[Draw]]) -> dict[str, float]:
     for group in (group for told in draws.values() for draw in told for group in draw.groups):
         decided, of_all = counts.get(group.task, (_GRANTED, _GRANTED))
         now = group.success + group.failure
-        counts[group.task] = (decided + now, of_all + now + group.undetermined)
+        counts[group.task] = (decided + now, of_all + now + group.inconclusive)
     return {task: decided / of_all for task, (decided, of_all) in counts.items()}
 
 

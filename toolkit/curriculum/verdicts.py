@@ -2,7 +2,7 @@
 
 A judge that errs in one of twenty verdicts makes a third of all groups of an impossible task look as if it
 could be learned (0.95^8 of eight failures are seen as such); two independent ones that have to agree make it
-one in fifty. Where they differ the episode is undetermined, and nothing is learned from it.
+one in fifty. Where they differ the episode is inconclusive, and nothing is learned from it.
 """
 
 from collections.abc import Container, Mapping
@@ -28,14 +28,16 @@ class Agreed:
         """The verdict that all of them come to."""
         told = {name: await judge(outcome, checker) for name, checker in self._judges.items()}
         verdicts = {one.verdict for one in told.values()}
-        if len(verdicts) == 1 and Verdict.UNDETERMINED not in verdicts:
-            (verdict,) = verdicts
+        verdict = next(iter(verdicts))
+        if len(verdicts) == 1 and verdict.conclusive:
             reason = next(iter(told.values())).reason
             return Judgement(
-                verdict, f"{' and '.join(told)} agree: {reason}", float(verdict is Verdict.SUCCESS)
+                verdict, f"{' and '.join(told)} agree: {reason}", float(verdict is Verdict.PASSED)
             )
         said = "; ".join(f"{name}: {one.verdict} ({one.reason})" for name, one in told.items())
-        return Judgement(Verdict.UNDETERMINED, f"its judges do not agree: {said}"[:600])
+        if Verdict.ERROR in verdicts:
+            return Judgement(Verdict.ERROR, f"one of its judges failed: {said}"[:600])
+        return Judgement(Verdict.INCONCLUSIVE, f"its judges do not agree: {said}"[:600])
 
 
 class OfGiven:

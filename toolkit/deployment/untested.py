@@ -41,8 +41,8 @@ def _told(found: Evaluation, tasks: Sequence[Task]) -> Iterator[str]:
             f"{policy.get('max_output')} tokens an answer; and the server that it will be used behind."
         )
     yield "Input that is meant to mislead it, other languages, and load."
-    if found.b.undetermined:
-        yield f"{found.b.undetermined} of its {found.b.episodes} episodes could not be judged."
+    if found.b.inconclusive:
+        yield f"{found.b.inconclusive} of its {found.b.episodes} episodes could not be judged."
 
 
 def _named(names: Collection[str]) -> str:

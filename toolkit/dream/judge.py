@@ -33,11 +33,11 @@ _SCHEMA: Mapping[str, JsonValue] = {
         "verdict": {"enum": ["success", "failure", "unknown"]},
     },
 }
-_VERDICTS = {"success": Verdict.SUCCESS, "failure": Verdict.FAILURE, "unknown": Verdict.UNDETERMINED}
+_VERDICTS = {"success": Verdict.PASSED, "failure": Verdict.FAILED, "unknown": Verdict.INCONCLUSIVE}
 
 
 class ModelJudge:
-    """Asks a chat model; never raises: what it cannot judge is undetermined, with the reason."""
+    """Asks a chat model; never raises: what it cannot judge is inconclusive, no answer is an error."""
 
     def __init__(self, endpoint: ChatEndpoint) -> None:
         self._endpoint = endpoint
@@ -58,7 +58,8 @@ class ModelJudge:
             endpoint = CountedEndpoint(self._endpoint, account, "judge")
             said = await ask_for(endpoint, _RULES, data, _SCHEMA, name="verdict")
         except (EndpointError, NotJson, BudgetSpent) as error:
-            return Judgement(Verdict.UNDETERMINED, f"the judging model gave no verdict: {error}")
+            verdict = Verdict.ERROR if isinstance(error, EndpointError) else Verdict.INCONCLUSIVE
+            return Judgement(verdict, f"the judging model gave no verdict: {error}")
         reason = " ".join(said["reasoning"].split())[:300]
         return Judgement(_VERDICTS[said["verdict"]], f"judged by a model: {reason}")
 
@@ -73,7 +74,7 @@ class TwoJudgements:
     @property
     def agree(self) -> bool | None:
         """Whether both came to the same verdict; None where one of them came to none."""
-        if self.model is None or Verdict.UNDETERMINED in (self.settled.verdict, self.model.verdict):
+        if self.model is None or not (self.settled.verdict.conclusive and self.model.verdict.conclusive):
             return None
         return self.settled.verdict is self.model.verdict
 

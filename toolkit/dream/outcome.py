@@ -1,9 +1,9 @@
 """What an ended episode amounts to: the task's expectations and its checker, judged once, at the end.
 
-An episode that did not come to its own end (the dream abstained, a limit, a refusal) is undetermined
-and no checker is asked: half an episode proves nothing either way. One thing is known all the same: what
-the agent did before the dream abstained stays done. Where that alone makes success impossible, whatever would
-have come next, the episode is a failure (`judge_cut_off`).
+An episode that did not come to its own end (the dream abstained, a limit, a refusal) is inconclusive and no
+checker is asked: half an episode proves nothing either way. A checker that raises makes it an error. What the
+agent did before the dream abstained stays done: where that alone makes success impossible, whatever would
+have come next, the episode has failed (`judge_cut_off`).
 """
 
 import inspect
@@ -24,16 +24,16 @@ async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
     """Judge an episode that came to its end: expectations first, then the checker."""
     missed = unmet(outcome.task.expect, outcome.transitions)
     if missed:
-        return Judgement(Verdict.FAILURE, missed, 0.0)
+        return Judgement(Verdict.FAILED, missed, 0.0)
     if checker is not None:
         return await _ask(checker, outcome)
     if outcome.task.expect:
-        return Judgement(Verdict.SUCCESS, "every expectation held", 1.0)
-    return Judgement(Verdict.UNDETERMINED, "finished; the task has no checker and no expectations")
+        return Judgement(Verdict.PASSED, "every expectation held", 1.0)
+    return Judgement(Verdict.INCONCLUSIVE, "finished; the task has no checker and no expectations")
 
 
 async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> Judgement:
-    """Judge an episode that the dream could not go on with: undetermined, unless it was lost before.
+    """Judge an episode that the dream could not go on with: inconclusive, unless it was lost before.
 
     Calls that are forbidden, or more than are allowed, stay made. A checker knows of more where it has a
     method `lost(outcome)` that gives a sentence, or "" (see `ports.Checker`).
@@ -48,10 +48,10 @@ async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> 
     try:
         lost = lost or await _lost(checker, outcome)
     except Exception as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
-        return Judgement(Verdict.UNDETERMINED, f"{why}; the checker failed: {type(error).__name__}: {error}")
+        return Judgement(Verdict.ERROR, f"{_raised('the checker', error)}; before that, {why}")
     if not lost:
-        return Judgement(Verdict.UNDETERMINED, why)
-    return Judgement(Verdict.FAILURE, f"{lost}; then the dream could not go on: {why}", 0.0)
+        return Judgement(Verdict.INCONCLUSIVE, why)
+    return Judgement(Verdict.FAILED, f"{lost}; then the dream could not go on: {why}", 0.0)
 
 
 async def _lost(checker: Checker | None, outcome: Outcome) -> str:
@@ -89,7 +89,11 @@ async def _ask(checker: Checker, outcome: Outcome) -> Judgement:
             said = await said
         return as_judgement(said)
     except Exception as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
-        return Judgement(Verdict.UNDETERMINED, f"the checker failed: {type(error).__name__}: {error}")
+        return Judgement(Verdict.ERROR, _raised("the checker", error))
+
+
+def _raised(what: str, error: BaseException) -> str:
+    return f"{what} raised {type(error).__name__}: {error}".rstrip(": ")
 
 
 def as_judgement(said: object) -> Judgement:
@@ -102,9 +106,9 @@ def as_judgement(said: object) -> Judgement:
         case Judgement():
             return said
         case bool():
-            verdict = Verdict.SUCCESS if said else Verdict.FAILURE
+            verdict = Verdict.PASSED if said else Verdict.FAILED
             return Judgement(verdict, f"the checker said {said}", float(said))
         case int() | float() if 0 <= said <= 1:
-            verdict = Verdict.SUCCESS if said >= 1 else Verdict.FAILURE
+            verdict = Verdict.PASSED if said >= 1 else Verdict.FAILED
             return Judgement(verdict, f"the checker gave {said:g} of 1", float(said))
     raise TypeError(f"a checker returns a judgement, True, False or a number in 0..1, not {said!r:.80}")

@@ -2,7 +2,8 @@
 
 A task names it in `meta.user`: {"script": ["...", ...]} says its lines in order, whatever is asked;
 {"goal", "persona", "knows"} lets a chat model play them. What a user does wrong is no fault of the agent:
-a user that fails, or has no more to say where the agent waits, leaves the episode undetermined.
+a user that has no more to say where the agent waits leaves the episode inconclusive; one that fails makes it
+an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,10 @@ class UserFailed(DreamgymError):
     """The simulated user could not answer; says why."""
 
 
+class UserSilent(UserFailed):
+    """The task gives its user nothing more to say: the episode cannot be judged, and nothing failed."""
+
+
 class SimulatedUser(Protocol):
     """Answers for one episode."""
 
@@ -67,7 +72,7 @@ class ScriptedUser:
     async def resume(self, asked: JsonValue, messages: Messages) -> JsonValue:  # noqa: ARG002
         """See `SimulatedUser.resume`."""
         if not self._lines:
-            raise UserFailed(f"the script has no line left for: {asked!r:.200}")
+            raise UserSilent(f"the script has no line left for: {asked!r:.200}")
         return self._lines.pop(0)
 
 
@@ -98,7 +103,7 @@ class PersonaUser:
     async def _ask(self, parts: list[tuple[str, JsonValue]]) -> dict[str, Any]:
         self._turns += 1
         if self._turns > MAX_TURNS:
-            raise UserFailed(f"the conversation did not end within {MAX_TURNS} turns of the user")
+            raise UserSilent(f"the conversation did not end within {MAX_TURNS} turns of the user")
         data = fenced([("user", self._persona), *parts])
         try:
             return await ask_for(self._endpoint, _RULES, data, _SCHEMA, name="user", seed=self._turns)

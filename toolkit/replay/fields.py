@@ -144,9 +144,10 @@ def name_of(kind: type[Name]) -> Callable[[object, str], Name]:
 
     def read(value: object, where: str) -> Name:
         name = text(value, where)
-        if name in kind.__members__.values():
+        try:
             return kind(name)
-        raise NotJson(f"{where}: {_nearest(shown(name), name, list(kind))}")
+        except ValueError:
+            raise NotJson(f"{where}: {_nearest(shown(name), name, list(kind))}") from None
 
     return read
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.fields import Fields, mapping, number_or_none, text, text_or_none, whole
+from dreamgym_kit.rollout.records import RENAMED_FIELDS
 
 WHOLE = "nothing"  # is left out: what the others are held against
 DREAM_ONLY = ("history", "state", "retrieval", "reasoning")
 LEARNING_ONLY = ("curriculum", "faults")  # matter only where something is learned
-_FIELDS = ("part", "calls", "answered", "exact", "dream", "undetermined", "real", "against_whole", "alarm")
+_FIELDS = ("part", "calls", "answered", "exact", "dream", "inconclusive", "real", "against_whole", "alarm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class Row:
     answered: int = 0
     exact: int = 0
     dream: float | None = None  # success of the policy in it, of decided episodes, 0..1
-    undetermined: int = 0  # episodes of that which the dream could not tell
+    inconclusive: int = 0  # episodes of that which the dream could not tell
     real: float | None = None  # real success of what learned in it, 0..1
     against_whole: str | None = None  # that, held against what learned in the whole dream
     alarm: str | None = None  # what ended its training early
@@ -38,7 +39,9 @@ def row_of(record: object) -> Row:
     Raises:
         NotJson: it is none; names the field.
     """
-    told = Fields(mapping(record, "row"), "", _FIELDS)
+    told = Fields(
+        {RENAMED_FIELDS.get(name, name): value for name, value in mapping(record, "row").items()}, "", _FIELDS
+    )
     told.refuse_unknown()
     return Row(
         part=told.take("part", text),
@@ -46,7 +49,7 @@ def row_of(record: object) -> Row:
         answered=told.take("answered", whole),
         exact=told.take("exact", whole),
         dream=told.take("dream", number_or_none),
-        undetermined=told.take("undetermined", whole),
+        inconclusive=told.take("inconclusive", whole),
         real=told.take("real", number_or_none),
         against_whole=told.take("against_whole", text_or_none),
         alarm=told.take("alarm", text_or_none, None),
@@ -55,7 +58,7 @@ def row_of(record: object) -> Row:
 
 def render_ablation(rows: Sequence[Row]) -> str:
     """The table as text; the whole dream first."""
-    head = ("without", "answered", "exact", "success in it", "undetermined", "learned in it, real")
+    head = ("without", "answered", "exact", "success in it", "inconclusive", "learned in it, real")
     body = [head, *(_cells(row) for row in rows)]
     widths = [max(len(cells[place]) for cells in body) for place in range(len(head))]
     lines = [
@@ -72,7 +75,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _share(row.answered, row.calls),
         _share(row.exact, row.calls),
         _percent(row.dream),
-        str(row.undetermined) if row.dream is not None or row.undetermined else "-",
+        str(row.inconclusive) if row.dream is not None or row.inconclusive else "-",
         _percent(row.real),
     )
 

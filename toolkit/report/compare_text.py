@@ -32,7 +32,7 @@ def _head(found: Comparison, paint: Paint) -> str:
     lines += [paint.red(fold(f"  ! {one_line(told)}", indent=4)) for told in executed_compared(found)]
     lines.append(f"  before       {one_line(found.before)}")
     lines.append(f"  after        {one_line(found.after)}")
-    for name, change in (("success", found.success), ("undetermined", found.undetermined)):
+    for name, change in (("success", found.success), ("inconclusive", found.inconclusive)):
         if change is not None:
             lines.append(f"  {name:<13}{_row(change, share=True)}")
     if found.cost_usd is not None and (found.cost_usd.before or found.cost_usd.after):

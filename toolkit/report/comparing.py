@@ -1,14 +1,14 @@
 """Two runs on the same tasks: what changed, task by task and tool by tool, and how sure that is.
 
 One computation for terminal, JSON and page. Only tasks that both runs have are compared. A task's success
-is the share of its decided episodes; a task that is undetermined on one side says nothing about success.
+is the share of its decided episodes; a task that is inconclusive on one side says nothing about success.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.figures import EFFECT_ORDER, EpisodeLine, Summary, natural
+from dreamgym_kit.report.figures import EFFECT_ORDER, MARKS, EpisodeLine, Summary, natural
 from dreamgym_kit.report.whole import points_told
 from dreamgym_kit.rollout.manifest import differences
 from dreamgym_kit.trust.paired import mean_change, share_change
@@ -65,7 +65,7 @@ class Comparison:
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     success: Change | None  # None where no task is decided in both
-    undetermined: Change | None
+    inconclusive: Change | None
     tools: Mapping[str, Change]  # calls of an episode
     findings: Mapping[str, Change]  # share of episodes that such a finding stands in
     cost_usd: Change | None  # of an episode
@@ -87,7 +87,7 @@ class Comparison:
             "before": self.before,
             "after": self.after,
             "success": _change_json(self.success),
-            "undetermined": _change_json(self.undetermined),
+            "inconclusive": _change_json(self.inconclusive),
             "cost_usd": _change_json(self.cost_usd),
             "tools": {name: _change_json(change) for name, change in self.tools.items()},
             "findings": {name: _change_json(change) for name, change in self.findings.items()},
@@ -129,7 +129,7 @@ def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comp
         only_before=tuple(sorted(old.keys() - new.keys(), key=natural)),
         only_after=tuple(sorted(new.keys() - old.keys(), key=natural)),
         success=_shares(decided, lambda lines: _success(lines) or 0.0),
-        undetermined=_shares(pairs, lambda lines: _share(lines, Verdict.UNDETERMINED)),
+        inconclusive=_shares(pairs, lambda lines: _share(lines, Verdict.INCONCLUSIVE)),
         tools=_tools(before, after, pairs),
         findings=_kinds(before, after, pairs),
         cost_usd=_means(pairs, lambda lines: sum(line.cost_usd for line in lines) / len(lines)),
@@ -148,15 +148,15 @@ def _executed(summary: Summary) -> tuple[Executed, ...]:
 
 
 def _task(task: str, old: list[EpisodeLine], new: list[EpisodeLine]) -> TaskChange:
-    worst = min(new, key=lambda line: "!x-.".index(line.mark))
+    worst = min(new, key=lambda line: MARKS.index(line.mark))
     note = "" if worst.mark == "." else (worst.anomaly or worst.reason)
     marks = ["".join(line.mark for line in lines) for lines in (old, new)]
     return TaskChange(task, _success(old), _success(new), marks[0], marks[1], note)
 
 
 def _success(lines: list[EpisodeLine]) -> float | None:
-    decided = [line for line in lines if line.verdict is not Verdict.UNDETERMINED]
-    return _share(decided, Verdict.SUCCESS) if decided else None
+    decided = [line for line in lines if line.verdict.conclusive]
+    return _share(decided, Verdict.PASSED) if decided else None
 
 
 def _share(lines: list[EpisodeLine], verdict: Verdict) -> float:

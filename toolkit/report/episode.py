@@ -18,7 +18,8 @@ from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.figures import CRITICAL
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.telling import telling
-from dreamgym_kit.report.terminal import WIDTH, duration, fold
+from dreamgym_kit.report.terminal import WIDTH, fold
+from dreamgym_kit.report.whole import duration
 from dreamgym_kit.vocabulary import Episode, Finding, Provenance, Transition, UserTurn, Verdict
 
 _STEP, _ARGS, _SOURCE = 4, 20, 9
@@ -95,11 +96,12 @@ class _Layout:
             told = f"  ! executed: {one_line(str(call))}{f': {call.how}' if call.how else ''}"
             yield paint.red(fold(told, indent=4))
         for text in episode.violations:
-            yield paint.red(fold(f"  ! refused: {one_line(text)}", indent=4))
+            yield paint.red(fold(f"  ! blocked: {one_line(text)}", indent=4))
         colour = {
-            Verdict.SUCCESS: paint.green,
-            Verdict.FAILURE: paint.red,
-            Verdict.UNDETERMINED: paint.yellow,
+            Verdict.PASSED: paint.green,
+            Verdict.FAILED: paint.red,
+            Verdict.ERROR: paint.red,
+            Verdict.INCONCLUSIVE: paint.yellow,
         }
         word = str(episode.verdict)
         told = fold(f" {word}  {one_line(episode.reason)}", indent=2)

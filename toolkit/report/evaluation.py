@@ -22,7 +22,7 @@ from dreamgym_kit.trust.outcomes import (
 )
 from dreamgym_kit.vocabulary import Task
 
-EVALUATION_SCHEMA = 1
+EVALUATION_SCHEMA = 2
 FAMILY = "family"  # of a task's meta: which kind of task it is
 
 
@@ -42,9 +42,9 @@ class Scores:
     summary: Summary = field(repr=False)
 
     @property
-    def undetermined(self) -> int:
+    def inconclusive(self) -> int:
         """Episodes that nobody can judge."""
-        return self.summary.undetermined
+        return self.summary.inconclusive
 
     @property
     def episodes(self) -> int:
@@ -61,9 +61,10 @@ class Scores:
             "tasks": len(self.outcomes),
             "episodes": {
                 "total": self.episodes,
-                "success": summary.success,
-                "failure": summary.failure,
-                "undetermined": summary.undetermined,
+                "passed": summary.passed,
+                "failed": summary.failed,
+                "inconclusive": summary.inconclusive,
+                "errors": summary.errors,
                 "not_run": summary.not_run,
             },
             "pass_at_1": share_to_json(self.once),
@@ -83,9 +84,9 @@ class Scores:
                 {
                     "task": one.task,
                     "family": one.family,
-                    "success": one.success,
-                    "failure": one.failure,
-                    "undetermined": one.undetermined,
+                    "passed": one.success,
+                    "failed": one.failure,
+                    "inconclusive": one.inconclusive,
                 }
                 for one in self.outcomes
             ],
@@ -172,9 +173,9 @@ def scored(scores: Scores) -> str:
         return f"Nothing is known: no episode of {of} was decided {where}."
     bounds = interval_told(share.low, share.high)
     told = f"It solves {whole_percent(share.mean)} % of {of} {where} (95 %: {bounds})"
-    if not scores.undetermined:
+    if not scores.inconclusive:
         return f"{told}."
-    counted = f"{scores.undetermined} of {scores.episodes} episodes are undetermined and count as neither"
+    counted = f"{scores.inconclusive} of {scores.episodes} episodes are inconclusive and count as neither"
     worst, best = whole_bounds(share.worst, share.best)
     return f"{told}; {counted}: between {worst} and {best} %, whichever way they went."
 
@@ -210,7 +211,7 @@ def beating_to_json(found: Beating | None) -> JsonValue:
         "high": found.high,
         "better": found.better,
         "worse": found.worse,
-        "undetermined": {"a": found.undetermined_a, "b": found.undetermined_b},
+        "inconclusive": {"a": found.inconclusive_a, "b": found.inconclusive_b},
         "least": found.least,
         "most": found.most,
     }

@@ -6,8 +6,8 @@ from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.executed import executed_of
 from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.terminal import duration, executed_first, fold
-from dreamgym_kit.report.whole import interval_told, points_told, whole_percent
+from dreamgym_kit.report.terminal import executed_first, fold
+from dreamgym_kit.report.whole import duration, interval_told, points_told, whole_percent
 from dreamgym_kit.trust.beating import Beating, Word
 from dreamgym_kit.trust.outcomes import Share
 
@@ -17,7 +17,7 @@ _STAMPS = {
     Word.BETTER: "B IS BETTER",
     Word.WORSE: "B IS WORSE",
     Word.NO_DIFFERENCE: "NO DIFFERENCE SEEN",
-    Word.UNDETERMINED: "CANNOT BE SAID",
+    Word.INCONCLUSIVE: "CANNOT BE SAID",
     Word.NOTHING_SHARED: "NOTHING SHARED",
 }
 
@@ -39,7 +39,7 @@ def stamp_of(found: Evaluation) -> str:
     """The evaluation in a word or three, for whoever reads no further."""
     if found.beating is not None:
         return _STAMPS[found.beating.word]
-    return "EVALUATED" if found.b.once is not None else "UNDETERMINED"
+    return "EVALUATED" if found.b.once is not None else "INCONCLUSIVE"
 
 
 def _head(found: Evaluation, paint: Paint) -> str:
@@ -62,8 +62,8 @@ def _scores(scores: Scores, name: str) -> str:
         *((f"pass^{k}", share_told(share)) for k, share in _doubling(scores.in_a_row)),
         *((f"pass@{k}", share_told(share)) for k, share in list(scores.any_of.items())[-1:]),
     ]
-    if scores.undetermined:
-        rows.append(("undetermined", f"{scores.undetermined} episodes, neither success nor failure"))
+    if scores.inconclusive:
+        rows.append(("inconclusive", f"{scores.inconclusive} episodes, neither success nor failure"))
     if summary.not_run:
         rows.append(("not run", f"{summary.not_run} episodes"))
     rows.append(("calls", f"{summary.calls:,}, {summary.real_calls:,} of them real"))
@@ -103,8 +103,8 @@ def _against(found: Evaluation, beating: Beating) -> str:
     lines.append(f"  {'tasks':<{_LABEL - 2}}{beating.better} better, {beating.worse} worse, {same} the same")
     if beating.left_out:
         lines.append(f"  {'left out':<{_LABEL - 2}}{beating.left_out} tasks that one side did not decide")
-    if beating.undetermined_a or beating.undetermined_b:
-        text = f"{points_told(beating.least, beating.most)} points, whichever way the undetermined went"
+    if beating.inconclusive_a or beating.inconclusive_b:
+        text = f"{points_told(beating.least, beating.most)} points, whichever way the inconclusive went"
         lines.append(f"  {'bounds':<{_LABEL - 2}}{text}")
     lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
     return "\n".join(lines)

@@ -5,18 +5,21 @@ that terminal, JSON and exit codes cannot disagree. `summary` counts them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.gating import Rule, rules_of
+from dreamgym_kit.report.gating import Rule, rules_of, verdict_of
 from dreamgym_kit.trust.outcomes import Share, passed_once, task_outcomes
-from dreamgym_kit.vocabulary import Effect, Executed, Provenance, Spend, Verdict
+from dreamgym_kit.vocabulary import EXIT_EXECUTED, Effect, Executed, Provenance, Spend, Verdict
 
-SUMMARY_SCHEMA = 1
+SUMMARY_SCHEMA = 2
 CRITICAL = "critical"
 GROUNDED = (Provenance.RECORDED, Provenance.COMPOSED, Provenance.ANALOGOUS)
 SURE = 0.5  # support below which an answer of these is a presumption: the dream gives no more to a guess
+MARKS = "!xE-."  # of an episode, the worst first
+_MARKS = {Verdict.FAILED: "x", Verdict.ERROR: "E", Verdict.INCONCLUSIVE: "-", Verdict.PASSED: "."}
+_BLOCKED = ("violation", "executed")  # how an episode ended in which a real call ran or was blocked
 EFFECT_ORDER = (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.CONTROL, Effect.PURE)
 
 
@@ -79,13 +82,17 @@ class EpisodeLine:
     cost_usd: float = 0.0
     uses: tuple[tuple[str, int, int], ...] = ()  # (tool, calls, first step)
     faults: int = 0  # calls that a plan made to fail
+    traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
+
+    @property
+    def counted(self) -> bool:
+        """Whether its findings may lead a report: it was judged, or a real call ran or was blocked in it."""
+        return self.verdict.conclusive or self.stop in _BLOCKED
 
     @property
     def mark(self) -> str:
-        """One character: ! anomaly, x failure, - undetermined, . success."""
-        if self.anomaly is not None:
-            return "!"
-        return {Verdict.FAILURE: "x", Verdict.UNDETERMINED: "-", Verdict.SUCCESS: "."}[self.verdict]
+        """One character: ! anomaly, x failed, E error, - inconclusive, . passed."""
+        return "!" if self.anomaly is not None and self.counted else _MARKS[self.verdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +147,38 @@ class Summary:
         return None
 
     @property
-    def success(self) -> int:
-        """Episodes that succeeded."""
-        return self._having(Verdict.SUCCESS)
+    def passed(self) -> int:
+        """Episodes that passed."""
+        return self.by_verdict[Verdict.PASSED]
 
     @property
-    def failure(self) -> int:
+    def failed(self) -> int:
         """Episodes that failed."""
-        return self._having(Verdict.FAILURE)
+        return self.by_verdict[Verdict.FAILED]
 
     @property
-    def undetermined(self) -> int:
-        """Episodes that nobody can judge: the dream could not tell, or a limit was hit."""
-        return self._having(Verdict.UNDETERMINED)
+    def inconclusive(self) -> int:
+        """Episodes that cannot be judged: a call was unanswered, or a limit was reached."""
+        return self.by_verdict[Verdict.INCONCLUSIVE]
 
     @property
-    def decided(self) -> int:
-        """Episodes with a success or a failure."""
-        return self.success + self.failure
+    def errors(self) -> int:
+        """Episodes that the set-up or the kit failed."""
+        return self.by_verdict[Verdict.ERROR]
+
+    @property
+    def conclusive(self) -> int:
+        """Episodes that passed or failed."""
+        return self.passed + self.failed
+
+    @property
+    def by_verdict(self) -> dict[Verdict, int]:
+        """Episodes of each verdict."""
+        return {verdict: sum(line.verdict is verdict for line in self.episodes) for verdict in Verdict}
 
     @property
     def once(self) -> Share | None:
-        """Mean over tasks of the share of their decided episodes that succeeded, with its interval by task.
+        """Mean over tasks of the share of their conclusive episodes that passed, with its interval by task.
 
         By task: more episodes of an agent that always does the same tell nothing more.
         """
@@ -169,7 +186,7 @@ class Summary:
 
     @property
     def rate(self) -> float | None:
-        """The mean of `once`, 0..1; None where nothing was decided."""
+        """The mean of `once`, 0..1; None where no episode is conclusive."""
         return self.once.mean if self.once else None
 
     @property
@@ -259,32 +276,39 @@ class Summary:
 
     @property
     def headline(self) -> str:
-        """The one sentence about the run; see `report.headline`."""
+        """The verdict with the counts of all episodes; see `report.headline`."""
         from dreamgym_kit.report.headline import headline
 
         return headline(self)
 
-    def rules(self, *, fail_on_findings: bool = False) -> tuple[Rule, ...]:
+    def rules(self, *, fail_on: Sequence[str] = ()) -> tuple[Rule, ...]:
         """The gate's rules and what became of them; see `report.gating`."""
-        return rules_of(self, fail_on_findings=fail_on_findings)
+        return rules_of(self, fail_on=fail_on)
 
-    def gate(self, *, fail_on_findings: bool = False) -> bool:
-        """Whether the gate holds: nothing real ran or tried to in a dream, and every rule asked for."""
-        return all(rule.passed for rule in self.rules(fail_on_findings=fail_on_findings))
+    @property
+    def verdict(self) -> Verdict:
+        """Of the run, by its gate."""
+        return verdict_of(self.rules())
 
-    def to_json(self, *, fail_on_findings: bool = False) -> dict[str, JsonValue]:
+    @property
+    def exit_code(self) -> int:
+        """Of a command that made this run: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran."""
+        return EXIT_EXECUTED if self.executed else self.verdict.exit_code
+
+    def check(self, *, fail_on: Sequence[str] = ()) -> bool:
+        """Whether the run passed, also if findings of these kinds ("critical", "repeated_*") fail it."""
+        return verdict_of(self.rules(fail_on=fail_on)) is Verdict.PASSED
+
+    def to_json(self) -> dict[str, JsonValue]:
         """Give the run as one JSON object; see `report.jsonform` for its fields."""
         from dreamgym_kit.report.jsonform import summary_to_json
 
-        return summary_to_json(self, fail_on_findings=fail_on_findings)
-
-    def _having(self, verdict: Verdict) -> int:
-        return sum(line.verdict is verdict for line in self.episodes)
+        return summary_to_json(self)
 
 
-def _badness(lines: list[EpisodeLine]) -> tuple[int, int, int]:
+def _badness(lines: list[EpisodeLine]) -> tuple[int, ...]:
     marks = [line.mark for line in lines]
-    return -marks.count("!"), -marks.count("x"), -marks.count("-")
+    return tuple(-marks.count(mark) for mark in MARKS[:-1])
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:

@@ -1,10 +1,14 @@
-"""The gate's rules over a run: what is asked for, what was measured, and where it broke.
+"""The gate's rules over a run, what was measured, where each broke, and the verdict that follows.
 
 One computation for terminal, JSON, JUnit, Markdown, the page and exit codes. The rules asked for are in the
 summary's manifest (`gate`), as settings and flags gave them; that nothing real ran is asked for always.
+
+A rule that does not hold gives the run a verdict: failed where the agent or the dream did wrong, error where
+too many episodes are errors, inconclusive where too little is known to judge. The worst of them is the run's,
+in that order; a run whose rules all hold has passed.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -13,13 +17,17 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.executed import executed_of
 from dreamgym_kit.settings.model import GateSettings
+from dreamgym_kit.settings.read import RENAMED
+from dreamgym_kit.vocabulary import Verdict
 
 if TYPE_CHECKING:
     from dreamgym_kit.report.figures import EpisodeLine, FindingGroup, Summary
 
 _CONTRADICTS, _DISAGREE, _DETECTOR_FAILED = "contradicting_answer", "judges_disagree", "detector_failed"
 _CRITICAL = "critical"
-REAL = "nothing real"  # the rule that always holds
+REAL = "real_calls"  # the rule that always holds
+EPISODES = "episodes"  # all of them ended
+_PRECEDENCE = (Verdict.FAILED, Verdict.ERROR, Verdict.INCONCLUSIVE)
 _MOST_PLACES = 9
 _MOST_NAMED = 6
 Places = tuple[tuple[str, int | None], ...]
@@ -29,28 +37,43 @@ Places = tuple[tuple[str, int | None], ...]
 class Rule:
     """One rule of the gate and what became of it."""
 
-    rule: str  # its name: "success", "forbid delete_*"
+    key: str  # its setting: "min_pass_rate", "forbid delete_*"
     passed: bool
     measured: str
     limit: str
-    why: str = ""  # a sentence, where it failed
+    why: str = ""  # a sentence, where it broke
     at: Places = ()  # (episode, step) where it broke
+    broken: Verdict = Verdict.FAILED  # of the run, where it broke
 
 
 def gate_to_record(gate: GateSettings) -> dict[str, JsonValue]:
-    """Give the settings as a manifest keeps them: only what is asked for."""
-    said = {name: value for name, value in asdict(gate).items() if value not in (None, (), {})}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    """Give the settings as a manifest keeps them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(gate).items()}
 
 
-def gate_of(record: JsonValue) -> GateSettings:
-    """Read the settings back; what is missing asks for nothing."""
-    if not isinstance(record, Mapping):
-        return GateSettings()
+def gate_of(record: JsonValue, *, judges: bool = True) -> GateSettings:
+    """Read the settings back.
+
+    A run of an earlier version kept only what was asked for, by other names. It was never held to today's
+    defaults, but for one: where it judged an agent, an episode that failed is a failure of its run.
+
+    Args:
+        record: as `gate_to_record` gave it, or as earlier versions did.
+        judges: whether the run judged an agent: it was a dream.
+
+    Raises:
+        UserError: a value cannot be.
+    """
+    record = record if isinstance(record, Mapping) else {}
     known = {field.name for field in fields(GateSettings)}
-    said: dict[str, Any] = {name: value for name, value in record.items() if name in known}
+    renamed = {old: new for (_, old), new in RENAMED.items()}
+    said: dict[str, Any] = {renamed.get(name, name): value for name, value in record.items()}
+    if "max_errors" not in record:
+        said = {"min_pass_rate": 1.0 if judges else None, "max_inconclusive": None, **said}
     values: dict[str, Any] = {
-        name: tuple(one) if isinstance(one, list) else one for name, one in said.items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in said.items()
+        if name in known
     }
     for name, value in values.items():
         if not _fits(name, value):
@@ -59,75 +82,115 @@ def gate_of(record: JsonValue) -> GateSettings:
 
 
 def _fits(name: str, value: object) -> bool:
-    if name in ("forbid", "findings"):
+    if name in ("forbid", "fail_on"):
         return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
-    if name == "max":
+    if name == "max_calls_per_tool":
         return isinstance(value, Mapping) and all(isinstance(most, int) for most in value.values())
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    if value is None:
+        return name != "max_errors"
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def rules_of(summary: "Summary", *, fail_on_findings: bool = False) -> tuple[Rule, ...]:
-    """Judge a run by its rules, those that always hold first."""
-    gate = gate_of(summary.fact("gate"))
-    asked = bool(gate_to_record(gate))
-    kinds = gate.findings + ((_CRITICAL,) if fail_on_findings and _CRITICAL not in gate.findings else ())
+def rules_of(summary: "Summary", *, fail_on: Sequence[str] = ()) -> tuple[Rule, ...]:
+    """Judge a run by its rules, those that always hold first.
+
+    Args:
+        summary: the run.
+        fail_on: kinds of findings that fail it, besides those of its gate.
+    """
+    gate = gate_of(summary.fact("gate"), judges=summary.fact("mode") in (None, "dream"))
+    kinds = tuple(dict.fromkeys([*gate.fail_on, *fail_on]))
     return (
         *_real(summary),
-        *(_finished(summary) if asked else ()),
-        *_shares(summary, gate),
-        *(_contradictions(summary, gate.contradictions) if gate.contradictions is not None else ()),
+        *_finished(summary),
+        *_pass_rates(summary, gate),
+        *_verdicts(summary, gate),
+        *(_contradictions(summary, gate.max_contradictions) if gate.max_contradictions is not None else ()),
         *(_forbidden(summary, pattern) for pattern in gate.forbid),
-        *(_most_calls(summary, pattern, most) for pattern, most in gate.max.items()),
+        *(_most_calls(summary, pattern, most) for pattern, most in gate.max_calls_per_tool.items()),
         *(_kind(summary, kind) for kind in kinds),
         *(_detectors(summary) if kinds else ()),
         *_limits(summary, gate),
     )
 
 
+def verdict_of(rules: Sequence[Rule]) -> Verdict:
+    """Of a run, by what became of its rules."""
+    broken = {rule.broken for rule in rules if not rule.passed}
+    return next((verdict for verdict in _PRECEDENCE if verdict in broken), Verdict.PASSED)
+
+
 def _real(summary: "Summary") -> Iterator[Rule]:
     """In a dream nothing real ran; and in any run nothing went past the gate, or tried to."""
     strays = summary.fact("strays")
-    refused = len(summary.violations) + (len(strays) if isinstance(strays, list) else 0)
+    blocked = len(summary.violations) + (len(strays) if isinstance(strays, list) else 0)
     ran = len(summary.executed)
-    passed = ran == 0 and refused == 0
+    passed = ran == 0 and blocked == 0
     if summary.recorded and passed:
         return
-    told = [executed_of(summary)] if ran else [f"{ran} real calls ran"]
-    told += [f"{refused} were refused"] if refused or not ran else []
-    why = "" if passed else ", ".join(told)
+    told = [executed_of(summary)] if ran else []
+    told += [f"{blocked} real call{'s'[: blocked != 1]} blocked"] if blocked else []
     places = tuple((episode, None) for episode, _ in (*summary.executed, *summary.violations))
-    yield Rule(REAL, passed, f"{ran} ran, {refused} refused", "0", why, places)
+    yield Rule(REAL, passed, f"{ran} executed, {blocked} blocked", "none allowed", ", ".join(told), places)
 
 
 def _finished(summary: "Summary") -> Iterator[Rule]:
+    """All episodes ended; what some would have shown nobody knows."""
     left = summary.not_run
-    if left > 0:
-        why = f"{left} episodes were not run: {summary.fact('stopped') or 'the run was stopped'}"
-        yield Rule("all episodes", False, f"{left} not run", "0 not run", why)
+    if left > 0 or not summary.episodes:
+        why = f"{left} episode{'s'[: left != 1]} not run: {summary.fact('stopped') or 'the run was stopped'}"
+        why = why if left > 0 else "no episode was run"
+        yield Rule(EPISODES, False, f"{left} not run", "all must end", why, (), Verdict.INCONCLUSIVE)
 
 
-def _shares(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
-    rate, interval, total = summary.rate, summary.interval, len(summary.episodes)
-    broken = tuple((line.id, line.anomaly_step) for line in summary.episodes if line.verdict == "failure")
-    wanted = (("success", gate.success, rate), ("success_low", gate.success_low, interval and interval[0]))
-    for name, least, measured in wanted:
-        if least is None:
+def _pass_rates(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
+    interval = summary.interval
+    broken = tuple(
+        (line.id, line.anomaly_step) for line in summary.episodes if line.verdict is Verdict.FAILED
+    )
+    wanted = (
+        ("min_pass_rate", "the pass rate", gate.min_pass_rate, summary.rate),
+        (
+            "min_pass_rate_low",
+            "the lower bound of the pass rate",
+            gate.min_pass_rate_low,
+            interval and interval[0],
+        ),
+    )
+    for key, what, least, measured in wanted:
+        if least is None or (measured is None and least == 0):
             continue
-        passed = measured is not None and measured >= least
-        told = "nothing decided" if measured is None else _percent(measured, least)
-        what = "success" if name == "success" else "the lower bound of success"
-        why = "" if passed else f"{what} is {told}, the gate asks for {_percent(least)}"
-        why = "no episode was decided, so success is not known" if measured is None else why
-        yield Rule(name, passed, told, f"at least {_percent(least)}", why, () if passed else broken)
-    if gate.undetermined is not None:
-        share = summary.undetermined / total if total else 1.0
-        passed = share <= gate.undetermined
-        limit = f"at most {_percent(gate.undetermined)}"
-        measured_share = _percent(share, gate.undetermined)
-        told = f"{summary.undetermined} of {total} episodes are undetermined ({measured_share})"
-        at = tuple((line.id, None) for line in summary.episodes if line.verdict == "undetermined")
-        at = () if passed else at
-        yield Rule("undetermined", passed, measured_share, limit, told * (not passed), at)
+        unknown = measured is None or summary.not_run > 0
+        passed = measured is not None and measured >= least - 1e-12
+        told = "no conclusive episode" if measured is None else _percent(measured, least)
+        why = "" if passed else f"{what} is {told}, required is {_percent(least)}"
+        why = "no episode is conclusive" if measured is None else why
+        verdict = Verdict.INCONCLUSIVE if unknown else Verdict.FAILED
+        yield Rule(key, passed, told, f"required {_percent(least)}", why, () if passed else broken, verdict)
+
+
+def _verdicts(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
+    """Shares of episodes that were not judged."""
+    total = len(summary.episodes)
+    if gate.max_inconclusive is not None and total:
+        most, count = gate.max_inconclusive, summary.inconclusive
+        passed = count <= most * total + 1e-9
+        measured = f"{_percent(count / total, most)} of episodes"
+        why = "" if passed else f"{count} of {total} episodes {'is' if count == 1 else 'are'} inconclusive"
+        at = () if passed else _having(summary, Verdict.INCONCLUSIVE)
+        limit = f"at most {_percent(most)} allowed"
+        yield Rule("max_inconclusive", passed, measured, limit, why, at, Verdict.INCONCLUSIVE)
+    most, count = gate.max_errors, summary.errors
+    allowed = most * total if 0 < most < 1 else most
+    passed = count <= allowed + 1e-9
+    limit = f"at most {_percent(most) if 0 < most < 1 else f'{most:g}'} allowed"
+    why = "" if passed else f"{count} of {total} episodes ended with an error"
+    at = () if passed else _having(summary, Verdict.ERROR)
+    yield Rule("max_errors", passed, f"{count} of {total} episodes", limit, why, at, Verdict.ERROR)
+
+
+def _having(summary: "Summary", verdict: Verdict) -> Places:
+    return tuple((line.id, None) for line in summary.episodes if line.verdict is verdict)
 
 
 def _contradictions(summary: "Summary", most: int) -> Iterator[Rule]:
@@ -136,7 +199,8 @@ def _contradictions(summary: "Summary", most: int) -> Iterator[Rule]:
     passed = answers + judges <= most
     told = f"{answers} answers contradict the ledger, and the judges disagree {judges} times"
     at = _places(summary, lambda group: group.kind == _CONTRADICTS) if not passed else ()
-    yield Rule("contradictions", passed, str(answers + judges), f"at most {most}", told * (not passed), at)
+    limit = f"at most {most} allowed"
+    yield Rule("max_contradictions", passed, str(answers + judges), limit, told * (not passed), at)
 
 
 def _forbidden(summary: "Summary", pattern: str) -> Rule:
@@ -145,8 +209,8 @@ def _forbidden(summary: "Summary", pattern: str) -> Rule:
     names = _some(sorted({tool[0] for _, tool in used}))
     why = f"the agent called {names} {_times(calls)}, which is forbidden" if calls else ""
     places = tuple((line.id, tool[2]) for line, tool in used)
-    measured = f"{calls} calls{_no_such(summary, pattern, 'tool') if not calls else ''}"
-    return Rule(f"forbid {pattern}", not calls, measured, "0 calls", why, places)
+    measured = f"{_calls_told(calls)}{_no_such(summary, pattern, 'tool') if not calls else ''}"
+    return Rule(f"forbid {pattern}", not calls, measured, "none allowed", why, places)
 
 
 def _some(names: list[str]) -> str:
@@ -165,10 +229,10 @@ def _most_calls(summary: "Summary", pattern: str, most: int) -> Rule:
     over = tuple((line.id, _first(line, pattern)) for line, calls in counts.items() if calls > most)
     highest = max(counts.values(), default=0)
     times = f"{_times(highest)} in one episode; more than {most} in {len(over)} episodes"
-    told = f"the agent called {pattern} {times}"
-    measured = f"{highest} in an episode{_no_such(summary, pattern, 'tool') if not highest else ''}"
-    limit = f"at most {most}"
-    return Rule(f"max {pattern}", not over, measured, limit, told if over else "", over)
+    told = f"the agent called {pattern} {times}" if over else ""
+    unknown = _no_such(summary, pattern, "tool") if not highest else ""
+    measured = f"{_calls_told(highest)} in an episode{unknown}"
+    return Rule(f"max_calls_per_tool {pattern}", not over, measured, f"at most {most} allowed", told, over)
 
 
 def _calls(line: "EpisodeLine", pattern: str) -> int:
@@ -186,8 +250,8 @@ def _kind(summary: "Summary", kind: str) -> Rule:
     groups = [group for group in summary.findings if meant(group)]
     count = sum(group.count for group in groups)
     why = f"{groups[0].text}{f', and {count - 1} more' if count > 1 else ''}" if groups else ""
-    measured = f"{count}{_no_such(summary, kind, 'kind') if not count else ''}"
-    return Rule(f"findings {kind}", not count, measured, "0", why, _places(summary, meant))
+    found = f"{count} finding{'s'[: count != 1]}{_no_such(summary, kind, 'kind') if not count else ''}"
+    return Rule(f"fail_on {kind}", not count, found, "none allowed", why, _places(summary, meant))
 
 
 def _detectors(summary: "Summary") -> Iterator[Rule]:
@@ -195,21 +259,21 @@ def _detectors(summary: "Summary") -> Iterator[Rule]:
     failed = [group for group in summary.findings if group.kind == _DETECTOR_FAILED]
     if failed:
         places = _places(summary, lambda group: group.kind == _DETECTOR_FAILED)
-        count = sum(group.count for group in failed)
-        yield Rule("detectors", False, f"{count} failed", "0 failed", failed[0].text, places)
+        count, why = sum(group.count for group in failed), failed[0].text
+        yield Rule("detectors", False, f"{count} failed", "none may fail", why, places, Verdict.ERROR)
 
 
 def _limits(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
-    if gate.usd is not None:
-        passed = summary.cost_usd <= gate.usd
-        measured, limit = _beside(gate.usd, summary.cost_usd, 2), _money(gate.usd)
+    if gate.max_usd is not None:
+        passed = summary.cost_usd <= gate.max_usd
+        measured, limit = _beside(gate.max_usd, summary.cost_usd, 2), _money(gate.max_usd)
         why = "" if passed else f"the run cost USD {measured}, the gate allows {limit}"
-        yield Rule("usd", passed, measured, f"at most {limit}", why)
-    if gate.seconds is not None:
-        passed = summary.elapsed_s <= gate.seconds
-        measured = _beside(gate.seconds, summary.elapsed_s, 0)
-        why = "" if passed else f"the run took {measured} s, the gate allows {gate.seconds:g}"
-        yield Rule("seconds", passed, measured, f"at most {gate.seconds:g}", why)
+        yield Rule("max_usd", passed, f"USD {measured}", f"at most {limit} allowed", why)
+    if gate.max_seconds is not None:
+        passed = summary.elapsed_s <= gate.max_seconds
+        measured = _beside(gate.max_seconds, summary.elapsed_s, 0)
+        why = "" if passed else f"the run took {measured} s, the gate allows {gate.max_seconds:g}"
+        yield Rule("max_seconds", passed, f"{measured} s", f"at most {gate.max_seconds:g} allowed", why)
 
 
 def _places(summary: "Summary", meant: Callable[["FindingGroup"], bool]) -> Places:
@@ -218,11 +282,10 @@ def _places(summary: "Summary", meant: Callable[["FindingGroup"], bool]) -> Plac
 
 
 def _percent(share: float, limit: float | None = None) -> str:
-    """To one place where that matters, and never rounded onto a limit that it misses."""
-    whole = abs(share * 100 - round(share * 100)) < 1e-9
-    if whole or limit is None or abs(share - limit) < 1e-12:
-        return f"{share * 100:.0f} %" if whole else f"{share * 100:.1f} %"
-    return f"{_beside(limit * 100, share * 100, 1)} %"
+    """In whole percent where that says it, and never rounded onto a limit that it misses."""
+    if limit is None or abs(share - limit) < 1e-12:
+        return f"{round(share * 100, _MOST_PLACES):g}%"
+    return f"{_beside(limit * 100, share * 100, 0)}%"
 
 
 def _beside(limit: float, measured: float, places: int) -> str:
@@ -242,3 +305,7 @@ def _money(limit: float) -> str:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
+
+
+def _calls_told(count: int) -> str:
+    return f"{count} call{'s'[: count != 1]}"

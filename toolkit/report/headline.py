@@ -1,103 +1,318 @@
-"""The one sentence about a run, by rule and never by a model; it never says "safe".
+"""A run in words, by rule and never by a model: its verdict, what broke, and its figures, for every form.
 
-In this order: something real ran; something real was about to run; the worst critical finding (most
-irreversible, then most frequent); the first rule of the gate that broke; too little is known; tasks fail;
-all of it passes.
+The first line is the verdict with the counts of all episodes. Below it: each rule of the gate that broke, why
+episodes did not pass (equal reasons once), and the figures, the pass rate first.
 """
 
-from dreamgym_kit.report.executed import executed_of
-from dreamgym_kit.report.figures import CRITICAL, FindingGroup, Summary
-from dreamgym_kit.report.gating import gate_of
-from dreamgym_kit.report.wording import past
-from dreamgym_kit.vocabulary import Verdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-_SENTENCES = {
-    "made_up_argument": "{did} {done} with a value that nobody gave, in {where}.",
-    "write_before_read": "{did} {done} before it had looked, in {where}.",
-    "write_after_refusal": "{did} {done} against a no or without a yes, in {where}.",
-    "unasked_destructive": "{did} {done} that nobody had asked for, in {where}.",
-    "swallowed_error": "It passed over a failed call in {where}.",
-    "contradicting_answer": "It told the user what is not so, in {where}.",
-    "loop": "It ran in circles until a limit stopped it, in {where}.",
-}
+from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.report.clean import one_line
+from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary
+from dreamgym_kit.report.gating import Rule
+from dreamgym_kit.report.whole import count_told, duration, whole_bounds, whole_percent
+from dreamgym_kit.vocabulary import Provenance, Spend, Verdict
+
+_TOOLS_NAMED = 5
+_INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP", "interrupted")
+_EXPLAINED = ("forbid", "max_calls", "fail_on", "detectors", "episodes")  # figures alone say too little
+_SURE = 0.5  # the confidence that a dream requires unless its run says otherwise
+_NOT_ALSO = ("abstained", "judges_agree", "judges_disagree")  # counts that a line of their own tells
+
+
+def word(summary: Summary) -> str:
+    """The run's verdict in capitals: "PASSED", or "INCONCLUSIVE (interrupted)" of one that was cut short.
+
+    A recording that nothing spoiled is RECORDED: it judges no agent.
+    """
+    verdict = summary.verdict
+    if verdict is Verdict.PASSED and summary.fact("mode") == "record":
+        return "RECORDED"
+    if verdict is not Verdict.INCONCLUSIVE or not summary.not_run:
+        return verdict.upper()
+    stopped = str(summary.fact("stopped") or "")
+    return f"{verdict.upper()} ({'interrupted' if stopped in _INTERRUPTED else 'unfinished'})"
+
+
+def counts_told(counts: Mapping[Verdict, int]) -> str:
+    """Episodes of each verdict: "21 passed, 1 failed, 10 inconclusive, 0 errors"."""
+    errors = counts[Verdict.ERROR]
+    told = [f"{counts[verdict]} {verdict}" for verdict in Verdict if verdict is not Verdict.ERROR]
+    return ", ".join([*told, f"{errors} error{'s'[: errors != 1]}"])
 
 
 def headline(summary: Summary) -> str:
-    """Say what matters most about a run."""
-    total = len(summary.episodes)
-    if total == 0:
-        return "Nothing is known: no episode has finished."
-    if summary.executed:
-        return executed_of(summary)
-    if summary.violations:
-        episodes = len({episode for episode, _ in summary.violations})
-        return f"Something real was about to run in {_of(episodes, total)}; it was refused."
-    if summary.fact("strays"):
-        return "Something real was about to run outside of any episode; it was refused."
-    worst = next((group for group in summary.findings if group.severity == CRITICAL), None)
-    if worst is not None:
-        return _finding(worst, summary)
-    broken = next((rule for rule in summary.rules() if not rule.passed), None)
-    if broken is not None:
-        named = "_" in broken.why.partition(" ")[0]  # a tool's name is spelled as it is
-        return f"{broken.why}." if named else f"{broken.why[:1].upper()}{broken.why[1:]}."
-    if summary.undetermined * 2 > total:
-        return f"Too little is known to say: {_of(summary.undetermined, total)} undetermined."
-    if summary.not_run:
-        asked = total + summary.not_run
-        return f"{_tasks(summary).rstrip('.')}; {_of(summary.not_run, asked)} were never run."
-    return _tasks(summary)
+    """The verdict with the counts of all episodes."""
+    return f"{word(summary)}  {counts_told(summary.by_verdict)}"
 
 
-def stamp(summary: Summary, *, fail_on_findings: bool = False) -> tuple[str, str]:
-    """The gate in one word for programs and in two for people: `("failed", "GATE FAILED")`."""
-    if summary.executed:
-        return "failed", "FAILED"
-    if not summary.gate(fail_on_findings=fail_on_findings):
-        return "failed", "GATE FAILED"
-    if summary.critical:
-        return "look", "LOOK AT THIS"
-    if not summary.decided or summary.not_run:
-        return "undetermined", "UNDETERMINED"
-    if summary.success < summary.decided and not _asks_success(summary):
-        return "look", "LOOK AT THIS"  # no rule was broken, since none speaks of tasks that fail
-    return "passed", "GATE PASSED"
+def broken_told(rules: Sequence[Rule]) -> list[str]:
+    """Each broken rule of a gate: "gate min_pass_rate: 88%, required 100%"."""
+    return [_broken(rule) for rule in rules if not rule.passed]
 
 
-def _asks_success(summary: Summary) -> bool:
-    gate = gate_of(summary.fact("gate"))
-    return gate.success is not None or gate.success_low is not None
+def _broken(rule: Rule) -> str:
+    told = f"gate {one_line(rule.key)}: {rule.measured}, {rule.limit}"
+    return f"{told}: {one_line(rule.why)}" if rule.key.startswith(_EXPLAINED) and rule.why else told
 
 
-def _finding(group: FindingGroup, summary: Summary) -> str:
-    """The sentence of a finding's kind, else the finding's own."""
-    episodes = _of(len({episode for episode, _ in group.at}), len(summary.episodes))
-    if group.kind == "repeated_write" and group.tool is not None:
-        did = "It" if summary.recorded else "It would have"
-        return f"{did} {past(group.tool)} twice in {episodes}."
-    if group.kind in _SENTENCES:
-        did = "It" if summary.recorded else "It would have"
-        return _SENTENCES[group.kind].format(did=did, done=past(group.tool or "something"), where=episodes)
-    text = group.text.strip().rstrip(".")
-    return (
-        f"{text[:1].upper()}{text[1:]}, in {episodes}."
-        if group.count > 1
-        else f"{text[:1].upper()}{text[1:]}."
+def pass_rate_told(summary: Summary) -> str:
+    """The pass rate over conclusive episodes, its interval by task, and what the others could make of it."""
+    once = summary.once
+    if once is None:
+        return "not known: no episode is conclusive" if summary.episodes else "not known: no episode was run"
+    tasks, whole = once.tasks, len(summary.tasks)
+    repeats = max(line.sibling for line in summary.episodes)
+    low, high = whole_bounds(once.low, once.high)
+    of = f"{tasks} task{'s'[: tasks != 1]}{f' x {repeats} repeats' if repeats > 1 else ''}"
+    of = f"the {tasks} conclusive task{'s'[: tasks != 1]}" if tasks < whole else of
+    told = f"{whole_percent(once.mean)}% of {of} (95% CI {low}-{high}%, by task)"
+    left = summary.inconclusive + summary.errors
+    if left:
+        low, high = whole_bounds(once.worst, once.best)
+        which = "one that is not conclusive" if left == 1 else f"{left} that are not conclusive"
+        told += f"; {low}-{high}% with the {which} failed or passed"
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why episodes did not pass: equal reasons once."""
+
+    verdict: Verdict
+    episodes: tuple[str, ...]
+    reason: str
+    traceback: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        name, *more = (one_line(episode) for episode in self.episodes)
+        if self.verdict is Verdict.ERROR and more:
+            return f"{len(self.episodes)} episodes  error: {one_line(self.reason)}"
+        same = ", ".join(_short_id(other, name) for other in more[:5])
+        rest = f" and {len(more) - 5} more" if len(more) > 5 else ""
+        told = f"{name}  {self.verdict}: {one_line(self.reason)}"
+        return f"{told} (same in {same}{rest})" if more else told
+
+
+def _short_id(other: str, name: str) -> str:
+    """Give ".2" of "books.2" beside "books.1"."""
+    task, dot, repeat = other.rpartition(".")
+    return f".{repeat}" if dot and task == name.rpartition(".")[0] else other
+
+
+def causes(summary: Summary) -> list[Cause]:
+    """Why episodes did not pass: failures, errors, then the inconclusive ones; the most frequent first."""
+    found: dict[tuple[object, ...], list[EpisodeLine]] = {}
+    for lines in summary.tasks.values():
+        for line in lines:
+            if line.verdict is not Verdict.PASSED:
+                task = line.task if line.verdict is Verdict.FAILED else ""
+                found.setdefault((line.verdict, task, line.reason), []).append(line)
+    order = (Verdict.FAILED, Verdict.ERROR, Verdict.INCONCLUSIVE)
+    groups = sorted(found.values(), key=lambda lines: (order.index(lines[0].verdict), -len(lines)))
+    return [
+        Cause(lines[0].verdict, tuple(line.id for line in lines), lines[0].reason, lines[0].traceback)
+        for lines in groups
+    ]
+
+
+def real_told(summary: Summary) -> str:
+    """Real calls of a run."""
+    if summary.really_read:
+        return f"{summary.real_calls} of {count_told(summary.calls, 'tool call')}, as asked"
+    strays = summary.fact("strays")
+    blocked = len(summary.violations) + (len(strays) if isinstance(strays, list) else 0)
+    return f"{len(summary.executed)} executed, {blocked} blocked, of {count_told(summary.calls, 'tool call')}"
+
+
+def changes_told(summary: Summary) -> str:
+    """What the agent changed, or would have: what cannot be undone first."""
+    changing = [tool for tool in summary.tools if tool.effect.changes_world and tool.calls]
+    if not changing:
+        return f"none{' but these' if summary.executed else ''}"
+    named = [f"{one_line(tool.name)} {tool.calls}" for tool in changing[:_TOOLS_NAMED]]
+    if len(changing) > _TOOLS_NAMED:
+        named.append(f"and {len(changing) - _TOOLS_NAMED} more tools")
+    wrong = sum(tool.wrong for tool in changing)
+    made = "made" if summary.recorded else "simulated"
+    return f"{made}: {', '.join(named)}" + (f"; {wrong} of these wrong" if wrong else "")
+
+
+def unaccounted_told(summary: Summary) -> str:
+    """Real writes of episodes that were cut, lost or run again; empty where there are none."""
+    lost = summary.fact("unaccounted")
+    if not isinstance(lost, list) or not lost:
+        return ""
+    named = [
+        f"{one_line(str(row['tool']))} {row['calls']} in {one_line(str(row['episode']))}"
+        for row in lost[:_TOOLS_NAMED]
+    ]
+    more = [f"and {len(lost) - _TOOLS_NAMED} more"] if len(lost) > _TOOLS_NAMED else []
+    return f"real writes of episodes that did not finish: {', '.join([*named, *more])}"
+
+
+def coverage_told(summary: Summary) -> str:
+    """How many of the dream's answers rest on recordings and rules, and where all of them came from."""
+    if summary.grounded is None:
+        return "no call was answered by the dream"
+    counts = summary.provenance
+    rules = any(counts.get(source) for source in GROUNDED if source is not Provenance.RECORDED)
+    dreamt = sum(tool.dreamt for tool in summary.tools)
+    came = {source: counts.get(source, 0) for source in (*GROUNDED, Provenance.REASONED)}
+    parts = [f"{count} {source}" for source, count in came.items() if count]
+    parts += [f"{summary.presumed} of these presumed"] if summary.presumed else []
+    parts += [f"{summary.abstentions} unanswered"] if summary.abstentions else []
+    calls = f"{dreamt} call{'s'[: dreamt != 1]}"
+    source = f"recordings{' and rules' if rules else ''}"
+    told = f"{whole_percent(summary.grounded)}% of {calls} answered from {source}"
+    told += f": {', '.join(parts)}" if parts else ""
+    weakest = summary.weakest
+    if weakest is not None:
+        told += f"; weakest: {one_line(weakest.name)} ({weakest.grounded} of {weakest.dreamt})"
+    return told
+
+
+def unanswered_told(summary: Summary) -> str:
+    """Unanswered calls by tool, the most first; empty where there are none."""
+    counts = {tool.name: tool.provenance.get(Provenance.ABSTAINED, 0) for tool in summary.tools}
+    named = sorted(((count, name) for name, count in counts.items() if count), reverse=True)
+    told = [f"{count} {one_line(name)}" for count, name in named[:_TOOLS_NAMED]]
+    more = [f"and {len(named) - _TOOLS_NAMED} more tools"] if len(named) > _TOOLS_NAMED else []
+    return ", ".join([*told, *more])
+
+
+def fidelity_told(summary: Summary) -> str:
+    """What the dream was worth on held-out recordings; empty where that was not measured."""
+    told = []
+    asked = summary.fact("threshold")
+    required = asked if isinstance(asked, int | float) else _SURE
+    points = [point for point in summary.curve if point.threshold <= required + 1e-9]
+    if points:
+        point = max(points, key=lambda one: one.threshold)
+        exact = point.answered * (point.exact or 0.0)
+        told.append(
+            f"{whole_percent(exact)}% of held-out recordings reproduced exactly "
+            f"({whole_percent(point.answered)}% answered)"
+        )
+    tried = summary.fact("reasoned_support")
+    if isinstance(tried, list) and tried:
+        right, count = (sum(row[name] for row in tried) for name in ("right", "tried"))
+        told.append(f"the model was right in {right} of {count} held-out calls")
+    return "; ".join(told)
+
+
+def faults_told(summary: Summary) -> str:
+    """How many calls were made to fail, and in which episodes; empty where none was."""
+    if not summary.faults:
+        return ""
+    told = [
+        f"{summary.faulted(verdict)} of {count} {verdict}"
+        for verdict, count in summary.by_verdict.items()
+        if count
+    ]
+    return f"{count_told(summary.faults, 'call')} made to fail, in {', '.join(told)} episodes"
+
+
+def findings_told(summary: Summary) -> str:
+    """How many findings, and the worst; those of episodes that are not conclusive come last and name none."""
+    counted = {line.id for line in summary.episodes if line.counted}
+    lead = [group for group in summary.findings if any(episode in counted for episode, _ in group.at)]
+    told = []
+    for severity in (CRITICAL, "warning"):
+        count = sum(
+            sum(episode in counted for episode, _ in group.at)
+            for group in lead
+            if (group.severity == CRITICAL) is (severity == CRITICAL)
+        )
+        if count:
+            told.append(f"{count} critical" if severity == CRITICAL else count_told(count, "warning"))
+    whole = sum(group.count for group in summary.findings)
+    rest = whole - sum(sum(episode in counted for episode, _ in group.at) for group in lead)
+    named = f": {_place(lead[0], counted)}" if lead else ""
+    more = [f"{rest} in episodes that are not conclusive"] if rest else []
+    return "; ".join([*([", ".join(told) + named] if told else []), *more])
+
+
+def _place(group: FindingGroup, counted: set[str]) -> str:
+    episode, step = next(place for place in group.at if place[0] in counted)
+    return f"{one_line(group.kind)} in {one_line(episode)}{f', call {step}' if step is not None else ''}"
+
+
+def judges_told(summary: Summary) -> str:
+    """How often a model beside the checker agreed with it; empty where none was asked."""
+    agreed, differed = summary.judges
+    if not agreed + differed:
+        return ""
+    return f"a model beside the checker agreed {agreed} of {agreed + differed} times"
+
+
+def also_told(summary: Summary) -> str:
+    """What else was counted; empty where nothing was."""
+    return ", ".join(
+        f"{count} {one_line(what).replace('_', ' ')}"
+        for what, count in summary.counts.items()
+        if what not in _NOT_ALSO
     )
 
 
-def _tasks(summary: Summary) -> str:
-    tasks = summary.tasks
-    failing = sum(any(line.verdict is Verdict.FAILURE for line in lines) for lines in tasks.values())
-    if failing:
-        return f"It fails {failing} of {len(tasks)} task{'s' if len(tasks) != 1 else ''}."
-    passed = sum(all(line.verdict is Verdict.SUCCESS for line in lines) for lines in tasks.values())
-    warned = len(summary.findings)
-    noted = f"{warned} kind{'s' if warned != 1 else ''} of warning" if warned else "no anomaly"
-    if passed == len(tasks):
-        return f"It passes: {passed} task{'s' if passed != 1 else ''}, {noted}."
-    return f"It passes {passed} of {len(tasks)} tasks, the rest is undetermined; {noted}."
+def usage_told(summary: Summary) -> str:
+    """Model calls, tokens, dollars and seconds of the whole run."""
+    told = [count_told(summary.model_calls, "model call")]
+    told += [count_told(summary.tokens, "token")] if summary.tokens else []
+    told += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
+    return ", ".join([*told, duration(summary.elapsed_s)])
 
 
-def _of(some: int, total: int) -> str:
-    return f"{some} of {total} episode{'s' if total != 1 else ''}"
+def dream_usage_told(summary: Summary) -> str:
+    """What each part of the dream asked of models; empty where none did."""
+    parts = []
+    for part, spend in summary.dream_spend.items():
+        told = [count_told(spend.calls, "answer"), count_told(spend.tokens, "token")]
+        told += [cached_told(spend)] if spend.cached_share is not None else []
+        told += [f"USD {spend.cost_usd:.2f}"] if spend.cost_usd else []
+        parts.append(f"{one_line(part)} {', '.join(told)}")
+    return "; ".join(parts)
+
+
+def cached_told(spend: Spend) -> str:
+    """Which share of the prompts came from the server's prefix cache."""
+    return f"{whole_percent(spend.cached_share or 0.0)}% of its prompts from the prefix cache"
+
+
+def servers_told(rows: JsonValue) -> list[str]:
+    """What each server counted while a run went on, a sentence each; `rows`: the report's "servers"."""
+    return [_server_told(row) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def _server_told(row: Mapping[str, JsonValue]) -> str:
+    said = {name: value if isinstance(value, int | float) else 0 for name, value in row.items()}
+    known = row.get("cached_share") is not None
+    share = f" ({whole_percent(said['cached_share'])}% cached)" if known else ""
+    return (
+        f"{one_line(str(row.get('server', '')))} read {said.get('prompt_tokens', 0):,} tokens{share}, wrote "
+        f"{said.get('generated_tokens', 0):,}; at most {said.get('most_running', 0):,} requests ran and "
+        f"{said.get('most_waiting', 0):,} waited"
+    )
+
+
+def figures_told(summary: Summary) -> list[tuple[str, str]]:
+    """The figures below a verdict, as label and text; without those that there is nothing to say of."""
+    dreamt = not summary.recorded
+    rows = [
+        ("Pass rate", pass_rate_told(summary)),
+        ("Real calls", real_told(summary)),
+        ("Side effects", changes_told(summary)),
+        ("Unaccounted", unaccounted_told(summary)),
+        ("Coverage", coverage_told(summary) if dreamt else ""),
+        ("Unanswered", unanswered_told(summary) if dreamt else ""),
+        ("Fidelity", fidelity_told(summary) if dreamt else ""),
+        ("Findings", findings_told(summary)),
+        ("Faults", faults_told(summary)),
+        ("Judges", judges_told(summary)),
+        ("Also", also_told(summary)),
+        ("Usage", usage_told(summary)),
+        ("Dream usage", dream_usage_told(summary)),
+        *(("Server", told) for told in servers_told(summary.fact("servers"))),
+    ]
+    return [(label, told) for label, told in rows if told]

@@ -1,17 +1,22 @@
 """The JSON form of a summary: what `--json` prints and `report.json` holds.
 
-Fields (schema 1; a later version adds fields and keeps these):
+Fields (schema 2; a later version adds fields and keeps these):
 
-    schema       1
+    schema       2
     manifest     the run's manifest as it was written; "servers" in it, where vLLM served: [{"server",
                  "prompt_tokens", "generated_tokens", "cached_share": 0..1 or null, "most_running",
                  "most_waiting": requests}], as their /metrics counted meanwhile, whoever asked; "spent":
-                 {"calls", "usd"} of all legs, episodes that were cut and run again included
-    headline     one sentence
-    gate         {"passed": bool, "fail_on_findings": bool,
-                  "rules": [{"rule", "passed", "measured", "limit", "why", "at": [{"episode", "step"}]}]}
-    episodes     {"total", "success", "failure", "undetermined", "decided": int}
-    success      {"rate", "low", "high": 0..1, or null when nothing was decided}
+                 {"calls", "usd"} of all legs, episodes that were cut and run again included;
+                 "unaccounted": [{"episode", "tool", "calls"}], real writes that stand in no finished episode
+    verdict      "passed", "failed", "inconclusive" or "error"; of the run
+    exit_code    of a command that made it
+    headline     the verdict with the counts of all episodes, in words
+    gate         [{"key", "passed": bool, "verdict": the run's where it broke, else null, "measured", "limit",
+                  "why": text, "at": [{"episode", "step"}]}]
+    counts       {"passed", "failed", "inconclusive", "errors": int}; of all episodes
+    pass_rate    {"value", "low", "high": mean over tasks of the passed share of conclusive episodes with its
+                  95 % interval by task, "all_low", "all_high": that mean had all others failed, or passed};
+                  0..1, or null where no episode is conclusive
     calls        {"total", "real", "executed", "abstained": int}; real = real runs of tools that must not run
                  in a dream, executed = those of them where none may run
     would_have   [tool] of effect write or destructive, destructive first
@@ -22,17 +27,17 @@ Fields (schema 1; a later version adds fields and keeps these):
                   that of mined answers on held-out recordings, [] where nothing was mined
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
     executed     [{"episode", "tool", "args": {name: value}, "how": text}]: real calls that ran; exit code 6
-    violations   [{"episode", "text"}]: what was about to run, and was refused
-    counts       {what: int}, such as bad_arguments, unknown_tool
-    faults       {"calls", "failure", "undetermined", "success": int}: calls that a plan made to fail, and the
-                  episodes of each verdict that met one
+    violations   [{"episode", "text"}]: real calls that were blocked
+    noted        {what: int}, such as bad_arguments, unknown_tool
+    faults       {"calls", "passed", "failed", "inconclusive", "error": int}: calls that a plan made to fail,
+                  and the episodes of each verdict that met one
     judges       {"agree", "disagree": int}: a model beside the checker
     cost         {"model_calls", "tokens": int (of the agent), "usd" (of all), "seconds": float,
                   "dream": {part: {"calls", "prompt_tokens", "completion_tokens", "cached_tokens": int,
                   "cached_share": 0..1 or null where no server said it, "usd": float}}},
                   part = experience, judge or user
     list         [{"id", "task", "sibling", "verdict", "reason", "stop", "calls", "anomaly", "step",
-                   "faults": int}]
+                   "faults": int, "traceback": [text]}]
 """
 
 from collections.abc import Mapping
@@ -43,36 +48,40 @@ from dreamgym_kit.report.headline import headline
 from dreamgym_kit.vocabulary import Spend, Verdict
 
 
-def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict[str, JsonValue]:
+def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
     """Give a summary as the JSON object that this module's text describes."""
-    low, high = summary.interval or (None, None)
+    once = summary.once
     return {
         "schema": SUMMARY_SCHEMA,
         "manifest": dict(summary.manifest),
+        "verdict": str(summary.verdict),
+        "exit_code": summary.exit_code,
         "headline": headline(summary),
-        "gate": {
-            "passed": summary.gate(fail_on_findings=fail_on_findings),
-            "fail_on_findings": fail_on_findings,
-            "rules": [
-                {
-                    "rule": rule.rule,
-                    "passed": rule.passed,
-                    "measured": rule.measured,
-                    "limit": rule.limit,
-                    "why": rule.why,
-                    "at": [{"episode": episode, "step": step} for episode, step in rule.at],
-                }
-                for rule in summary.rules(fail_on_findings=fail_on_findings)
-            ],
+        "gate": [
+            {
+                "key": rule.key,
+                "passed": rule.passed,
+                "verdict": None if rule.passed else str(rule.broken),
+                "measured": rule.measured,
+                "limit": rule.limit,
+                "why": rule.why,
+                "at": [{"episode": episode, "step": step} for episode, step in rule.at],
+            }
+            for rule in summary.rules()
+        ],
+        "counts": {
+            "passed": summary.passed,
+            "failed": summary.failed,
+            "inconclusive": summary.inconclusive,
+            "errors": summary.errors,
         },
-        "episodes": {
-            "total": len(summary.episodes),
-            "success": summary.success,
-            "failure": summary.failure,
-            "undetermined": summary.undetermined,
-            "decided": summary.decided,
+        "pass_rate": {
+            "value": once and once.mean,
+            "low": once and once.low,
+            "high": once and once.high,
+            "all_low": once and once.worst,
+            "all_high": once and once.best,
         },
-        "success": {"rate": summary.rate, "low": low, "high": high},
         "calls": {
             "total": summary.calls,
             "real": summary.real_calls,
@@ -97,7 +106,7 @@ def summary_to_json(summary: Summary, *, fail_on_findings: bool = False) -> dict
             for episode, call in summary.executed
         ],
         "violations": [{"episode": episode, "text": text} for episode, text in summary.violations],
-        "counts": dict(summary.counts),
+        "noted": dict(summary.counts),
         "faults": {"calls": summary.faults, **{str(one): summary.faulted(one) for one in Verdict}},
         "judges": dict(zip(("agree", "disagree"), summary.judges, strict=True)),
         "cost": {
@@ -179,6 +188,7 @@ def _list(summary: Summary) -> list[JsonValue]:
             "anomaly": line.anomaly,
             "step": line.anomaly_step,
             "faults": line.faults,
+            "traceback": list(line.traceback),
         }
         for line in summary.episodes
     ]

@@ -1,7 +1,8 @@
 """A run as JUnit XML, the form that CI systems show: a task a test case, a rule of the gate a test case.
 
-Red exactly when the command ends with 1: a task that failed under a gate that holds (it asks for 90 %, say)
-is shown as skipped, with the reason. Undetermined tasks are skipped too.
+Red exactly when the run did not pass: a task that failed under a gate that holds (it asks for 90 %, say) is
+shown as skipped, with the reason. A task with an error is an error; an inconclusive one is skipped, or an
+error where the gate broke for it.
 """
 
 import re
@@ -10,39 +11,42 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dreamgym_kit.report.clean import clean
 from dreamgym_kit.report.executed import executed_of, what_to_do
-from dreamgym_kit.report.figures import EpisodeLine, Summary
+from dreamgym_kit.report.figures import MARKS, EpisodeLine, Summary
 from dreamgym_kit.report.gating import REAL
-from dreamgym_kit.report.terminal import faults_told
+from dreamgym_kit.report.headline import faults_told, headline
 from dreamgym_kit.vocabulary import Verdict
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LONGEST = 2_000  # characters of one text
 
 
-def junit(summary: Summary, look: Callable[[str], str], *, fail_on_findings: bool = False) -> str:
+def junit(summary: Summary, look: Callable[[str], str]) -> str:
     """Give the XML.
 
     Args:
         summary: the run.
         look: the command that shows an episode.
-        fail_on_findings: as for the gate.
     """
-    holds = summary.gate(fail_on_findings=fail_on_findings)
+    run = summary.verdict
     name = str(summary.fact("graph") or "dreamgym-kit")
     root = Element("testsuites", name=_xml(f"dreamgym-kit {name}"))
     rules = _suite(root, "gate")
-    for rule in summary.rules(fail_on_findings=fail_on_findings):
-        case = SubElement(rules, "testcase", classname="gate", name=_xml(rule.rule), time="0.000")
+    for rule in summary.rules():
+        case = SubElement(rules, "testcase", classname="gate", name=_xml(rule.key), time="0.000")
         if not rule.passed:
             where = "\n".join(look(episode) for episode, _ in dict.fromkeys(rule.at[:20]))
-            where += "".join(f"\n{told}" for told in what_to_do(summary)) if rule.rule == REAL else ""
-            text = f"measured {rule.measured}, limit {rule.limit}\n{where}"
-            SubElement(case, "failure", message=_xml(rule.why), type="gate").text = _xml(text)
+            where += "".join(f"\n{told}" for told in what_to_do(summary)) if rule.key == REAL else ""
+            text = f"measured {rule.measured}, {rule.limit}\n{where}"
+            told = _xml(rule.why or f"{rule.measured}, {rule.limit}")
+            if rule.broken is Verdict.FAILED:
+                SubElement(case, "failure", message=told, type="gate").text = _xml(text)
+            else:
+                SubElement(case, "error", message=told, type=str(rule.broken)).text = _xml(text)
     tasks = _suite(root, name)
     for task, lines in summary.tasks.items():
-        _task(tasks, name, task, lines, look, holds=holds)
+        _task(tasks, name, task, lines, look, run)
     properties = Element("properties")
-    SubElement(properties, "property", name="headline", value=_xml(summary.headline))
+    SubElement(properties, "property", name="headline", value=_xml(headline(summary)))
     if summary.executed:
         SubElement(properties, "property", name="executed", value=_xml(executed_of(summary)))
     if summary.faults:
@@ -65,20 +69,25 @@ def _task(
     task: str,
     lines: Sequence[EpisodeLine],
     look: Callable[[str], str],
-    *,
-    holds: bool,
+    run: Verdict,
 ) -> None:
     seconds = sum(line.elapsed_s for line in lines)
     case = SubElement(suite, "testcase", classname=_xml(graph), name=_xml(task), time=f"{seconds:.3f}")
-    worst = min(lines, key=lambda line: "!x-.".index(line.mark))
+    worst = min(lines, key=lambda line: MARKS.index(line.mark))
     if worst.mark == ".":
         return
     wrong = [line for line in lines if line.mark != "."]
     told = "\n".join(f"{_told(line)}\n  {look(line.id)}" for line in wrong[:20])
     if worst.mark == "-":
-        SubElement(case, "skipped", message=_xml(f"undetermined: {worst.reason}")).text = _xml(told)
-    elif holds:
+        kind = "error" if run is Verdict.INCONCLUSIVE else "skipped"
+        element = SubElement(case, kind, message=_xml(f"inconclusive: {worst.reason}"))
+        if kind == "error":
+            element.set("type", "inconclusive")
+        element.text = _xml(told)
+    elif run is Verdict.PASSED:
         SubElement(case, "skipped", message=_xml(f"the gate allows it: {_told(worst)}")).text = _xml(told)
+    elif worst.mark == "E":
+        SubElement(case, "error", message=_xml(_told(worst)), type="error").text = _xml(told)
     else:
         kind = "finding" if worst.mark == "!" else "failure"
         SubElement(case, "failure", message=_xml(_told(worst)), type=kind).text = _xml(told)
@@ -87,18 +96,19 @@ def _task(
 def _told(line: EpisodeLine) -> str:
     step = f" step {line.anomaly_step}" if line.anomaly_step is not None else ""
     mark = "! " if line.anomaly is not None else ""
-    verdict = "" if line.verdict is Verdict.SUCCESS and line.anomaly else f"{line.verdict}: "
+    verdict = "" if line.verdict is Verdict.PASSED and line.anomaly else f"{line.verdict}: "
     return f"{line.id}{step}: {mark}{verdict if line.anomaly is None else ''}{line.anomaly or line.reason}"
 
 
 def _count(root: Element) -> None:
     """Write the totals where readers expect them: on each suite and on the whole."""
-    totals = [0, 0, 0, 0.0]
+    totals = [0, 0, 0, 0, 0.0]
     for suite in root:
         cases = suite.findall("testcase")
         counts = [
             len(cases),
             sum(case.find("failure") is not None for case in cases),
+            sum(case.find("error") is not None for case in cases),
             sum(case.find("skipped") is not None for case in cases),
             sum(float(case.get("time", "0")) for case in cases),
         ]
@@ -108,10 +118,9 @@ def _count(root: Element) -> None:
 
 
 def _set(element: Element, counts: Sequence[float]) -> None:
-    for name, count in zip(("tests", "failures", "skipped"), counts[:3], strict=True):
+    for name, count in zip(("tests", "failures", "errors", "skipped"), counts[:4], strict=True):
         element.set(name, str(int(count)))
-    element.set("errors", "0")
-    element.set("time", f"{counts[3]:.3f}")
+    element.set("time", f"{counts[4]:.3f}")
 
 
 def _xml(text: str) -> str:

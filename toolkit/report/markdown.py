@@ -10,24 +10,21 @@ from collections.abc import Callable
 
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.executed import what_to_do
-from dreamgym_kit.report.figures import CRITICAL, EFFECT_ORDER, EpisodeLine, Summary
-from dreamgym_kit.report.headline import stamp
-from dreamgym_kit.report.terminal import faults_told
-from dreamgym_kit.report.whole import whole_bounds, whole_percent
+from dreamgym_kit.report.figures import CRITICAL, EFFECT_ORDER, MARKS, EpisodeLine, Summary
+from dreamgym_kit.report.headline import causes, figures_told, headline
 from dreamgym_kit.vocabulary import Effect
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|~^:/$=])")
 _MOST = 20  # rows of a table
 
 
-def markdown(summary: Summary, look: Callable[[str], str], *, fail_on_findings: bool = False) -> str:
+def markdown(summary: Summary, look: Callable[[str], str]) -> str:
     """Give the page; `look` is the command that shows an episode."""
-    word = stamp(summary, fail_on_findings=fail_on_findings)[1].capitalize()
     parts = [
-        f"## {word}: {plain(summary.headline)}",
+        f"## {plain(headline(summary))}",
         _executed(summary, look),
         _figures(summary),
-        _rules(summary, fail_on_findings=fail_on_findings),
+        _rules(summary),
         _findings(summary),
         _effects(summary),
         _tasks(summary, look),
@@ -53,25 +50,10 @@ def code(text: str, *, width: int = 200) -> str:
 
 
 def _figures(summary: Summary) -> str:
-    rate, interval = summary.rate, summary.interval
-    success = "not known"
-    if rate is not None and interval is not None:
-        low, high = whole_bounds(*interval)
-        success = f"{whole_percent(rate)}% ({low}% to {high}%)"
-    real = f"{summary.real_calls} of {summary.calls}"
-    real = f"{len(summary.executed)} executed" if summary.executed else real
-    cells = [
-        f"{success}, {summary.success} of {summary.decided}",
-        f"{summary.failure}",
-        f"{summary.undetermined}",
-        f"{sum(group.count for group in summary.findings)}, {summary.critical} critical",
-        real,
-        f"USD {summary.cost_usd:.2f}, {summary.elapsed_s:.0f} s",
-    ]
-    head = _head("success", "failed", "undetermined", "findings", "real calls", "cost")
-    told = faults_told(summary)
-    planned = ["", f"Planned faults: {plain(told)}."] if told else []
-    return "\n".join([*head, f"| {' | '.join(cells)} |", *planned])
+    rows = _head("figure", "")
+    rows += [f"| {plain(label)} | {plain(told)} |" for label, told in figures_told(summary)]
+    why = [f"- {plain(str(cause))}" for cause in causes(summary)[:_MOST]]
+    return "\n".join([*rows, *([""] if why else []), *why])
 
 
 def _executed(summary: Summary, look: Callable[[str], str]) -> str:
@@ -89,11 +71,11 @@ def _head(*columns: str) -> list[str]:
     return [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
 
 
-def _rules(summary: Summary, *, fail_on_findings: bool) -> str:
+def _rules(summary: Summary) -> str:
     rows = _head("gate", "measured", "limit", "")
-    for rule in summary.rules(fail_on_findings=fail_on_findings):
-        verdict = "passed" if rule.passed else f"**failed** {code(rule.why)}"
-        rows.append(f"| {code(rule.rule)} | {plain(rule.measured)} | {plain(rule.limit)} | {verdict} |")
+    for rule in summary.rules():
+        verdict = "passed" if rule.passed else f"**{rule.broken}** {code(rule.why)}"
+        rows.append(f"| {code(rule.key)} | {plain(rule.measured)} | {plain(rule.limit)} | {verdict} |")
     return "\n".join(rows)
 
 
@@ -137,13 +119,13 @@ def _tasks(summary: Summary, look: Callable[[str], str]) -> str:
     if not wrong:
         return ""
     rows = [
-        "### Tasks that did not succeed",
+        "### Tasks that did not pass",
         "",
         "| task | episodes | why | look |",
         "| --- | --- | --- | --- |",
     ]
     for lines in wrong[:_MOST]:
-        worst = min(lines, key=lambda line: "!x-.".index(line.mark))
+        worst = min(lines, key=lambda line: MARKS.index(line.mark))
         marks = "".join(line.mark for line in lines)
         rows.append(f"| {code(worst.task)} | {code(marks)} | {code(_why(worst))} | {code(look(worst.id))} |")
     return "\n".join([*rows, *_more(len(wrong))])

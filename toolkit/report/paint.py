@@ -20,7 +20,7 @@ class Paint:
         return self._in("green", text)
 
     def yellow(self, text: str) -> str:
-        """Warning, fault, undetermined."""
+        """Warning, fault, inconclusive."""
         return self._in("yellow", text)
 
     def dim(self, text: str) -> str:

@@ -110,6 +110,13 @@ class Tally:
         self.last = max(self.last, episode.started_at + episode.elapsed_s)
         self.lines.append(_line(episode))
 
+    def add_missing(self, episodes: Iterable[Episode]) -> None:
+        """Count those that were not counted: errors of an earlier leg that this one did not run again."""
+        counted = {line.id for line in self.lines}
+        for episode in episodes:
+            if episode.id not in counted:
+                self.add(episode)
+
     def charge(self, part: str, spend: Spend) -> None:
         """Count what a part of the run cost that belongs to no episode."""
         if spend.calls:
@@ -239,6 +246,7 @@ def _line(episode: Episode) -> EpisodeLine:
         cost_usd=episode.cost_usd,
         uses=_uses(episode),
         faults=faults,
+        traceback=episode.traceback,
     )
 
 

@@ -69,18 +69,18 @@ class Training:
 
     @property
     def stamp(self) -> tuple[str, str]:
-        """How it ended: a sign (success, failure, undetermined, look), and a word or two."""
+        """How it ended: a sign (passed, failed, inconclusive, look), and a word or two."""
         if self.alarm is not None:
-            return "failure", "STOPPED BY AN ALARM"
+            return "failed", "STOPPED BY AN ALARM"
         if len(self.steps) < self.planned:
             return "look", "NOT FINISHED"
         gain = self.gain
-        if gain is None or gain.word in (Word.NOTHING_SHARED, Word.UNDETERMINED):
-            return "undetermined", "NOT MEASURED" if gain is None else "CANNOT BE SAID"
+        if gain is None or gain.word in (Word.NOTHING_SHARED, Word.INCONCLUSIVE):
+            return "inconclusive", "NOT MEASURED" if gain is None else "CANNOT BE SAID"
         return {
-            Word.BETTER: ("success", "BETTER"),
-            Word.WORSE: ("failure", "WORSE"),
-            Word.NO_DIFFERENCE: ("undetermined", "NO GAIN SEEN"),
+            Word.BETTER: ("passed", "BETTER"),
+            Word.WORSE: ("failed", "WORSE"),
+            Word.NO_DIFFERENCE: ("inconclusive", "NO GAIN SEEN"),
         }[gain.word]
 
     @property
@@ -107,8 +107,8 @@ class Training:
         )
         if gain.word is Word.NO_DIFFERENCE:
             return f"It may be chance: {told}."
-        if gain.word is Word.UNDETERMINED:
-            return f"It cannot be said: {told}, but the undetermined episodes could turn it round."
+        if gain.word is Word.INCONCLUSIVE:
+            return f"It cannot be said: {told}, but the inconclusive episodes could turn it round."
         return f"{told[:1].upper()}{told[1:]}."
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -132,7 +132,7 @@ class Training:
             },
             "dream": {"first": mean_success(self.steps[:_FEW]), "last": mean_success(self.steps[-_FEW:])},
             "episodes": sum(step.facts.episodes for step in self.steps),
-            "undetermined": sum(step.facts.undetermined for step in self.steps),
+            "inconclusive": sum(step.facts.inconclusive for step in self.steps),
             "groups": sum(step.facts.groups for step in self.steps),
             "dead_groups": sum(step.facts.dead for step in self.steps),
             "tokens": sum(step.facts.tokens for step in self.steps),
@@ -197,7 +197,7 @@ def evaluation_told(evaluation: EvaluationRecord) -> dict[str, JsonValue]:
         "real": evaluation.real,
         "tasks": len(evaluation.outcomes),
         "decided": evaluation.decided,
-        "undetermined": evaluation.undetermined,
+        "inconclusive": evaluation.inconclusive,
         "success": None if share is None else share.mean,
         "low": None if share is None else share.low,
         "high": None if share is None else share.high,

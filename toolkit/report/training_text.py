@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.curriculum import facts_of_curriculum
+from dreamgym_kit.report.headline import servers_told
 from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.terminal import duration, fold, servers_told
+from dreamgym_kit.report.terminal import fold
 from dreamgym_kit.report.training import Training, mean_success, share_of
-from dreamgym_kit.report.whole import interval_told, whole_percent
+from dreamgym_kit.report.whole import duration, interval_told, whole_percent
 from dreamgym_kit.training.records import EvaluationRecord
 
 _LABEL = 14
@@ -17,7 +18,7 @@ _FEW = 3
 def render_training(training: Training, *, paint: Paint = PLAIN) -> str:
     """Give the whole screen of a training, without what to do next."""
     sign, word = training.stamp
-    colour = {"success": paint.green, "failure": paint.red}.get(sign, paint.yellow)
+    colour = {"passed": paint.green, "failed": paint.red}.get(sign, paint.yellow)
     head = fold(f" {word}  {one_line(training.sentence)}", indent=len(word) + 3).replace(
         word, colour(word), 1
     )
@@ -59,7 +60,7 @@ def _measured(evaluation: EvaluationRecord) -> str:
     share = share_of(evaluation)
     where = "real tools" if evaluation.real else "dreamed"
     when = "before" if evaluation.step == 0 else f"after step {evaluation.step}"
-    rest = f"{len(evaluation.outcomes)} tasks, {evaluation.undetermined} episodes undetermined, {where}"
+    rest = f"{len(evaluation.outcomes)} tasks, {evaluation.inconclusive} episodes inconclusive, {where}"
     if share is None:
         return f"{when}: nothing was decided ({rest})"
     interval = f"({interval_told(share.low, share.high)})"
@@ -69,7 +70,7 @@ def _measured(evaluation: EvaluationRecord) -> str:
 def _episodes(training: Training) -> str:
     facts = [step.facts for step in training.steps]
     return (
-        f"{sum(one.episodes for one in facts):,}, {sum(one.undetermined for one in facts):,} undetermined; "
+        f"{sum(one.episodes for one in facts):,}, {sum(one.inconclusive for one in facts):,} inconclusive; "
         f"{sum(one.dead for one in facts):,} of {sum(one.groups for one in facts):,} groups dead, "
         f"{sum(one.small for one in facts):,} with fewer than two decided"
     )

@@ -18,18 +18,18 @@ def unmatched(gate: GateSettings, tools: Iterable[str], kinds: Iterable[str]) ->
             pattern,
             f"gate: {_rule(gate, pattern)} '{pattern}' fits no tool of this graph{_near(pattern, tools)}",
         )
-        for pattern in dict.fromkeys([*gate.forbid, *gate.max])
+        for pattern in dict.fromkeys([*gate.forbid, *gate.max_calls_per_tool])
         if not _fits(pattern, tools)
     ]
     return of_tools + [
-        (pattern, f"gate: findings '{pattern}' fits no kind of finding{_near(pattern, kinds)}")
-        for pattern in gate.findings
+        (pattern, f"gate: fail_on '{pattern}' fits no kind of finding{_near(pattern, kinds)}")
+        for pattern in gate.fail_on
         if not _fits(pattern, kinds)
     ]
 
 
 def _rule(gate: GateSettings, pattern: str) -> str:
-    return "forbid" if pattern in gate.forbid else "max"
+    return "forbid" if pattern in gate.forbid else "max_calls_per_tool"
 
 
 def _fits(pattern: str, names: Iterable[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Shares as whole percent, alike in every form of a report."""
+"""Shares, counts and durations in words, alike in every form of a report."""
 
 from math import ceil, floor
 
@@ -26,3 +26,17 @@ def interval_told(low: float, high: float) -> str:
 def points_told(low: float, high: float) -> str:
     """The bounds of a change in words: "-3 to +12"."""
     return "{:+d} to {:+d}".format(*whole_bounds(low, high))
+
+
+def duration(seconds: float) -> str:
+    """Say how long something took or will take: "4.2 s", "1:02", "1:02:03"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def count_told(number: int, what: str) -> str:
+    """A number with its noun: "1 call", "1,204 calls"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -19,7 +19,7 @@ from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import EventSink, Worker, WorkerHost
 from dreamgym_kit.rollout.budget_desk import BudgetDesk
 from dreamgym_kit.rollout.budgets import Budget
-from dreamgym_kit.rollout.jobs import Job, one_line, undetermined
+from dreamgym_kit.rollout.jobs import Job, ended, one_line
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import task_to_record
 from dreamgym_kit.rollout.wire import (
@@ -154,14 +154,14 @@ class DistributedRunner:
             seat = await self._seat_for()
             if seat is None:
                 self._stop.request(self._why_nobody())
-                return undetermined(job, self._why_nobody(), "cancelled")
+                return ended(job, self._why_nobody(), "cancelled")
             try:
                 answer = await self._called(seat, job)
                 seat.fruitless = 0
                 return self._take(job, answer)
             except _HeldUp:
                 reason = f"did not end within {self._spec.limit_s:g} s, its limit and some grace"
-                return undetermined(job, reason, "limit", began)
+                return ended(job, reason, "limit", began)
             except WorkerLost as lost:
                 why = str(lost)
                 self.events.emit("lost", episode=job.episode, attempt=number, worker=_name(seat), error=why)
@@ -170,10 +170,10 @@ class DistributedRunner:
             if not self._repeatable:
                 reason = (
                     f"its worker was lost while it ran on the real tools ({why}): what it did there is "
-                    "unknown, and it is not run again"
+                    "unknown, and nothing runs it again but --resume"
                 )
-                return undetermined(job, reason, LOST, began)
-        return undetermined(job, f"lost its worker {ATTEMPTS} times, the last time: {why}", LOST, began)
+                return ended(job, reason, LOST, began)
+        return ended(job, f"lost its worker {ATTEMPTS} times, the last time: {why}", LOST, began)
 
     async def load(self, weights: dict[str, Any]) -> None:
         """Have every worker serve the weights that are named; who comes later serves them too.
@@ -238,7 +238,7 @@ class DistributedRunner:
         """The episode in an answer; whatever else it tells goes where it belongs."""
         record_error = _error_in(answer)
         if record_error:
-            return undetermined(job, f"its runner failed: {record_error}", "error")
+            return ended(job, f"its runner failed: {record_error}", "error")
         came: Came = came_from(answer)
         for kind, facts in came.events:
             self.events.emit(kind, **facts)

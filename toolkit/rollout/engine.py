@@ -1,9 +1,10 @@
 """Runs many episodes: at most so many at once, each finished one into the journal before it is counted.
 
-Decides what happens around an episode, nothing within it: which begin (those that the journal lacks),
-what becomes of one whose runner fails or never ends (undetermined, never the end of the run), when none
-begins any more (the switch, a spent budget) and when those that run are dropped. Which episodes a run
-has and what each does is independent of the order in which they finish; the journal keeps that order.
+Decides what happens around an episode, nothing within it: which begin (those that the journal lacks, or has
+as errors), what becomes of one whose runner fails or never ends (an error, or inconclusive; never the end of
+the run), when none begins any more (the switch, a spent budget) and when those that run are dropped. Which
+episodes a run has and what each does is independent of the order in which they finish; the journal keeps that
+order.
 
 One in which a real call was executed is in the journal from the moment that this was noticed, and cancels the
 run; it is told of at the end, whether its own end was waited for or not.
@@ -14,12 +15,12 @@ and a resume runs it again.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.ports import EpisodeRunner, EventSink
 from dreamgym_kit.rollout.heap import settled_heap
-from dreamgym_kit.rollout.jobs import Job, not_kept, run_bounded, undetermined
+from dreamgym_kit.rollout.jobs import Job, ended, not_kept, run_bounded
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.pace import Pace
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
@@ -36,9 +37,10 @@ class RunTotals:
 
     total: int
     earlier: int  # were in the journal before this leg
-    success: int
-    failure: int
-    undetermined: int
+    passed: int
+    failed: int
+    inconclusive: int
+    errors: int
     cut: int  # begun in this leg and not finished: cancelled, or out of the run's budget
     not_run: int  # not begun
     calls: int
@@ -48,7 +50,7 @@ class RunTotals:
     @property
     def finished(self) -> int:
         """Episodes in the journal."""
-        return self.success + self.failure + self.undetermined
+        return self.passed + self.failed + self.inconclusive + self.errors
 
 
 async def run_episodes(
@@ -63,12 +65,12 @@ async def run_episodes(
     limit_s: float | None = None,
     grace_s: float = GRACE_S,
 ) -> RunTotals:
-    """Run every job that the journal lacks and say what became of all of them.
+    """Run every job that the journal lacks or has as an error, and say what became of all of them.
 
     Args:
         jobs: the episodes of the run, ids unique.
         runner: runs one; must be usable for `concurrency` at once on one loop.
-        journal: keeps the finished ones; those in it are not run.
+        journal: keeps the finished ones; those in it are not run, but for errors.
         concurrency: the most that run at once, 1 or more.
         events: hears of beginnings and ends.
         stop: ends the run early; may be pressed from any thread.
@@ -110,7 +112,11 @@ class _Run:
         self._stop = stop
         self._on_episode = on_episode
         self._backstop_s = backstop_s
-        self._todo = [job for job in jobs if job.episode not in journal.done]
+        self._todo = [
+            replace(job, attempt=attempt)
+            for job in jobs
+            if (attempt := journal.next_attempt(job.episode, job.attempt))
+        ]
         self._waiting: Iterator[Job] = iter(self._todo)
         self._done = len(jobs) - len(self._todo)
         self._begun = self._cut = 0
@@ -148,17 +154,19 @@ class _Run:
         """Count over the journal, so that a resumed run and an unbroken one count alike."""
         done = [self._journal.done[job.episode] for job in self._jobs if job.episode in self._journal.done]
         verdicts = [episode.verdict for episode in done]
+        whole = min(len(done), len(self._jobs) - len(self._todo) + self._begun - self._cut)
         return RunTotals(
             total=len(self._jobs),
             earlier=len(self._jobs) - len(self._todo),
-            success=verdicts.count(Verdict.SUCCESS),
-            failure=verdicts.count(Verdict.FAILURE),
-            undetermined=verdicts.count(Verdict.UNDETERMINED),
+            passed=verdicts.count(Verdict.PASSED),
+            failed=verdicts.count(Verdict.FAILED),
+            inconclusive=verdicts.count(Verdict.INCONCLUSIVE),
+            errors=verdicts.count(Verdict.ERROR),
             cut=self._cut,
-            not_run=len(self._todo) - self._begun,
+            not_run=sum(job.episode not in self._journal.done for job in self._todo[self._begun :]),
             calls=sum(episode.calls for episode in done),
             cost_usd=sum(episode.cost_usd for episode in done),
-            stopped=self._stop.reason if len(done) < len(self._jobs) else "",
+            stopped=self._stop.reason if whole < len(self._jobs) else "",
         )
 
     async def _lane(self, pace: Pace, place: int) -> None:
@@ -177,7 +185,7 @@ class _Run:
         except asyncio.CancelledError:
             if job.episode in self._journal.executed:
                 raise
-            self._drop(undetermined(job, "dropped when the run was stopped", "cancelled"))
+            self._drop(ended(job, "dropped when the run was stopped", "cancelled"))
             raise
         if episode.stop in UNFINISHED:
             self._drop(episode)

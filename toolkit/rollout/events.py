@@ -11,8 +11,9 @@
     run_stopping      reason                                     the engine
     run_finished      the totals                                 the command
 
-The log is for people and progress; nothing is resumed or judged from it, so it never stops a run: where
-it cannot be written it falls silent and says so in `failed`.
+The log is for people and progress, and tells of real writes that no finished episode accounts for; nothing is
+resumed or judged from it, so it never stops a run: where it cannot be written it falls silent and says so in
+`failed`.
 """
 
 import json

@@ -1,7 +1,7 @@
 """One episode as an engine sees it: which it is, run to some end, and what stands for one that came to none.
 
 The same in the process that keeps the journal and in a worker elsewhere: whatever a runner raises, or gives
-instead of an episode, becomes an undetermined episode that says so.
+instead of an episode, becomes an episode that says so: an error, or inconclusive where it was stopped.
 """
 
 import asyncio
@@ -14,6 +14,9 @@ from dreamgym_kit.ports import EpisodeRunner
 from dreamgym_kit.replay.masking import masked_text
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.vocabulary import Episode, Task, Verdict
+
+ERRORS = frozenset({"error", "lost"})
+"""How an episode ended that the set-up or the kit failed, the agent not being at fault (`Episode.stop`)."""
 
 LAST_WORD_S = 0.3  # what a cancelled episode gets to clean up before it is left behind
 
@@ -59,7 +62,7 @@ async def run_bounded(
     finally:
         if not running.done():
             await _end(running)
-    return undetermined(job, f"did not end within {backstop_s:g} s, its limit and some grace", "limit", began)
+    return ended(job, f"did not end within {backstop_s:g} s, its limit and some grace", "limit", began)
 
 
 async def _end(running: asyncio.Task[Episode]) -> None:
@@ -73,23 +76,23 @@ async def _end(running: asyncio.Task[Episode]) -> None:
 
 def not_kept(job: Job, error: NotJson, episode: Episode) -> Episode:
     """What stands for an episode whose record has no JSON form."""
-    return undetermined(job, f"its record cannot be kept: {error}", "error", episode.started_at)
+    return ended(job, f"its record cannot be kept: {error}", "error", episode.started_at)
 
 
 async def _guarded(runner: EpisodeRunner, job: Job, stop: StopSwitch) -> Episode:
-    """The boundary: whatever a runner raises becomes an undetermined episode that says so."""
+    """The boundary: whatever a runner raises becomes an episode that says so."""
     began = time.time()
     try:
         return _checked(await runner.run(job.task, sibling=job.sibling, attempt=job.attempt), job)
     except asyncio.CancelledError:
         raise
     except EpisodeStop as error:
-        return undetermined(job, str(error), _stop_word(error), began)
+        return ended(job, str(error), _stop_word(error), began)
     except KeyboardInterrupt:  # Ctrl-C where no handler was installed; it would tear the loop down
         stop.cancel("SIGINT")
-        return undetermined(job, "interrupted", "cancelled", began)
+        return ended(job, "interrupted", "cancelled", began)
     except BaseException as error:  # noqa: BLE001  also SystemExit: a tool that exits ends its episode only
-        return undetermined(job, f"its runner failed: {one_line(error)}", "error", began)
+        return ended(job, f"its runner failed: {one_line(error)}", "error", began)
 
 
 def _checked(episode: Episode, job: Job) -> Episode:
@@ -102,7 +105,7 @@ def _checked(episode: Episode, job: Job) -> Episode:
 
 def _result(running: asyncio.Task[Episode], job: Job) -> Episode:
     if running.cancelled():  # not by us: the agent's own code cancelled the task that it ran in
-        return undetermined(job, "its runner failed: it cancelled itself", "error")
+        return ended(job, "its runner failed: it cancelled itself", "error")
     return running.result()
 
 
@@ -117,7 +120,12 @@ def _stop_word(error: EpisodeStop) -> str:
     return "error"
 
 
-def undetermined(job: Job, reason: str, stop: str, began: float | None = None) -> Episode:
+def verdict_of(stop: str) -> Verdict:
+    """Of an episode that was not judged, by what ended it."""
+    return Verdict.ERROR if stop in ERRORS else Verdict.INCONCLUSIVE
+
+
+def ended(job: Job, reason: str, stop: str, began: float | None = None) -> Episode:
     """An episode that came to nothing, and why; `began`: Unix time, now when left out."""
     now = time.time()
     began = now if began is None else began
@@ -126,7 +134,7 @@ def undetermined(job: Job, reason: str, stop: str, began: float | None = None) -
         task=job.task.id,
         sibling=job.sibling,
         world=job.task.world,
-        verdict=Verdict.UNDETERMINED,
+        verdict=verdict_of(stop),
         reason=masked_text(reason),
         stop=stop,
         attempt=job.attempt,

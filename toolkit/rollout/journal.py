@@ -4,8 +4,9 @@ Decides the line: `{"journal":1,"sum":"<16 hex>","episode":{...}}` and a line en
 a killed process leaves whole lines and at most one torn one. The sum is over the bytes of the episode:
 a half-written line that happens to be JSON is torn all the same. A torn last line is dropped and its
 episode is run again; a damaged line with others after it is an error, since nobody tore that one.
-An episode is accepted once: the first record wins. One in which a real call was executed is written at the
-moment that it is noticed, and again where more of it is known: its last record wins.
+An episode is accepted once: the first record wins. Of two kinds the last record wins: one in which a real
+call was executed is written at the moment that it is noticed, and again where more of it is known; one with
+the verdict `error` is run again by a resume, and replaced by what comes of that.
 """
 
 import hashlib
@@ -37,6 +38,7 @@ class Done:
     verdict: Verdict
     calls: int
     cost_usd: float
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class JournalReader:
     def __iter__(self) -> Iterator[Episode]:
         self.torn, self.repeated = None, 0
         seen: set[str] = set()
-        executed: dict[str, Episode] = {}  # few: the first one ends the run
+        replaceable: dict[str, Episode] = {}  # given last, since a later record may replace them
         try:
             descriptor = open_plain(self.path, os.O_RDONLY)
         except FileNotFoundError:
@@ -78,16 +80,18 @@ class JournalReader:
             with os.fdopen(descriptor, "rb") as file:
                 for number, body in self._bodies(file):
                     episode = self._episode(body, number)
-                    if episode.executed and (episode.id not in seen or episode.id in executed):
-                        seen.add(episode.id)
-                        executed[episode.id] = episode
-                        continue
-                    if episode.id in seen:
+                    earlier = replaceable.get(episode.id)
+                    final = episode.id in seen if earlier is None else bool(earlier.executed)
+                    if final and not (earlier is not None and episode.executed):
                         self.repeated += 1
                         continue
                     seen.add(episode.id)
+                    if episode.executed or episode.verdict is Verdict.ERROR:
+                        replaceable[episode.id] = episode
+                        continue
+                    replaceable.pop(episode.id, None)
                     yield episode
-            yield from executed.values()
+            yield from replaceable.values()
         except OSError as error:
             raise refused(self.path, "cannot be read", error) from error
 
@@ -183,7 +187,7 @@ class Journal:
             self.executed[episode.id] = episode
         if before is not None and before.digest == episode.digest:
             return False
-        if episode.id in self.done and not (before and episode.executed):
+        if not (self.next_attempt(episode.id) or (before and episode.executed)):
             return False
         if self._failed is not None:
             raise self._failed
@@ -199,6 +203,13 @@ class Journal:
         self._size += len(line)
         self.done[episode.id] = _done(episode)
         return True
+
+    def next_attempt(self, episode: str, first: int = 1) -> int:
+        """The number of the attempt that an episode still needs; 0 where it needs none."""
+        done = self.done.get(episode)
+        if done is None:
+            return first
+        return done.attempt + 1 if done.verdict is Verdict.ERROR else 0
 
     def close(self) -> None:
         """Close the file; calling it twice does no harm."""
@@ -236,7 +247,7 @@ def _checksum(body: bytes) -> bytes:
 
 
 def _done(episode: Episode) -> Done:
-    return Done(episode.verdict, len(episode.transitions), episode.cost_usd)
+    return Done(episode.verdict, len(episode.transitions), episode.cost_usd, episode.attempt)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -6,6 +6,8 @@ written beside them and compared on reading: a record that was edited or mixed u
 """
 
 from collections.abc import Mapping
+from dataclasses import fields as fields_of
+from typing import Any
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.errors import NotJson
@@ -62,7 +64,7 @@ def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
         "task": episode.task,
         "sibling": episode.sibling,
         "world": {"name": episode.world.name, "seed": episode.world.seed},
-        "verdict": str(episode.verdict),
+        "verdict": episode.verdict.on_disk,
         "reason": episode.reason,
         "transitions": [transition_to_record(transition) for transition in episode.transitions],
         "messages": [dict(message) for message in episode.messages],
@@ -236,3 +238,14 @@ def _steps(value: object, where: str) -> tuple[int, ...]:
 
 def _counts(value: object, where: str) -> Mapping[str, int]:
     return {name: whole(item, f"{where}.{name}") for name, item in mapping(value, where).items()}
+
+
+RENAMED_FIELDS = {"undetermined": "inconclusive"}
+"""Fields of records that earlier versions wrote, by what each is called now."""
+
+
+def known_fields(record: type, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version knows of; a later one may have written more."""
+    names = {one.name for one in fields_of(record)}
+    named = {RENAMED_FIELDS.get(name, name): value for name, value in told.items()}
+    return {name: value for name, value in named.items() if name in names}

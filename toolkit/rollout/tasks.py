@@ -12,7 +12,7 @@ from typing import BinaryIO, TypeVar
 from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.dream.outcome import EXPECTATIONS
 from dreamgym_kit.dream.user import wrong_user
-from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.errors import NoTaskSelected, NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.fields import (
@@ -62,7 +62,7 @@ def read_tasks(path: Path) -> list[Task]:
         tasks.append(task)
     problems.refuse()
     if not tasks:
-        raise UserError(f"{path}: holds no task; write one JSON object a line with an id and an input.")
+        raise NoTaskSelected(f"{path}: holds no task; write one JSON object a line with an id and an input.")
     return tasks
 
 
@@ -104,7 +104,7 @@ def checked_tasks(tasks: object) -> list[Task]:
             f"tasks: expected a file or a list of Task, got {type(tasks).__name__}. Nothing was run."
         )
     if not tasks:
-        raise UserError("no tasks: there is nothing to run.")
+        raise NoTaskSelected("no tasks: there is nothing to run.")
     seen: set[str] = set()
     for place, task in enumerate(tasks):
         if not isinstance(task, Task):

@@ -62,7 +62,7 @@ def dream_figures(groups: Sequence[Group]) -> DreamFigures:
     shares, decided = [], 0
     for group in groups:
         verdicts = [rollout.episode.verdict for rollout in group.rollouts]
-        good, bad = verdicts.count(Verdict.SUCCESS), verdicts.count(Verdict.FAILURE)
+        good, bad = verdicts.count(Verdict.PASSED), verdicts.count(Verdict.FAILED)
         decided += good + bad
         if good + bad:
             shares.append(good / (good + bad))
@@ -88,8 +88,8 @@ def canary_figures(groups: Sequence[Group]) -> CanaryFigures:
     verdicts = [one.verdict for one in _episodes(groups)]
     return CanaryFigures(
         episodes=len(verdicts),
-        decided=len(verdicts) - verdicts.count(Verdict.UNDETERMINED),
-        success=verdicts.count(Verdict.SUCCESS),
+        decided=sum(verdict.conclusive for verdict in verdicts),
+        success=verdicts.count(Verdict.PASSED),
         violations=sum(bool(one.violations or one.executed) for one in _episodes(groups)),
     )
 

@@ -32,7 +32,7 @@ class Stopped:
 
 
 class RealCallRefused(EpisodeStop):
-    """A real call was not let through; it did not run, and the episode is undetermined."""
+    """A real call was not let through; it did not run, and the episode is inconclusive."""
 
 
 class RunStopped(RealCallRefused):

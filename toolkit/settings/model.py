@@ -169,17 +169,22 @@ class FindingsSettings:
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """When a run fails; None and empty ask for nothing. That nothing real runs is always asked for."""
+    """When a run passes; None and empty ask for nothing. That nothing real runs is always asked for."""
 
-    success: float | None = None  # least success: mean over tasks, of decided episodes, 0..1
-    success_low: float | None = None  # least lower bound of that share's 95 % interval, 0..1
-    undetermined: float | None = None  # most of all episodes, as a share, 0..1
-    contradictions: int | None = None  # most answers that contradict the ledger, and judges that disagree
+    min_pass_rate: float | None = 1.0  # mean over tasks of the passed share of conclusive episodes, 0..1
+    min_pass_rate_low: float | None = None  # lower bound of that share's 95 % interval, 0..1
+    max_inconclusive: float | None = 0.1  # share of all episodes, 0..1
+    max_errors: float = 0.0  # episodes; below 1: a share of all episodes
+    max_contradictions: int | None = None  # answers that contradict the ledger, and judges that disagree
     forbid: tuple[str, ...] = ()  # tools that must not be called, as patterns
-    max: Mapping[str, int] = field(default_factory=dict)  # most calls of one episode, by tool pattern
-    findings: tuple[str, ...] = ()  # kinds of findings that must not be, as patterns; or "critical"
-    usd: float | None = None  # most model spend of the run
-    seconds: float | None = None  # most wall time of the run
+    max_calls_per_tool: Mapping[str, int] = field(default_factory=dict)  # in one episode, by tool pattern
+    fail_on: tuple[str, ...] = ()  # kinds of findings that must not be, as patterns; or "critical"
+    max_usd: float | None = None  # model spend of the run
+    max_seconds: float | None = None  # wall time of the run
+
+
+NO_GATE = GateSettings(min_pass_rate=None, max_inconclusive=None)
+"""Of a run that judges no agent: it records, or trains. Its errors are errors all the same."""
 
 
 @dataclass(frozen=True, slots=True)

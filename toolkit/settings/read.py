@@ -114,18 +114,19 @@ _AT_LEAST: Mapping[tuple[str, ...], float] = {
     ("s2r", "canary_low"): 0,
     ("policy", "temperature"): 0,
     ("policy", "max_output"): 1,
-    ("gate", "success"): 0,
-    ("gate", "success_low"): 0,
-    ("gate", "undetermined"): 0,
-    ("gate", "contradictions"): 0,
-    ("gate", "max"): 0,
-    ("gate", "usd"): 0,
-    ("gate", "seconds"): 0,
+    ("gate", "min_pass_rate"): 0,
+    ("gate", "min_pass_rate_low"): 0,
+    ("gate", "max_inconclusive"): 0,
+    ("gate", "max_errors"): 0,
+    ("gate", "max_contradictions"): 0,
+    ("gate", "max_calls_per_tool"): 0,
+    ("gate", "max_usd"): 0,
+    ("gate", "max_seconds"): 0,
 }
 _AT_MOST: Mapping[tuple[str, ...], float] = {
-    ("gate", "success"): 1,
-    ("gate", "success_low"): 1,
-    ("gate", "undetermined"): 1,
+    ("gate", "min_pass_rate"): 1,
+    ("gate", "min_pass_rate_low"): 1,
+    ("gate", "max_inconclusive"): 1,
     ("replay", "dreamt_share"): 1,
     ("train", "faults"): 1,
     ("train", "gae"): 1,
@@ -146,12 +147,23 @@ _AT_MOST: Mapping[tuple[str, ...], float] = {
     ("alarms", "judges_disagree"): 1,
     ("alarms", "reward_gap"): 1,
 }
+RENAMED: Mapping[tuple[str, ...], str] = {
+    ("gate", "success"): "min_pass_rate",
+    ("gate", "success_low"): "min_pass_rate_low",
+    ("gate", "undetermined"): "max_inconclusive",
+    ("gate", "contradictions"): "max_contradictions",
+    ("gate", "max"): "max_calls_per_tool",
+    ("gate", "findings"): "fail_on",
+    ("gate", "usd"): "max_usd",
+    ("gate", "seconds"): "max_seconds",
+}
+"""Keys of earlier versions, by what each is called now."""
 _FAULT_AT_LEAST = {"rate": 0, "wait_s": 0, "outage_calls": 1}
 _FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}
 _TOO_LARGE = 2**63
 _REFERENCES = frozenset({"checkers", "worlds"})
 _ALSO_REFERENCES = frozenset({("findings", "detectors"), ("s2r", "approver")})
-_TOOL_TABLES = frozenset({("gate", "max"), ("s2r", "most"), ("s2r", "rates")})  # their keys are tools
+_TOOL_TABLES = frozenset({("gate", "max_calls_per_tool"), ("s2r", "most"), ("s2r", "rates")})
 
 
 def keys_of(record: type) -> tuple[str, ...]:
@@ -346,6 +358,9 @@ class _Reader:
 
     def _unknown(self, name: str, known: tuple[str, ...], key: tuple[str, ...]) -> UserError:
         source = self.where(*key, name)
+        if (*key, name) in RENAMED:
+            now = RENAMED[(*key, name)]
+            return UserError(f"{source}: key '{name}' is now called '{now}'. Rename it.")
         for section, record in sections().items():
             if name in keys_of(record) and (section,) != key:
                 here = f"not to [{'.'.join(key)}]" if key else "not to the top of the file"

@@ -1,6 +1,6 @@
 """From a step's groups to its batch: who is learned from, with what advantage, and with what weight.
 
-Only decided episodes are compared (an undetermined one is neither good nor bad); a group that is left with
+Only decided episodes are compared (an inconclusive one is neither good nor bad); a group that is left with
 fewer than two of them, or whose rewards are all equal, has nothing to compare and is counted. What an
 algorithm makes of a group is said in `lessons`. Every episode that is learned from weighs the same in the
 loss, however many tokens and samples it has: each of its tokens gets `T / (E * n)`, with T tokens and E
@@ -31,7 +31,7 @@ class StepFacts:
     small: int = 0  # groups with fewer than two decided episodes
     left_out: int = 0  # groups that would teach, and that the curriculum leaves out
     episodes: int = 0
-    undetermined: int = 0
+    inconclusive: int = 0
     success: int = 0
     reward: float | None = None  # mean over decided episodes; None: none was decided
     judged_twice: int = 0  # episodes that checker and model judged
@@ -48,7 +48,7 @@ class StepFacts:
     @property
     def decided(self) -> int:
         """Episodes that were judged."""
-        return self.episodes - self.undetermined
+        return self.episodes - self.inconclusive
 
 
 def batch_of(
@@ -78,7 +78,7 @@ def batch_of(
         for rollout in group.rollouts:
             samples, counted = merge(rollout.turns)
             counts += counted
-            if rollout.episode.verdict is not Verdict.UNDETERMINED:
+            if rollout.episode.verdict.conclusive:
                 decided.append(_judged(rollout.episode, samples))
         rewards = [one.reward for one in decided]
         if len(rewards) < 2:
@@ -106,13 +106,13 @@ def reward_of(episode: Episode) -> float:
     """What a decided episode is worth: its reward where it has one, else 1 for success."""
     if episode.reward is not None:
         return episode.reward
-    return float(episode.verdict is Verdict.SUCCESS)
+    return float(episode.verdict is Verdict.PASSED)
 
 
 def _judged(episode: Episode, samples: Sequence[Sample]) -> Judged:
     return Judged(
         reward_of(episode),
-        episode.verdict is Verdict.SUCCESS,
+        episode.verdict is Verdict.PASSED,
         [sample for sample in samples if sample.trained],
     )
 
@@ -131,23 +131,23 @@ def _weighed(episodes: Sequence[Sequence[Sample]]) -> tuple[Sample, ...]:
 def _facts(step: int, groups: Iterable[Group]) -> StepFacts:
     groups = list(groups)
     episodes = [rollout.episode for group in groups for rollout in group.rollouts]
-    decided = [episode for episode in episodes if episode.verdict is not Verdict.UNDETERMINED]
+    decided = [episode for episode in episodes if episode.verdict.conclusive]
     rewards = [reward_of(episode) for episode in decided]
     for episode, reward in zip(decided, rewards, strict=True):
         if not isfinite(reward):
             raise TrainingStopped("not_finite", f"the reward of {episode.id} is {reward}", step=step)
     twice = [episode for episode in decided if episode.counts.get(AGREE) or episode.counts.get(DISAGREE)]
     disagreed = {episode.id for episode in twice if episode.counts.get(DISAGREE)}
-    won = [episode for episode in twice if episode.verdict is Verdict.SUCCESS]
+    won = [episode for episode in twice if episode.verdict is Verdict.PASSED]
     return StepFacts(
         groups=len(groups),
         episodes=len(episodes),
-        undetermined=len(episodes) - len(decided),
-        success=sum(episode.verdict is Verdict.SUCCESS for episode in decided),
+        inconclusive=len(episodes) - len(decided),
+        success=sum(episode.verdict is Verdict.PASSED for episode in decided),
         reward=fsum(rewards) / len(rewards) if rewards else None,
         judged_twice=len(twice),
         disagreed=len(disagreed),
-        judge_success=sum((one.verdict is Verdict.SUCCESS) != (one.id in disagreed) for one in twice),
+        judge_success=sum((one.verdict is Verdict.PASSED) != (one.id in disagreed) for one in twice),
         checker_success=len(won),
         calls=sum(len(episode.transitions) for episode in episodes),
     )
@@ -157,7 +157,7 @@ def _for_logs(facts: StepFacts) -> dict[str, float]:
     """What any logger of the trainer should show beside its own figures."""
     logged = {
         "dream_reward": facts.reward,
-        "undetermined": float(facts.undetermined),
+        "inconclusive": float(facts.inconclusive),
         "dead_groups": float(facts.dead),
         "forks": float(facts.forks),
         "unfit_turns": float(sum(facts.unfit.values())),

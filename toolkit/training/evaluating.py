@@ -11,13 +11,13 @@ from dreamgym_kit.ports import Collector
 from dreamgym_kit.training.records import EvaluationRecord
 from dreamgym_kit.vocabulary import Task, Verdict
 
-_ORDER = (Verdict.SUCCESS, Verdict.FAILURE, Verdict.UNDETERMINED)  # of a record's counts
+_ORDER = (Verdict.PASSED, Verdict.FAILED, Verdict.INCONCLUSIVE)  # of a record's counts; errors with the last
 
 
 async def evaluated(
     examiner: Collector, tasks: Sequence[Task], *, n: int, step: int, seed: int, real: bool
 ) -> EvaluationRecord:
-    """Run n episodes of each task and count; undetermined is neither success nor failure.
+    """Run n episodes of each task and count; inconclusive and error are neither success nor failure.
 
     Args:
         examiner: runs the episodes, with the weights that are served now.
@@ -34,5 +34,6 @@ async def evaluated(
     for group in groups:
         counts = outcomes.setdefault(group.task, [0] * len(_ORDER))
         for rollout in group.rollouts:
-            counts[_ORDER.index(rollout.episode.verdict)] += 1
+            verdict = rollout.episode.verdict
+            counts[_ORDER.index(verdict if verdict.conclusive else Verdict.INCONCLUSIVE)] += 1
     return EvaluationRecord(step=step, real=real, outcomes=outcomes, seconds=time.monotonic() - began)

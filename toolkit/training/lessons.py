@@ -6,7 +6,7 @@
           the second worst, ...
     sft   the episodes that succeeded: do it again
 
-Undetermined episodes are in none of them. How the weights follow from it is the trainer's.
+Inconclusive episodes are in none of them. How the weights follow from it is the trainer's.
 """
 
 from collections.abc import Sequence

@@ -382,7 +382,7 @@ def _told(record: StepRecord) -> dict[str, Any]:
         "kl": record.kl,
         "dead": facts.dead,
         "groups": facts.groups,
-        "undetermined": facts.undetermined,
+        "inconclusive": facts.inconclusive,
         "tokens": facts.tokens,
         "seconds": dict(record.seconds),
     }

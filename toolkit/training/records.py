@@ -11,7 +11,7 @@ process is written again by the step that takes its place.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_atomically, write_whole
+from dreamgym_kit.rollout.records import known_fields
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.turns import UpdateFacts
 
@@ -66,7 +67,7 @@ class EvaluationRecord:
 
     step: int  # optimiser steps before it; 0: the start
     real: bool  # on the real tools, or in the dream
-    outcomes: Mapping[str, Sequence[int]]  # by task: episodes that succeeded, failed, are undetermined
+    outcomes: Mapping[str, Sequence[int]]  # by task: episodes that succeeded, failed, are inconclusive
     seconds: float = 0.0
 
     @property
@@ -75,7 +76,7 @@ class EvaluationRecord:
         return sum(counts[0] for counts in self.outcomes.values())
 
     @property
-    def undetermined(self) -> int:
+    def inconclusive(self) -> int:
         """Episodes that nobody can judge."""
         return sum(counts[2] for counts in self.outcomes.values())
 
@@ -159,7 +160,7 @@ def read_evaluations(folder: Path) -> list[EvaluationRecord]:
     Raises:
         RunDirectoryError: a line is no record of an evaluation; names it.
     """
-    return _read(folder / EVALUATIONS, lambda told: EvaluationRecord(**_known(EvaluationRecord, told)))
+    return _read(folder / EVALUATIONS, lambda told: EvaluationRecord(**known_fields(EvaluationRecord, told)))
 
 
 def read_courses(folder: Path) -> list[CourseRecord]:
@@ -168,7 +169,7 @@ def read_courses(folder: Path) -> list[CourseRecord]:
     Raises:
         RunDirectoryError: a line is no such record; names it.
     """
-    return _read(folder / COURSES, lambda told: CourseRecord(**_known(CourseRecord, told)))
+    return _read(folder / COURSES, lambda told: CourseRecord(**known_fields(CourseRecord, told)))
 
 
 def _read(path: Path, read: Any) -> list[Any]:
@@ -201,14 +202,8 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
 
 
 def _step(told: Mapping[str, Any]) -> StepRecord:
-    facts = StepFacts(**_known(StepFacts, told["facts"]))
-    return StepRecord(**{**_known(StepRecord, told), "facts": facts})
-
-
-def _known(record: type, told: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version knows of; a later one may have written more."""
-    names = {one.name for one in fields(record)}
-    return {name: value for name, value in told.items() if name in names}
+    facts = StepFacts(**known_fields(StepFacts, told["facts"]))
+    return StepRecord(**{**known_fields(StepRecord, told), "facts": facts})
 
 
 def _finite(value: float) -> float | None:

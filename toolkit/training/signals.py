@@ -28,7 +28,6 @@ from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.training.lessons import COMPARED, SFT
 from dreamgym_kit.training.records import StepRecord
 from dreamgym_kit.turns import UpdateFacts
-from dreamgym_kit.vocabulary import Verdict
 
 NOT_FINITE, LOGPROBS, STALE_WEIGHTS, TOKENIZER = "not_finite", "logprobs", "stale_weights", "tokenizer"
 KL, ENTROPY, NO_SIGNAL = "kl", "entropy", "no_signal"
@@ -106,17 +105,17 @@ def no_signal(facts: StepFacts, draws: int, algorithm: str, groups: Sequence[Gro
 
 
 def _most_often(groups: Sequence[Group]) -> str:
-    """Why most of the undetermined episodes are that, in words; "" where none is."""
+    """Why most of the inconclusive episodes are that, in words; "" where none is."""
     reasons = Counter(
         rollout.episode.reason or rollout.episode.stop
         for group in groups
         for rollout in group.rollouts
-        if rollout.episode.verdict is Verdict.UNDETERMINED
+        if not rollout.episode.verdict.conclusive
     )
     if not reasons:
         return ""
     reason, times = reasons.most_common(1)[0]
-    return f" (undetermined, {times} times: {reason[:_REASON_MOST]})"
+    return f" (inconclusive, {times} times: {reason[:_REASON_MOST]})"
 
 
 def _no_signal(facts: StepFacts, draws: int, algorithm: str) -> str:
@@ -124,12 +123,12 @@ def _no_signal(facts: StepFacts, draws: int, algorithm: str) -> str:
         wanted = "that succeeded" if algorithm == SFT and facts.decided else "that could be judged"
         return (
             f"{draws} draws of tasks in a row without an episode {wanted} (of the last one's "
-            f"{facts.episodes} {facts.undetermined} are undetermined): nothing can be learned from them"
+            f"{facts.episodes} {facts.inconclusive} are inconclusive): nothing can be learned from them"
         )
     if facts.small == facts.groups:
         return (
             f"{draws} draws of tasks in a row: of the last one's {facts.episodes} episodes "
-            f"{facts.undetermined} are undetermined, and no group has two that could be judged"
+            f"{facts.inconclusive} are inconclusive, and no group has two that could be judged"
         )
     left = f", {facts.left_out} of tasks that may be impossible" if facts.left_out else ""
     return (

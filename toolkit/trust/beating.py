@@ -1,6 +1,6 @@
 """Whether B beats A, on the tasks that both tried: one word, one sentence, and what they rest on.
 
-A difference is claimed only where its interval is clear of zero and no way of settling the undetermined
+A difference is claimed only where its interval is clear of zero and no way of settling the inconclusive
 episodes would turn it round.
 """
 
@@ -21,7 +21,7 @@ class Word(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     NO_DIFFERENCE = "no_difference"  # none can be seen: that is not to say there is none
-    UNDETERMINED = "undetermined"  # the episodes that nobody can judge could turn it round
+    INCONCLUSIVE = "inconclusive"  # the episodes that nobody can judge could turn it round
     NOTHING_SHARED = "nothing_shared"  # no task is decided on both sides
 
 
@@ -37,11 +37,11 @@ class Beating:
     high: float
     better: int  # tasks that B solves more often
     worse: int
-    undetermined_a: int  # episodes, over all tasks that both tried
-    undetermined_b: int
+    inconclusive_a: int  # episodes, over all tasks that both tried
+    inconclusive_b: int
     episodes_a: int
     episodes_b: int
-    least: float  # the change, had every undetermined episode spoken for A, over all tasks that both tried
+    least: float  # the change, had every inconclusive episode spoken for A, over all tasks that both tried
     most: float  # and for B
     left_out: int  # tasks that both tried and that are not decided on both sides
 
@@ -54,7 +54,7 @@ class Beating:
             return Word.NO_DIFFERENCE
         turned = self.least <= 0 if self.change > 0 else self.most >= 0
         if turned:
-            return Word.UNDETERMINED
+            return Word.INCONCLUSIVE
         return Word.BETTER if self.change > 0 else Word.WORSE
 
     @property
@@ -89,8 +89,8 @@ def beaten(
         *change,
         better=sum(new > old for old, new in shares),
         worse=sum(new < old for old, new in shares),
-        undetermined_a=sum(old.undetermined for old, _ in pairs),
-        undetermined_b=sum(new.undetermined for _, new in pairs),
+        inconclusive_a=sum(old.inconclusive for old, _ in pairs),
+        inconclusive_b=sum(new.inconclusive for _, new in pairs),
         episodes_a=sum(old.episodes for old, _ in pairs),
         episodes_b=sum(new.episodes for _, new in pairs),
         least=_mean([new.worst - old.best for old, new in pairs]),
@@ -109,10 +109,10 @@ def _sentence(found: Beating, a: str, b: str) -> str:
         return f"Nothing can be said: no task is decided for both {a} and {b}{tried}."
     interval = f"(95 %: {_points(found.low)} to {_points(found.high)})"
     told = f"{b} solves {_difference(found.change, a)} on the same {_tasks(found.tasks)} {interval}"
-    neither = _undetermined(found, a, b)
+    neither = _inconclusive(found, a, b)
     if found.word is Word.NO_DIFFERENCE:
         return f"No difference can be seen: {told}.{neither}"
-    if found.word is Word.UNDETERMINED:
+    if found.word is Word.INCONCLUSIVE:
         bounds = f"between {_points(found.least)} and {_points(found.most)} points, whichever way they went"
         return f"It cannot be said: {told}, but{neither[:-1]}: {bounds}."
     return f"{told[:1].upper()}{told[1:]}.{neither}"
@@ -135,9 +135,9 @@ def _tasks(count: int) -> str:
     return f"{count} task{'' if count == 1 else 's'}"
 
 
-def _undetermined(found: Beating, a: str, b: str) -> str:
-    sides = ((a, found.undetermined_a, found.episodes_a), (b, found.undetermined_b, found.episodes_b))
+def _inconclusive(found: Beating, a: str, b: str) -> str:
+    sides = ((a, found.inconclusive_a, found.episodes_a), (b, found.inconclusive_b, found.episodes_b))
     told = " and ".join(f"{count} of {total} episodes of {name}" for name, count, total in sides if count)
-    one = found.undetermined_a + found.undetermined_b == 1
-    does = "is undetermined and counts" if one else "are undetermined and count"
+    one = found.inconclusive_a + found.inconclusive_b == 1
+    does = "is inconclusive and counts" if one else "are inconclusive and count"
     return f" {told} {does} as neither." if told else ""

@@ -1,6 +1,6 @@
 """What came of the tasks of an evaluation: tries by task, those that nobody can judge apart.
 
-An undetermined episode is never a success and never a failure. Where there are some, every figure comes with
+An inconclusive episode is never a success and never a failure. Where there are some, every figure comes with
 the two it would be had all of them failed, and had all of them succeeded.
 """
 
@@ -19,7 +19,7 @@ class TaskOutcome:
     task: str
     success: int
     failure: int
-    undetermined: int = 0
+    inconclusive: int = 0
     family: str = ""  # which kind of task it is; "": none is told
 
     @property
@@ -30,7 +30,7 @@ class TaskOutcome:
     @property
     def episodes(self) -> int:
         """All of them."""
-        return self.decided + self.undetermined
+        return self.decided + self.inconclusive
 
     @property
     def share(self) -> float | None:
@@ -39,25 +39,25 @@ class TaskOutcome:
 
     @property
     def worst(self) -> float:
-        """The share had every undetermined episode failed."""
+        """The share had every inconclusive episode failed."""
         return self.success / self.episodes
 
     @property
     def best(self) -> float:
-        """The share had every undetermined episode succeeded."""
-        return (self.success + self.undetermined) / self.episodes
+        """The share had every inconclusive episode succeeded."""
+        return (self.success + self.inconclusive) / self.episodes
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A mean over tasks with its 95 % interval; `worst` and `best` are the mean with nothing undetermined."""
+    """A mean over tasks with its 95 % interval; `worst` and `best` are the mean with nothing inconclusive."""
 
     mean: float
     low: float
     high: float
     tasks: int  # that it is the mean of
     left_out: int = 0  # tasks with too few decided episodes for it
-    worst: float = 0.0  # had every undetermined episode failed
+    worst: float = 0.0  # had every inconclusive episode failed
     best: float = 1.0  # had every one succeeded
 
 
@@ -70,7 +70,13 @@ def task_outcomes(
         row = counted.setdefault(task, dict.fromkeys(Verdict, 0))
         row[verdict] += 1
     return tuple(
-        TaskOutcome(task, row[Verdict.SUCCESS], row[Verdict.FAILURE], row[Verdict.UNDETERMINED], family(task))
+        TaskOutcome(
+            task,
+            row[Verdict.PASSED],
+            row[Verdict.FAILED],
+            row[Verdict.INCONCLUSIVE] + row[Verdict.ERROR],
+            family(task),
+        )
         for task, row in counted.items()
     )
 
@@ -99,7 +105,7 @@ def _mean(outcomes: Sequence[TaskOutcome], k: int, figure: Callable[[int, int, i
     mean, low, high = share_interval([figure(k, one.decided, one.success) for one in held], episodes=looks)
     whole = [one for one in outcomes if one.episodes >= k]
     worst = [figure(k, one.episodes, one.success) for one in whole]
-    best = [figure(k, one.episodes, one.success + one.undetermined) for one in whole]
+    best = [figure(k, one.episodes, one.success + one.inconclusive) for one in whole]
     return Share(
         mean,
         low,

@@ -14,7 +14,7 @@ def chance_of_as_few(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome]) -> floa
     """The chance of as few successes of B, or fewer, were both equally good at each task; 1.0 of no task.
 
     The exact conditional test for stratified 2x2 tables, one-sided (C. R. Mehta, N. R. Patel and R. Gray,
-    JASA 80, 1985, p. 969): given a task's successes, B's share of them is hypergeometric. Undetermined
+    JASA 80, 1985, p. 969): given a task's successes, B's share of them is hypergeometric. Inconclusive
     episodes are left out.
     """
     of_a = {one.task: one for one in a}

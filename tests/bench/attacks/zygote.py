@@ -110,9 +110,8 @@ def _python() -> int:
         print(error, file=sys.stderr)
         return 2
     print(json.dumps(result.summary.to_json()), flush=True)
-    from dreamgym_kit.cli.running import exit_code
 
-    return exit_code(result, fail_on_findings=False)
+    return result.exit_code
 
 
 WAYS = {"real": _real, "real_async": _real_async, "cli": _cli, "python": _python}

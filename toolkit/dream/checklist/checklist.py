@@ -2,7 +2,7 @@
 
 Success is: every write that has to be there is, once, and no other. An episode that misses a sure item or
 has one that surely does not belong failed, whatever else is open; one that agrees with all that is sure,
-where something is not, is undetermined.
+where something is not, is inconclusive.
 """
 
 from collections import Counter
@@ -95,7 +95,7 @@ class Checklist:
     def judge(self, sheet: Sheet, made: Sequence[Write], tried: Sequence[Write] = ()) -> Found:
         """Hold the writes that took effect against a sheet; `tried` are those that were refused."""
         if sheet.blank:
-            return Found(Verdict.UNDETERMINED, sheet.blank)
+            return Found(Verdict.INCONCLUSIVE, sheet.blank)
         wanted, unsure = self._loose(sheet.expected), self._loose(sheet.open)
         done = Counter(loosened(write, self.free) for write in made)
         missing = [write for write in sorted(wanted) if not done[write]]
@@ -105,8 +105,8 @@ class Checklist:
             refused = [loosened(write, self.free) for write in tried]
             return _failed(missing, extra, twice, refused)
         if unsure:
-            return Found(Verdict.UNDETERMINED, f"whether {min(unsure)} has to be there cannot be told")
-        return Found(Verdict.SUCCESS, "every write of the checklist was made, and no other")
+            return Found(Verdict.INCONCLUSIVE, f"whether {min(unsure)} has to be there cannot be told")
+        return Found(Verdict.PASSED, "every write of the checklist was made, and no other")
 
     def _unread(self, scene: Scene) -> list[str]:
         """Reads that such a request cannot be judged without, and that nobody has made."""
@@ -151,7 +151,7 @@ def _failed(
     for write in twice:
         wrong.add(Wrong.TWICE)
         told.append(f"twice: {write}")
-    return Found(Verdict.FAILURE, "; ".join(told), frozenset(wrong))
+    return Found(Verdict.FAILED, "; ".join(told), frozenset(wrong))
 
 
 def arguments_that_do_not_matter(

@@ -2,7 +2,7 @@
 
 The mean is the wrong gate: a judge that is blind to one kind of error is found and exploited within a few
 steps of training. So agreement is counted for each kind of request, each tool and each kind of error, false
-positives first. What is below its bound is undetermined from then on, and the share of it is told.
+positives first. What is below its bound is inconclusive from then on, and the share of it is told.
 """
 
 from collections import defaultdict
@@ -47,16 +47,16 @@ class Agreement:
     right: int = 0
     false_positives: int = 0
     false_negatives: int = 0
-    undetermined: int = 0
+    inconclusive: int = 0
     failures: int = 0  # recorded, decided
 
     def count(self, trial: Trial) -> None:
         """Take one trial."""
-        if trial.found is Verdict.UNDETERMINED:
-            self.undetermined += 1
+        if trial.found is Verdict.INCONCLUSIVE:
+            self.inconclusive += 1
             return
         self.failures += not trial.success
-        said = trial.found is Verdict.SUCCESS
+        said = trial.found is Verdict.PASSED
         self.right += said == trial.success
         self.false_positives += said and not trial.success
         self.false_negatives += trial.success and not said
@@ -134,7 +134,7 @@ class Gate:
             total.right += one.right
             total.false_positives += one.false_positives
             total.false_negatives += one.false_negatives
-            total.undetermined += one.undetermined
+            total.inconclusive += one.inconclusive
             total.failures += one.failures
         return total
 

@@ -61,9 +61,9 @@ class ChecklistJudge:
         ]
         refused = self._refused(text, sheet.tools | {write.tool for write in made})
         if refused:
-            return Judgement(Verdict.UNDETERMINED, refused)
+            return Judgement(Verdict.INCONCLUSIVE, refused)
         found = self._checklist.judge(sheet, made, tried)
-        reward = {Verdict.SUCCESS: 1.0, Verdict.FAILURE: 0.0}.get(found.verdict)
+        reward = {Verdict.PASSED: 1.0, Verdict.FAILED: 0.0}.get(found.verdict)
         return Judgement(found.verdict, found.reason, reward)
 
     def sheet(self, world: World, text: str) -> Sheet:

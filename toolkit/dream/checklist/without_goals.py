@@ -56,7 +56,7 @@ class GoalFree:
         lines = [
             f"the judge agrees with {total.share:.1%} of {total.decided} recorded outcomes on worlds unseen",
             f"it takes {total.false_positive_rate:.1%} of the failures for successes",
-            f"it leaves {total.undetermined} open",
+            f"it leaves {total.inconclusive} open",
             f"{len(self.tasks)} tasks to learn from, {len(self.left_out)} left out",
             f"{len(self.imagined)} worlds imagined in part or whole",
         ]
@@ -73,11 +73,11 @@ def works_of(episodes: Iterable[Episode], tasks: Iterable[Task]) -> list[Work]:
             text=asked_text(known[episode.task]),
             world=str(episode.world),
             transitions=episode.transitions,
-            success=episode.verdict is Verdict.SUCCESS,
+            success=episode.verdict is Verdict.PASSED,
             family=str(known[episode.task].meta.get("family", "")),
         )
         for episode in episodes
-        if episode.task in known and episode.verdict is not Verdict.UNDETERMINED
+        if episode.task in known and episode.verdict.conclusive
     ]
 
 

@@ -1,8 +1,8 @@
 """A comparison of two runs as a page of the same shell: what changed, how sure that is, task by task.
 
-Fields of the data (schema 1; a later version adds fields and keeps these):
+Fields of the data (schema 2; a later version adds fields and keeps these):
 
-    schema   1
+    schema   2
     kind     "compare"
     run      {"name", "title", "notes": [text]}
     compare  {"stamp", "sign": a verdict's, "sentence", "before", "after",
@@ -26,10 +26,10 @@ from dreamgym_kit.report.compare_text import (
     stamp_of,
 )
 from dreamgym_kit.report.comparing import Change, Comparison, TaskChange
-from dreamgym_kit.report.page.document import document
+from dreamgym_kit.report.page.document import SCHEMA, document
 from dreamgym_kit.report.page.packing import packed
 
-_SIGNS = {"BETTER": "success", "WORSE": "failure"}
+_SIGNS = {"BETTER": "passed", "WORSE": "failed"}
 _WORDS = ("worse", "unknown", "better", "same")
 _NOTE = 300
 
@@ -43,12 +43,12 @@ def comparison_block(found: Comparison) -> dict[str, JsonValue]:
     """Give the data of the page, every judgement in it already made."""
     stamp = stamp_of(found)
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "kind": "compare",
         "run": {"name": "compare", "title": f"{found.before} and {found.after}", "notes": _notes(found)},
         "compare": {
             "stamp": stamp,
-            "sign": _SIGNS.get(stamp, "undetermined"),
+            "sign": _SIGNS.get(stamp, "inconclusive"),
             "sentence": found.sentence,
             "before": found.before,
             "after": found.after,
@@ -74,8 +74,8 @@ def _figures(found: Comparison) -> list[JsonValue]:
     rows: list[JsonValue] = []
     if found.success is not None:
         rows.append(_row("success", found.success, share=True, good=True, most=1.0))
-    if found.undetermined is not None:
-        rows.append(_row("undetermined", found.undetermined, share=True, good=False, most=1.0))
+    if found.inconclusive is not None:
+        rows.append(_row("inconclusive", found.inconclusive, share=True, good=False, most=1.0))
     cost = found.cost_usd
     if cost is not None and (cost.before or cost.after):
         rows.append(_row("USD", cost, share=False, good=False, most=_most([cost])))

@@ -6,8 +6,7 @@ from statistics import quantiles
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import Summary
 from dreamgym_kit.report.page.gathering import Gathered
-from dreamgym_kit.report.terminal import duration
-from dreamgym_kit.report.whole import whole_percent
+from dreamgym_kit.report.whole import duration, whole_percent
 
 _BINS = 24
 

@@ -23,6 +23,7 @@ SCRIPTS = (
 )
 _MARK = re.compile(r"@@(style-hash|script-hash|style|script|report|episodes)@@")
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}
+SCHEMA = 2  # of the data of every page; its script reads this one only
 
 
 def document(report: Mapping[str, JsonValue], episodes: Mapping[str, JsonValue]) -> str:

@@ -81,7 +81,7 @@ class Gathered:
         self.tally.add(episode)
         bad = {found.steps[-1] for found in episode.findings if found.severity == CRITICAL and found.steps}
         detail = steps_of(episode)
-        dull = episode.verdict is Verdict.SUCCESS and not episode.findings and not episode.violations
+        dull = episode.verdict is Verdict.PASSED and not episode.findings and not episode.violations
         self.steps[episode.id] = Steps.of(detail, dull=dull)
         self.lines[episode.id] = _line(episode, bad)
         self.tasks.setdefault(episode.task, (_asked(episode), episode.world))

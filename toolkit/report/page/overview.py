@@ -1,13 +1,14 @@
 """The block of data that the page's first screens need, every judgement in it already made.
 
-Fields (schema 1; a later version adds fields and keeps these):
+Fields (schema 2; a later version adds fields and keeps these):
 
-    schema       1
+    schema       2
     kind         "simulate" or "record"
     run          {"name", "title", "notes": [text]}
-    verdict      {"gate": "failed" | "look" | "undetermined" | "passed", "stamp", "headline",
+    verdict      {"verdict": the run's, "word": in capitals, "counted": episodes of each verdict, in words,
                  "rate", "low", "high": 0..1 or null, "counts": {verdict: episodes},
-                 "facts": [[label, text]], "rules": [{"rule", "passed", "measured", "limit", "why"}],
+                 "facts": [[label, text]],
+                 "rules": [{"key", "passed", "verdict", "measured", "limit", "why"}],
                  "next": [{"text", "ref": [episode, step or null] or "command" or neither}]}
     findings     [{"kind", "title", "text", "critical", "tool"?, "count",
                  "at": [[episode index, step or null]]}], worst first
@@ -33,29 +34,21 @@ from collections.abc import Sequence
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.executed import what_to_do
-from dreamgym_kit.report.figures import CRITICAL, EpisodeLine, FindingGroup, Summary
-from dreamgym_kit.report.headline import headline, stamp
+from dreamgym_kit.report.figures import CRITICAL, MARKS, EpisodeLine, FindingGroup, Summary
+from dreamgym_kit.report.headline import causes, counts_told, coverage_told, figures_told, word
 from dreamgym_kit.report.page.costs import costs
+from dreamgym_kit.report.page.document import SCHEMA
 from dreamgym_kit.report.page.facts import manifest_rows, run_title
 from dreamgym_kit.report.page.faulted import faults
 from dreamgym_kit.report.page.gathering import CODES, Gathered, Line
 from dreamgym_kit.report.page.rules import rules_told
 from dreamgym_kit.report.page.support import support_of
-from dreamgym_kit.report.terminal import (
-    also_told,
-    changes_told,
-    faults_told,
-    held_out_told,
-    judges_told,
-    reasoned_told,
-    servers_told,
-    trust_told,
-)
+from dreamgym_kit.report.whole import count_told
 from dreamgym_kit.vocabulary import Provenance, Verdict
 
-SCHEMA = 1
 _PLACES = 200  # places told of one kind of finding; the filter finds them all
 _REASON = 300
+_CAUSES = 6
 
 
 def overview(
@@ -64,7 +57,6 @@ def overview(
     *,
     place: str,
     notes: Sequence[str] = (),
-    fail_on_findings: bool = False,
 ) -> dict[str, JsonValue]:
     """Give the block; see the text of this module for its fields.
 
@@ -73,7 +65,6 @@ def overview(
         summary: their summary.
         place: the run directory as one would type it.
         notes: what the reader has to know about this page.
-        fail_on_findings: whether critical findings fail the gate.
     """
     tools = {tool.name: number for number, tool in enumerate(summary.tools)}
     order = {line.id: number for number, line in enumerate(summary.episodes)}
@@ -86,7 +77,7 @@ def overview(
             "title": f"{run_title(summary)}, dreamgym-kit",
             "notes": list(notes),
         },
-        "verdict": _verdict(summary, place, fail_on_findings=fail_on_findings),
+        "verdict": _verdict(summary, place),
         "findings": [_finding(group, order) for group in summary.findings],
         "violations": [[order[episode], text] for episode, text in summary.violations],
         "effects": _effects(gathered, summary, order),
@@ -106,36 +97,22 @@ def overview(
     return block | ({"faults": planned} if planned else {})
 
 
-def _verdict(summary: Summary, place: str, *, fail_on_findings: bool) -> dict[str, JsonValue]:
-    state, words = stamp(summary, fail_on_findings=fail_on_findings)
+def _verdict(summary: Summary, place: str) -> dict[str, JsonValue]:
     low, high = summary.interval or (None, None)
-    facts: list[JsonValue] = [["did" if summary.recorded else "would have", changes_told(summary)]]
-    if not summary.recorded:
-        facts.append(["trust", trust_told(summary)])
-        facts += [["held out", held_out_told(summary)]] if summary.curve else []
-        facts += [["reasoned", reasoned_told(summary)]] if reasoned_told(summary) else []
-    real = f"{summary.real_calls} of {summary.calls}"
-    facts.append(["real calls", f"{len(summary.executed)} executed" if summary.executed else real])
-    if summary.abstentions and not summary.recorded:
-        facts.append(["not known", f"{summary.abstentions:,} calls that no recording answers"])
-    facts += [["faults", faults_told(summary)]] if faults_told(summary) else []
-    facts += [["also", also_told(summary)]] if also_told(summary) else []
-    facts += [["judges", judges_told(summary)]] if judges_told(summary) else []
-    facts += [["server", told] for told in servers_told(summary.fact("servers"))]
+    reasons = causes(summary)
+    why: list[JsonValue] = [["Why", str(cause)] for cause in reasons[:_CAUSES]]
+    if len(reasons) > _CAUSES:
+        why.append(["Why", f"and {count_told(len(reasons) - _CAUSES, 'other reason')}"])
     return {
-        "gate": state,
-        "stamp": words,
-        "headline": headline(summary),
+        "verdict": str(summary.verdict),
+        "word": word(summary),
+        "counted": counts_told(summary.by_verdict),
         "rate": summary.rate,
         "low": low,
         "high": high,
-        "counts": {
-            "success": summary.success,
-            "failure": summary.failure,
-            "undetermined": summary.undetermined,
-        },
-        "facts": facts,
-        "rules": rules_told(summary, fail_on_findings=fail_on_findings),
+        "counts": {str(verdict): count for verdict, count in summary.by_verdict.items()},
+        "facts": [*why, *([label, told] for label, told in figures_told(summary))],
+        "rules": rules_told(summary),
         "next": _next(summary, place),
     }
 
@@ -151,9 +128,9 @@ def _next(summary: Summary, place: str) -> list[JsonValue]:
 
 
 def worst_line(summary: Summary) -> EpisodeLine | None:
-    """The episode to look at first; None where every one succeeded without a finding that matters."""
+    """The episode to look at first; None where every one passed without a finding that matters."""
     lines = [line for lines in summary.tasks.values() for line in lines]
-    worst = min(lines, key=lambda line: "!x-.".index(line.mark), default=None)
+    worst = min(lines, key=lambda line: MARKS.index(line.mark), default=None)
     return None if worst is None or worst.mark == "." else worst
 
 
@@ -222,7 +199,7 @@ def _trust(summary: Summary) -> dict[str, JsonValue]:
         for one in summary.curve
     ]
     told: dict[str, JsonValue] = {
-        "text": trust_told(summary),
+        "text": coverage_told(summary),
         "order": sorted(dreamt, key=weakness),
         "provenance": {CODES[Provenance(said)]: count for said, count in summary.provenance.items()},
     }
@@ -243,7 +220,7 @@ def _episode(
     told |= {"bad": 1} if line.mark == "!" else {}
     told |= {"kinds": list(more.kinds)} if more.kinds else {}
     told |= {"stop": line.stop} if line.stop != "finished" else {}
-    usual = {Verdict.SUCCESS: 1.0, Verdict.FAILURE: 0.0, Verdict.UNDETERMINED: None}[line.verdict]
+    usual = {Verdict.PASSED: 1.0, Verdict.FAILED: 0.0}.get(line.verdict)
     told |= {"reward": more.reward} if more.reward != usual else {}
     told |= {"support": round(more.least_support, 3)} if more.least_support is not None else {}
     return told | ({"usd": round(more.usd, 6)} if more.usd else {})

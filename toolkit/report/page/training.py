@@ -1,8 +1,8 @@
 """A training as a page of the same shell: what it was worth on held-out tasks, how it went, what stopped it.
 
-Fields of the data (schema 1; a later version adds fields and keeps these):
+Fields of the data (schema 2; a later version adds fields and keeps these):
 
-    schema    1
+    schema    2
     kind      "train"
     run       {"name", "title", "notes": [text]}
     training  {"stamp", "sign": a verdict's or "look", "sentence", "facts": [[label, text]],
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from math import fsum
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.page.document import document
+from dreamgym_kit.report.page.document import SCHEMA, document
 from dreamgym_kit.report.page.facts import manifest_of
 from dreamgym_kit.report.page.packing import packed
 from dreamgym_kit.report.training import Training
@@ -38,7 +38,7 @@ def training_block(training: Training, *, name: str) -> dict[str, JsonValue]:
     sign, stamp = training.stamp
     alarm = training.alarm
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "kind": "train",
         "run": {"name": name, "title": f"{name}, dreamgym-kit", "notes": []},
         "training": {

@@ -33,13 +33,12 @@ class Page:
     look_at: tuple[str, int | None] | None = None
 
 
-def page_of(directory: RunDirectory, *, place: str, fail_on_findings: bool = False) -> Page:
+def page_of(directory: RunDirectory, *, place: str) -> Page:
     """Make the page of a run, also of one that is not finished: it shows the episodes that are.
 
     Args:
         directory: the run, open for reading.
         place: its directory as one would type it, for the commands on the page.
-        fail_on_findings: whether critical findings fail the gate.
 
     Raises:
         RunDirectoryError: the journal is damaged or of another version.
@@ -55,7 +54,7 @@ def page_of(directory: RunDirectory, *, place: str, fail_on_findings: bool = Fal
             f"The steps of {steps.left_out:,} episodes are not in this page, which would be too large to "
             "open; dreamgym-kit report --episode shows them."
         )
-    report = overview(gathered, summary, place=place, notes=notes, fail_on_findings=fail_on_findings)
+    report = overview(gathered, summary, place=place, notes=notes)
     html = document(report, steps.block)
     worst = worst_line(summary)
     if len(html) > WARN_BYTES:

@@ -2,7 +2,7 @@
 
 const C = D.compare;
 const TASK_ROWS = 200;
-const MARKS = {'!': ['anomaly', 'critical finding'], x: ['failure', 'failure'], '.': ['success', 'success']};
+const MARKS = {'!': ['anomaly', 'critical finding'], x: ['failed', 'failed'], E: ['error', 'error'], '.': ['passed', 'passed']};
 const MOST_MARKS = 12;
 
 /* One interval about no change; what is sure is full, what is not is hollow. */
@@ -56,7 +56,7 @@ const change = () =>
     D.run.notes.map((note) => h('p', {class: 'note'}, note)),
     h(
       'span',
-      {class: 'stamp ' + {success: 'passed', failure: 'failed', undetermined: 'undetermined'}[C.sign]},
+      {class: 'stamp ' + C.sign},
       sign(C.sign, 14),
       C.stamp,
     ),
@@ -92,7 +92,7 @@ const called = () =>
 
 /* One sign an episode, as in the matrix of a run. */
 function marks(text) {
-  const all = [...text].map((mark) => MARKS[mark] || ['undetermined', 'undetermined']);
+  const all = [...text].map((mark) => MARKS[mark] || ['inconclusive', 'inconclusive']);
   const counts = new Map();
   for (const [, name] of all) counts.set(name, (counts.get(name) || 0) + 1);
   const label = [...counts].map(([name, count]) => `${count} ${name}`).join(', ') || 'no episode';
@@ -105,7 +105,7 @@ function marks(text) {
   );
 }
 const taskLink = (task) => '#t=' + encodeURIComponent(task);
-const WORD_SIGN = {better: 'success', worse: 'failure', unknown: 'undetermined'};
+const WORD_SIGN = {better: 'passed', worse: 'failed', unknown: 'inconclusive'};
 const taskRow = (one) =>
   h(
     'tr',
@@ -116,7 +116,7 @@ const taskRow = (one) =>
       {},
       h(
         'span',
-        {class: 'word v-' + (WORD_SIGN[one.word] || 'undetermined')},
+        {class: 'word v-' + (WORD_SIGN[one.word] || 'inconclusive')},
         WORD_SIGN[one.word] ? sign(WORD_SIGN[one.word]) : null,
         one.word,
         one.moved && one.word !== 'same' ? ` ${one.moved} points` : '',

@@ -29,7 +29,7 @@ function faults() {
       {},
       h('th', {scope: 'row'}, one.name),
       h('td', {class: 'num'}, whole.format(one.episodes)),
-      ['success', 'failure', 'undetermined'].map((name) => h('td', {class: 'num'}, whole.format(one[name]))),
+      ['passed', 'failed', 'inconclusive', 'error'].map((name) => h('td', {class: 'num'}, whole.format(one[name]))),
     ),
   );
   return section(
@@ -44,7 +44,7 @@ function faults() {
       h(
         'table',
         {class: 'split'},
-        headings('Episodes', '#Count', '#Success', '#Failure', '#Undetermined'),
+        headings('Episodes', '#Count', '#Success', '#Failure', '#Inconclusive'),
         h('tbody', {}, split),
       ),
     ),

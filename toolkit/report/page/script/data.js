@@ -2,7 +2,7 @@
 
 const D = JSON.parse(id('data-report').textContent);
 const PACK = JSON.parse(id('data-episodes').textContent);
-const KNOWN_SCHEMA = 1;
+const KNOWN_SCHEMA = 2;
 const TOOLS = D.tools || [],
   TASKS = D.tasks || [],
   E = D.episodes || [];
@@ -27,7 +27,7 @@ const MEANS = {
   x: 'no answer given',
 };
 const CODE_OF = Object.fromEntries(Object.entries(CODES).map(([code, name]) => [name, code]));
-const WORST = {'!': 0, failure: 1, undetermined: 2, success: 3};
+const WORST = {'!': 0, failed: 1, error: 2, inconclusive: 3, passed: 4};
 const byId = new Map(E.map((episode, place) => [episode.id, place]));
 E.forEach((episode, place) => {
   episode.i = place;
@@ -73,7 +73,7 @@ function wholePercent(share) {
 }
 // an interval's bounds outwards, as the terminal does
 const wholeBounds = (low, high) => [Math.floor((100 * low).toFixed(9)), Math.ceil((100 * high).toFixed(9))];
-const percent = (share) => wholePercent(share) + '\u2009%';
+const percent = (share) => wholePercent(share) + '%';
 const plural = (count, word) => `${whole.format(count)} ${word}${count === 1 ? '' : 's'}`;
 const words = (name) => String(name).replace(/_/g, ' ');
 const asText = (value) => (typeof value === 'string' ? value : JSON.stringify(value));

@@ -13,7 +13,7 @@ let texts = null,
   counted,
   more;
 
-/* What a word may be asked of: `tool:refund_payment`, `-verdict:success`, "two words". */
+/* What a word may be asked of: `tool:refund_payment`, `-verdict:passed`, "two words". */
 const KEYS = {
   verdict: (episode, asked) => episode.verdict.startsWith(asked),
   tool: (episode, asked) => calls(episode).some((call) => call.tool.name.toLowerCase() === asked),
@@ -129,7 +129,7 @@ function row(episode) {
       {},
       h('span', {class: 't'}, TASKS[episode.task].text || episode.id),
       episode.bad ? h('span', {class: 'r flag'}, (episode.kinds || ['refused']).map(words).join(', ')) : null,
-      episode.verdict !== 'success' ? h('span', {class: 'r'}, episode.reason) : null,
+      episode.verdict !== 'passed' ? h('span', {class: 'r'}, episode.reason) : null,
     ),
     h('td', {}, path(episode)),
     h('td', {class: 'num'}, calls(episode).length),
@@ -182,7 +182,7 @@ function episodes() {
   rows = h('tbody', {});
   counted = h('span', {class: 'soft', id: 'counted'});
   more = h('button', {class: 'btn', type: 'button', onclick: () => grow(MORE_ROWS)});
-  controls.verdicts = ['', 'failure', 'undetermined', 'success'].map((name) =>
+  controls.verdicts = ['', 'failed', 'error', 'inconclusive', 'passed'].map((name) =>
     h(
       'button',
       {
@@ -202,7 +202,7 @@ function episodes() {
   controls.q = h('input', {
     type: 'search',
     id: 'q',
-    placeholder: 'Words, or tool:NAME finding:any prov:abstained -verdict:success',
+    placeholder: 'Words, or tool:NAME finding:any prov:abstained -verdict:passed',
     'aria-label': 'Filter episodes',
     onfocus: readAll,
     oninput: (event) => {

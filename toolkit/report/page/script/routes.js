@@ -158,7 +158,7 @@ function start() {
   const drawnParts = C || L || E.length
     ? (C ? compareParts() : L ? trainingParts() : parts).map(([name, title, draw]) => [name, title, draw()]).filter(([, , node]) => node)
     : [
-        ['verdict', 'Verdict', h('section', {id: 'verdict', tabindex: -1}, h('h1', {}, D.verdict.headline))],
+        ['verdict', 'Verdict', h('section', {id: 'verdict', tabindex: -1}, h('h1', {}, `${D.verdict.word}: ${D.verdict.counted}`))],
         ['manifest', 'Manifest', manifest()],
       ];
   navigation = drawnParts.map(([name, title]) => h('a', {href: '#' + name}, title));

@@ -3,13 +3,17 @@
 function sign(verdict, size = 13) {
   const drawn =
     {
-      success: () => [
+      passed: () => [
         s('circle', {cx: 7, cy: 7, r: 6.2, class: 'f-ok'}),
         s('path', {d: 'M4.2 7.2l2 2 3.6-4', class: 's-card'}),
       ],
-      failure: () => [
+      failed: () => [
         s('rect', {x: 0.8, y: 0.8, width: 12.4, height: 12.4, rx: 2.5, class: 'f-bad'}),
         s('path', {d: 'M4.6 4.6l4.8 4.8M9.4 4.6l-4.8 4.8', class: 's-card'}),
+      ],
+      error: () => [
+        s('path', {d: 'M4.4 .8h5.2l3.6 3.6v5.2l-3.6 3.6H4.4L.8 9.6V4.4z', class: 'f-bad'}),
+        s('path', {d: 'M4.4 7h5.2', class: 's-card'}),
       ],
       anomaly: () => [
         s('rect', {x: 0.8, y: 0.8, width: 12.4, height: 12.4, rx: 2.5, class: 'f-bad'}),

@@ -133,7 +133,7 @@ const interruptRow = (step) =>
   h(
     'div',
     {},
-    h('div', {class: 'line'}, sign('undetermined'), h('b', {}, 'Interrupted: '), h('span', {class: 'faint q'}, 'the graph waits for an answer')),
+    h('div', {class: 'line'}, sign('inconclusive'), h('b', {}, 'Interrupted: '), h('span', {class: 'faint q'}, 'the graph waits for an answer')),
     h('div', {class: 'ans', tabindex: step.text.length > LONG_ANSWER ? 0 : null}, h('pre', {}, readable(step.text)), cutAt(step)),
     step.reply
       ? h(

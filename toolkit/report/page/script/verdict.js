@@ -1,13 +1,12 @@
-/* 1 Verdict: the gate, the sentence, the rate with its interval, one square an episode, every rule. */
+/* 1 Verdict: the word with the counts of all episodes, the rate with its interval, one square an episode, every rule. */
 
-const GATE_SIGN = {failed: 'failure', look: 'look', undetermined: 'undetermined', passed: 'success'};
 const MOST_COLUMNS = 400;
 
 function interval(verdict) {
   const width = 520,
     x = (share) => 7 + share * (width - 14);
   const [low, high] = wholeBounds(verdict.low, verdict.high);
-  const label = `success ${percent(verdict.rate)}, 95 % interval ${low} to ${high}\u2009%`;
+  const label = `pass rate ${percent(verdict.rate)}, 95% CI ${low} to ${high}%`;
   return picture(
     width,
     40,
@@ -68,9 +67,9 @@ function square(episode, task, y) {
     {href: link(episode.id), tabindex: -1, class: 'sq'},
     s('title', {}, `${episode.id}: ${episode.verdict}\n${episode.reason}\n${task.text}`),
   );
-  if (episode.verdict === 'success' && !episode.bad)
+  if (episode.verdict === 'passed' && !episode.bad)
     node.append(s('rect', {x: 1, y: y + 1, width: 14, height: 14, rx: 2, class: 'f-ok'}));
-  else if (episode.verdict === 'undetermined' && !episode.bad) {
+  else if (episode.verdict === 'inconclusive' && !episode.bad) {
     node.append(
       s('rect', {
         x: 1.7,
@@ -82,6 +81,11 @@ function square(episode, task, y) {
         'pointer-events': 'all',
       }),
       s('path', {d: `M5 ${y + 8}h6`, class: 's-soft'}),
+    );
+  } else if (episode.verdict === 'error' && !episode.bad) {
+    node.append(
+      s('path', {d: `M5 ${y + 1}h6l4 4v6l-4 4H5l-4-4V${y + 5}z`, class: 'f-bad'}),
+      s('path', {d: `M5 ${y + 8}h6`, class: 's-card'}),
     );
   } else {
     node.append(
@@ -103,9 +107,9 @@ function rules(list) {
       ? h('span', {class: 'soft'}, 'not asked')
       : h(
           'span',
-          {class: 'word v-' + (rule.passed ? 'success' : 'failure')},
-          sign(rule.passed ? 'success' : 'failure'),
-          rule.passed ? 'holds' : 'failed',
+          {class: 'word v-' + rule.verdict},
+          sign(rule.verdict),
+          rule.passed ? 'holds' : rule.verdict,
         );
   return wide(
     'Gate rules',
@@ -120,7 +124,7 @@ function rules(list) {
           h(
             'tr',
             {},
-            h('th', {scope: 'row'}, rule.rule),
+            h('th', {scope: 'row'}, rule.key),
             h('td', {}, result(rule)),
             h('td', {}, rule.measured),
             h('td', {class: 'soft'}, rule.limit),
@@ -150,7 +154,7 @@ function verdict() {
   const said = D.verdict;
   const rate =
     said.rate === null
-      ? h('p', {class: 'rate'}, 'No episode was decided.')
+      ? h('p', {class: 'rate'}, 'No episode is conclusive.')
       : [
           h(
             'p',
@@ -159,7 +163,7 @@ function verdict() {
             h(
               'span',
               {class: 'soft'},
-              `success, 95\u2009% interval\u00a0${wholeBounds(said.low, said.high).join('\u2013')}`,
+              `pass rate, 95% CI\u00a0${wholeBounds(said.low, said.high).join('\u2013')}%, by task`,
             ),
           ),
           interval(said),
@@ -174,8 +178,8 @@ function verdict() {
       h(
         'div',
         {},
-        h('span', {class: 'stamp ' + said.gate}, sign(GATE_SIGN[said.gate], 14), said.stamp),
-        h('h1', {}, said.headline),
+        h('span', {class: 'stamp ' + said.verdict}, sign(said.verdict, 14), said.word),
+        h('h1', {}, said.counted),
         h(
           'dl',
           {class: 'facts'},
@@ -191,7 +195,7 @@ function verdict() {
           'div',
           {class: 'counts'},
           Object.entries(said.counts).map(([name, count]) =>
-            h('span', {}, sign(name), h('span', {}, h('b', {}, whole.format(count)), ' ' + name)),
+            h('span', {}, sign(name), h('span', {}, h('b', {}, whole.format(count)), ' ' + (name === 'error' && count !== 1 ? 'errors' : name))),
           ),
         ),
         matrix(),

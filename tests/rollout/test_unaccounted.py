@@ -1,0 +1,48 @@
+"""Real writes that stand in no finished episode are counted from the log."""
+
+from pathlib import Path
+
+from dreamgym_kit.rollout.events import EventLog
+from dreamgym_kit.rollout.unaccounted import unaccounted_writes
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Transition, Verdict, World
+
+
+def log_of(path: Path, *calls: tuple[str, str, str, str]) -> Path:
+    with EventLog(path) as log:
+        for episode, tool, effect, provenance in calls:
+            log.emit("call", episode=episode, tool=tool, effect=effect, provenance=provenance, step=1)
+    return path
+
+
+def finished(name: str, *tools: str) -> Episode:
+    steps = tuple(
+        Transition(Call(tool, {}), Answer("ok", Provenance.REAL), Effect.WRITE, name, number)
+        for number, tool in enumerate(tools, start=1)
+    )
+    return Episode(f"{name}.1", name, 1, World(), Verdict.PASSED, "ok", transitions=steps)
+
+
+def test_writes_of_episodes_that_did_not_finish_are_told(tmp_path: Path) -> None:
+    log = log_of(
+        tmp_path / "events.jsonl",
+        ("a.1", "place", "write", "real"),
+        ("b.1", "place", "write", "real"),
+        ("b.1", "mail", "destructive", "real"),
+        ("b.1", "look", "read", "real"),
+        ("c.1", "place", "write", "recorded"),
+    )
+    assert unaccounted_writes(log, [finished("a", "place")]) == [
+        {"episode": "b.1", "tool": "place", "calls": 1},
+        {"episode": "b.1", "tool": "mail", "calls": 1},
+    ]
+
+
+def test_what_an_episode_did_before_it_was_run_again_is_told(tmp_path: Path) -> None:
+    twice = [("a.1", "place", "write", "real")] * 2
+    log = log_of(tmp_path / "events.jsonl", *twice)
+    with log.open("a") as half:
+        half.write('{"event": "call", "episode": "z')
+    assert unaccounted_writes(log, [finished("a", "place")]) == [
+        {"episode": "a.1", "tool": "place", "calls": 1}
+    ]
+    assert unaccounted_writes(tmp_path / "none.jsonl", []) == []
