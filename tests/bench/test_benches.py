@@ -30,6 +30,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("help", "orchestration", "signals", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
         *("disconnects", "store", "million", "findings"),
+        "verdict_words",
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
         *("learns", "learned_dream", "algorithms", "faults", "ablations", "curriculum"),
         *("s2r", "divergence", "approval", "promotion"),
@@ -458,3 +459,15 @@ def test_killed_workers_lose_no_episode_and_double_none(bench: ModuleType) -> No
     assert trial.again > 0
     planted = bench.run_trial(0, kills=1, repeatable=False)
     assert planted.lost > 0
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("bench", ["verdict_words"], indirect=True)
+def test_planted_runs_have_the_right_verdicts_and_a_wrong_one_is_counted(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["runs"] >= 8
+    assert figures["wrong"] == 0
+    (passes,) = [case for case in bench.CASES if case.name == "passes"]
+    planted = replace(passes, verdict="failed", faces=("python",))
+    assert [value for name, value, _ in bench.figures([planted], signals=False) if name == "wrong"] == [1]
