@@ -6,7 +6,7 @@ from langgraph.errors import GraphRecursionError
 
 from dreamgym_kit.adapters.langgraph.answers import is_of_tool
 from dreamgym_kit.adapters.langgraph.course import Course
-from dreamgym_kit.adapters.langgraph.import_trouble import own_frames, raised_by_us
+from dreamgym_kit.adapters.langgraph.import_trouble import own_frames, raised_by_agent, raised_by_us
 from dreamgym_kit.dream.user import UserFailed, UserSilent
 from dreamgym_kit.errors import (
     BudgetSpent,
@@ -71,8 +71,10 @@ def say_error(
 
 def _of_endpoint(error: BaseException) -> bool:
     """Whether a model's endpoint gave no answer: the error is of a client's library, or wraps one that is."""
-    if isinstance(error, ConnectionError | EndpointError) or _is_of(type(error), _ENDPOINT_LIBRARIES):
+    if isinstance(error, EndpointError) or _is_of(type(error), _ENDPOINT_LIBRARIES):
         return True
+    if isinstance(error, ConnectionError):
+        return not raised_by_agent(error)
     cause = error.__cause__ or error.__context__
     wrapped = type(error).__module__.startswith(_CLIENTS)
     return wrapped and cause is not None and _of_endpoint(cause)

@@ -94,6 +94,12 @@ def raised_by_us(error: BaseException) -> bool:
     return bool(frames) and _is_ours(frames[-1].filename)
 
 
+def raised_by_agent(error: BaseException) -> bool:
+    """Whether the code that raised it is the agent's own: not the kit's, and of no library."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and not _is_ours(frames[-1].filename) and not of_library(frames[-1].filename)
+
+
 def _is_ours(file: str) -> bool:
     return file.startswith(_OURS) and not file.startswith(_AGENTS)
 

@@ -218,6 +218,24 @@ def test_the_graph_raising_is_the_agents_failure(project: Any) -> None:
     assert dreamt.transitions[0].answer.error_type == "ValueError"
 
 
+def test_a_connection_error_that_the_agent_raises_itself_is_its_own_failure(project: Any) -> None:
+    graph = project.write(
+        """
+        from langgraph.graph import StateGraph, MessagesState, START
+        def ask(state):
+            raise ConnectionError("the warehouse is closed")
+        made = StateGraph(MessagesState)
+        made.add_node("ask", ask)
+        made.add_edge(START, "ask")
+        graph = made.compile()
+        """
+    )
+    (dreamt,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+    assert dreamt.verdict is Verdict.FAILED
+    assert dreamt.reason == "the graph raised ConnectionError: the warehouse is closed"
+    assert "in ask" in dreamt.traceback[-1]
+
+
 def test_the_lines_of_an_agent_that_raises_are_kept_and_shown_without_secrets(
     project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
