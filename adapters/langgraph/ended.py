@@ -28,7 +28,12 @@ _CLIENTS = ("langchain", "langgraph")  # libraries that wrap an endpoint's error
 
 
 def say_error(
-    course: Course, error: BaseException, last: Sequence[Transition], *, wants_context: bool
+    course: Course,
+    error: BaseException,
+    last: Sequence[Transition],
+    *,
+    wants_context: bool,
+    timed_out: bool,
 ) -> None:
     """What an exception that came out of the graph says about the episode.
 
@@ -36,17 +41,18 @@ def say_error(
         course: of the episode.
         error: what came out.
         last: the episode's last call.
+        timed_out: the episode's own time is over.
         wants_context: the graph declares a `context_schema`; this kit gives graphs no context.
     """
     first = _first_leaf(error)
-    text = " ".join(str(first).split())[:300]
+    text = _text(first)
     raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
     if isinstance(first, GraphRecursionError):
         course.stop, course.reason = "limit", "the graph's recursion limit was reached"
         course.ran_on = True
     elif is_of_tool(first) or _is_of_call(first, last):  # first: a model's silence has the same classes
         course.stop, course.reason = "crashed", raised
-    elif isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
+    elif timed_out and isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
         course.stop, course.reason = "limit", "the episode's time limit was reached"
     elif isinstance(first, UserFailed):
         course.stop = "interrupted" if isinstance(first, UserSilent) else "error"
@@ -66,7 +72,14 @@ def say_error(
     else:
         course.stop, course.reason = "crashed", raised
     if course.stop == "crashed":  # else nobody's code is at fault
-        course.traceback = own_frames(first)
+        course.traceback = own_frames(first) or own_frames(error)  # a group's leaf may have none
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return " ".join(str(error).split())[:300]
+    except Exception:  # noqa: BLE001  a foreign error's own __str__ may fail
+        return ""
 
 
 def _of_endpoint(error: BaseException) -> bool:

@@ -266,9 +266,10 @@ class LangGraphRunner:
             "recursion_limit": self.settings.limits.recursion,
             "callbacks": [usage],
         }
+        limit = asyncio.timeout(self.settings.limits.seconds)
         try:
             with entered(session):
-                async with asyncio.timeout(self.settings.limits.seconds) as limit:
+                async with limit:
                     session.on_refusal = _soon_over(limit)
                     user = self._user(task, session)
                     await _follow(graph, task, config, course, user, in_thread=self.in_thread)
@@ -280,7 +281,13 @@ class LangGraphRunner:
             if isinstance(error, KeyboardInterrupt):
                 raise
             wants_context = getattr(self.graph, "context_schema", None) is not None
-            say_error(course, error, session.ledger.transitions()[-1:], wants_context=wants_context)
+            say_error(
+                course,
+                error,
+                session.ledger.transitions()[-1:],
+                wants_context=wants_context,
+                timed_out=limit.expired(),
+            )
         if session.stopped is not None:
             say_stop(course, session.stopped)
 
@@ -381,7 +388,7 @@ async def _set_up(
         configurable = dict(world.configurable(task.world, place))
         if real:
             await world.reset(task.world, place)
-    except Exception as error:  # noqa: BLE001  a user's class may raise anything; the episode says so
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class may raise anything
         return {}, f'environment "{task.world.name}" could not be set up: {one_line(error)}'
     return configurable, ""
 
@@ -390,7 +397,7 @@ async def _closed(world: RealWorld, task: Task, place: str) -> str:
     """Close an episode's environment; why that failed, or ""."""
     try:
         await world.close(place)
-    except Exception as error:  # noqa: BLE001  as above; what the episode did stays known
+    except (Exception, SystemExit) as error:  # noqa: BLE001  as above; what the episode did stays known
         return f'environment "{task.world.name}" could not be closed: {one_line(error)}'
     return ""
 

@@ -212,6 +212,13 @@ def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> l
     return errors
 
 
+def earlier_strays(directory: RunDirectory) -> list[JsonValue]:
+    """Real calls that were blocked outside of any episode in earlier legs, as their report has them."""
+    kept = (directory.read_report() or {}).get("manifest")
+    told = kept.get("strays") if isinstance(kept, dict) else None
+    return list(told) if isinstance(told, list) else []
+
+
 def spent(budget: RunBudget, totals: RunTotals, *, calibration: Spend) -> dict[str, JsonValue]:
     """What all legs have spent, also on episodes that were cut; `count_earlier` finds it in the report.
 

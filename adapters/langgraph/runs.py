@@ -32,7 +32,13 @@ from dreamgym_kit.adapters.langgraph.opening import (
     tasks_of,
 )
 from dreamgym_kit.adapters.langgraph.policy_opening import policy_of
-from dreamgym_kit.adapters.langgraph.run_directories import SPENT, count_earlier, run_directory, spent
+from dreamgym_kit.adapters.langgraph.run_directories import (
+    SPENT,
+    count_earlier,
+    earlier_strays,
+    run_directory,
+    spent,
+)
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest, name_of
 from dreamgym_kit.adapters.langgraph.servers_watched import servers_watched
 from dreamgym_kit.dream.chain import ChainedExperience
@@ -287,7 +293,7 @@ def _finish(
         "not_run": totals.total - totals.finished,
         SPENT: spent(budget, totals, calibration=who.spend),
         "stopped": totals.stopped,
-        "strays": [*PROCESS.told()],
+        "strays": list(dict.fromkeys([*earlier_strays(directory), *PROCESS.told()])),
         "gate": gate_to_record(request.rules),
     }
     lost = unaccounted_writes(directory.path / EVENTS, directory.episodes()) if request.mode.bare else []

@@ -392,8 +392,8 @@ def test_two_failures_in_a_thousand_are_never_all_of_them() -> None:
     good = [episode(f"t{number}") for number in range(1000)]
     bad = [episode(f"b{number}", verdict=Verdict.FAILED, reason="no") for number in range(2)]
     summary = summarise([*good, *bad], {"mode": "dream"})
-    assert "99% of 1002 tasks (95% CI 99-100%, by task)" in render_run(summary)
-    assert "| Pass rate | 99% of 1002 tasks " in markdown(summary, str).replace("\\", "")
+    assert "99% of 1,002 tasks (95% CI 99-100%, by task)" in render_run(summary)
+    assert "| Pass rate | 99% of 1,002 tasks " in markdown(summary, str).replace("\\", "")
 
 
 def test_a_gate_that_somebody_edited_in_a_run_is_refused_in_words() -> None:

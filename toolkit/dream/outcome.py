@@ -9,6 +9,7 @@ have come next, the episode has failed (`judge_cut_off`).
 import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -47,7 +48,7 @@ async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> 
     lost = unmet(expect, outcome.transitions)
     try:
         lost = lost or await _lost(checker, outcome)
-    except Exception as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
         return Judgement(Verdict.ERROR, f"{_raised('the checker', error)}; before that, {why}")
     if not lost:
         return Judgement(Verdict.INCONCLUSIVE, why)
@@ -88,7 +89,7 @@ async def _ask(checker: Checker, outcome: Outcome) -> Judgement:
         if inspect.isawaitable(said):
             said = await said
         return as_judgement(said)
-    except Exception as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
         return Judgement(Verdict.ERROR, _raised("the checker", error))
 
 
@@ -104,11 +105,23 @@ def as_judgement(said: object) -> Judgement:
     """
     match said:
         case Judgement():
-            return said
+            return _checked(said)
         case bool():
             verdict = Verdict.PASSED if said else Verdict.FAILED
             return Judgement(verdict, f"the checker said {said}", float(said))
         case int() | float() if 0 <= said <= 1:
             verdict = Verdict.PASSED if said >= 1 else Verdict.FAILED
-            return Judgement(verdict, f"the checker gave {said:g} of 1", float(said))
+            return Judgement(verdict, f"the checker gave {said!r} of 1", float(said))
     raise TypeError(f"a checker returns a judgement, True, False or a number in 0..1, not {said!r:.80}")
+
+
+def _checked(said: Judgement) -> Judgement:
+    """A checker's own judgement, whose fields nothing has looked at yet."""
+    reward = said.reward
+    if not isinstance(said.verdict, Verdict):
+        raise TypeError(f"the verdict of a checker's judgement is a Verdict, not {said.verdict!r:.80}")
+    if not isinstance(said.reason, str):
+        raise TypeError(f"the reason of a checker's judgement is text, not {said.reason!r:.80}")
+    if reward is not None and not 0 <= reward <= 1:
+        raise TypeError(f"the reward of a checker's judgement is in 0..1, or None, not {reward!r:.80}")
+    return said if said.reason.strip() else replace(said, reason="the checker gives no reason")

@@ -239,7 +239,7 @@ class Session:
             EpisodeStop: the episode was stopped for another reason before.
         """
         if not self.open:
-            raise GateRefused(f"{tool} was called after its episode had ended; it did not run")
+            raise self.latch(f"{tool} was called after its episode had ended; it did not run")
         if self._until is not None and time.monotonic() > self._until:
             self.stopped = self.stopped or TimeIsUp(tool, limit=self._lasts_s or 0.0)
         if self._pid != os.getpid():

@@ -158,7 +158,7 @@ def _pass_rates(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
         ),
     )
     for key, what, least, measured in wanted:
-        if least is None or (measured is None and least == 0):
+        if least is None:
             continue
         unknown = measured is None or summary.not_run > 0
         passed = measured is not None and measured >= least - 1e-12
@@ -186,7 +186,8 @@ def _verdicts(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
     limit = f"at most {_percent(most) if 0 < most < 1 else f'{most:g}'} allowed"
     why = "" if passed else f"{count} of {total} episodes ended with an error"
     at = () if passed else _having(summary, Verdict.ERROR)
-    yield Rule("max_errors", passed, f"{count} of {total} episodes", limit, why, at, Verdict.ERROR)
+    verdict = Verdict.INCONCLUSIVE if summary.not_run else Verdict.ERROR  # a resume runs them again
+    yield Rule("max_errors", passed, f"{count} of {total} episodes", limit, why, at, verdict)
 
 
 def _having(summary: "Summary", verdict: Verdict) -> Places:

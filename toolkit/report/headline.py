@@ -63,9 +63,11 @@ def pass_rate_told(summary: Summary) -> str:
     if once is None:
         return "not known: no episode is conclusive" if summary.episodes else "not known: no episode was run"
     tasks, whole = once.tasks, len(summary.tasks)
-    repeats = max(line.sibling for line in summary.episodes)
+    sizes = {len(lines) for lines in summary.tasks.values()}
+    repeats = f" x {max(sizes)} repeats" if max(sizes) > 1 else ""
+    repeats = f", {count_told(len(summary.episodes), 'episode')}" if len(sizes) > 1 else repeats
     low, high = whole_bounds(once.low, once.high)
-    of = f"{tasks} task{'s'[: tasks != 1]}{f' x {repeats} repeats' if repeats > 1 else ''}"
+    of = f"{count_told(tasks, 'task')}{repeats}"
     of = f"the {tasks} conclusive task{'s'[: tasks != 1]}" if tasks < whole else of
     told = f"{whole_percent(once.mean)}% of {of} (95% CI {low}-{high}%, by task)"
     left = summary.inconclusive + summary.errors

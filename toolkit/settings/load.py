@@ -23,7 +23,7 @@ from dreamgym_kit.settings.keys import keep_secret, with_whole_paths
 from dreamgym_kit.settings.lines import lines_of
 from dreamgym_kit.settings.model import SETTINGS_FILE, Settings
 from dreamgym_kit.settings.places import buffer_of, place_of
-from dreamgym_kit.settings.read import keys_of, read_settings, sections
+from dreamgym_kit.settings.read import RENAMED, keys_of, read_settings, sections
 from dreamgym_kit.vocabulary import ToolSpec
 
 PREFIX = "DREAMGYM_"
@@ -164,12 +164,19 @@ def _text_of(path: Path) -> str:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8.") from None
 
 
+def _variable(section: str, key: str) -> str:
+    return f"{PREFIX}{section}_{key}".upper()
+
+
 def _with_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
     known = environment_names()
     for variable, text in environ.items():
         if not variable.startswith(PREFIX) or text == "":
             continue
         if variable not in known:
+            renamed = {_variable(*key): _variable(key[0], now) for key, now in RENAMED.items()}
+            if variable in renamed:
+                raise UserError(f"{variable} is now called {renamed[variable]}. Rename it.")
             raise UnknownName("variable", variable, known=known, source="environment", where="the settings")
         settings = _overlay(settings, variable, known[variable], text)
     return with_whole_paths(settings, Path.cwd())

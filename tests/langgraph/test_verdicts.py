@@ -1,0 +1,127 @@
+"""Verdicts of odd ends: what checkers give, time-outs, groups of exceptions, and resumed runs."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit import Task, Verdict
+from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.runs import run
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.rollout.journal import JournalReader
+from dreamgym_kit.rollout.loop import run_to_end
+from dreamgym_kit.rollout.rundir import EPISODES, REPORT
+from dreamgym_kit.settings.load import load_settings, parse_settings
+from dreamgym_kit.vocabulary import Episode
+
+NODE = """
+import asyncio
+from langgraph.graph import StateGraph, MessagesState, START
+from dreamgym_kit.ports import Judgement
+from dreamgym_kit.vocabulary import Verdict
+
+class Odd(Exception):
+    def __str__(self): raise RuntimeError("no text")
+
+async def node(state):
+    BODY
+
+def checks(outcome):
+    CHECK
+
+made = StateGraph(MessagesState)
+made.add_node("node", node)
+made.add_edge(START, "node")
+lazy = made.compile()
+"""
+
+
+def ran(project: Any, body: str = "return {}", check: str = "return True") -> tuple[Any, Episode]:
+    graph = project.write(NODE.replace("BODY", body).replace("CHECK", check))
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:checks")
+    done = dreamgym_kit.simulate(graph.replace(":graph", ":lazy"), [task], store=MemoryStore())
+    (episode,) = JournalReader(done.directory / EPISODES)
+    return done, episode
+
+
+@pytest.mark.parametrize("body", ["raise TimeoutError()", "await asyncio.wait_for(asyncio.sleep(60), 0.01)"])
+def test_a_time_out_of_the_agents_own_code_is_its_failure(project: Any, body: str) -> None:
+    _, episode = ran(project, body)
+    assert (episode.verdict, episode.stop) == (Verdict.FAILED, "error")
+    assert episode.reason.startswith("the graph raised TimeoutError")
+
+
+def test_an_episode_whose_own_time_is_over_is_inconclusive(project: Any) -> None:
+    graph = project.write(NODE.replace("BODY", "await asyncio.sleep(60)").replace("CHECK", "return True"))
+    settings = parse_settings("[limits]\nseconds = 0.2\n")
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:checks")
+    spec = graph.replace(":graph", ":lazy")
+    done = dreamgym_kit.simulate(spec, [task], settings=settings, store=MemoryStore())
+    assert done.verdict is Verdict.INCONCLUSIVE
+    assert [line.reason for line in done.summary.episodes] == ["the episode's time limit was reached"]
+
+
+def test_a_group_of_exceptions_keeps_the_agents_line(project: Any) -> None:
+    _, episode = ran(project, 'raise ExceptionGroup("two", [ValueError("a"), KeyError("b")])')
+    assert episode.verdict is Verdict.FAILED
+    assert "in node" in episode.traceback[-1]
+
+
+def test_an_exception_without_a_text_is_the_agents_failure(project: Any) -> None:
+    _, episode = ran(project, "raise Odd")
+    assert episode.verdict is Verdict.FAILED
+    assert episode.reason.startswith("the graph raised Odd")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        'return Judgement("passed", "ok")',
+        "return Judgement(Verdict.PASSED, None)",
+        "return Judgement(Verdict.PASSED, 'ok', 7.0)",
+        f"return Judgement(Verdict.PASSED, 'ok', float({str(math.nan)!r}))",
+        "raise SystemExit",
+    ],
+)
+def test_what_a_checker_must_not_give_is_an_error_that_names_it(project: Any, check: str) -> None:
+    done, episode = ran(project, check=check)
+    assert (episode.verdict, done.exit_code) == (Verdict.ERROR, 4)
+    assert episode.reason.startswith("the checker raised ")
+
+
+def test_a_checker_without_a_reason_has_one_in_the_report(project: Any) -> None:
+    _, episode = ran(project, check="return Judgement(Verdict.INCONCLUSIVE, '')")
+    assert episode.reason == "the checker gives no reason"
+
+
+def test_a_run_without_a_conclusive_episode_never_passes(project: Any) -> None:
+    graph = project.write(NODE.replace("BODY", "return {}").replace("CHECK", "return True"))
+    settings = parse_settings("[gate]\nmin_pass_rate = 0\nmax_inconclusive = 1\n")
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]})
+    spec = graph.replace(":graph", ":lazy")
+    done = dreamgym_kit.simulate(spec, [task], settings=settings, store=MemoryStore())
+    assert (done.verdict, done.exit_code) == (Verdict.INCONCLUSIVE, 3)
+
+
+def test_what_was_blocked_in_an_earlier_leg_fails_the_resumed_run(project: Any) -> None:
+    graph = project.write(NODE.replace("BODY", "return {}").replace("CHECK", "return True"))
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:checks")
+    spec = graph.replace(":graph", ":lazy")
+    done = dreamgym_kit.simulate(spec, [task], store=MemoryStore())
+    assert done.passed
+    report = json.loads((done.directory / REPORT).read_text())
+    report["manifest"]["strays"] = ["pay was called outside of any episode; it did not run"]
+    (done.directory / REPORT).write_text(json.dumps(report))
+    again = RunRequest(
+        graph=spec,
+        tasks=[task],
+        settings=load_settings(environ={}),
+        store=MemoryStore(),
+        directory=done.directory,
+        resume=True,
+    )
+    assert run_to_end(run(again, events=NoEvents())).verdict is Verdict.FAILED
