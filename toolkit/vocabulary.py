@@ -132,6 +132,14 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """What a tool asked a person while it ran (`interrupt()`), and the person's reply."""
+
+    asked: JsonValue
+    reply: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One tool call of the agent, before anyone has answered it."""
 
@@ -139,13 +147,20 @@ class Call:
     args: Mapping[str, JsonValue]
     call_id: str | None = None  # the framework's; random with most models, so never part of a key
     node: str | None = None  # the graph node that ran it
+    replies: tuple[Reply, ...] = ()  # of people whom the tool asked before it answered, in order
     _key: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def key(self) -> str:
-        """Digest of tool and arguments: the same call has the same key in any episode."""
+        """Digest of tool, arguments and replies: the same call has the same key in any episode.
+
+        What the tool asked is left out: only the replies decide what the tool does.
+        """
         if self._key is None:  # asked for by ledger, memo and experience, several times a call
-            object.__setattr__(self, "_key", _call_key(self.tool, self.args))
+            key = _call_key(self.tool, self.args)
+            if self.replies:
+                key = digest([key, [one.reply for one in self.replies]])
+            object.__setattr__(self, "_key", key)
         return str(self._key)
 
 
@@ -183,6 +198,9 @@ class Answer:
     cites: tuple[str, ...] = ()  # ids of the transitions it rests on
     why: str = ""  # for abstentions and refusals: a plain sentence
     changes: tuple[Mapping[str, JsonValue], ...] = ()  # facts that a reasoned write changed
+    asks: tuple[JsonValue, ...] = ()  # not an answer yet: the one question that the tool asks a person
+    replies: tuple[Reply, ...] = ()  # of people whom the tool asked; kept with the call
+    final: bool = False  # an abstention after which no other source may be asked
 
     @property
     def abstained(self) -> bool:
@@ -233,12 +251,16 @@ class Transition:
                 self.step,
                 self.after,
                 self.effect,
-                [self.call.tool, dict(self.call.args), self.call.node],
+                [self.call.tool, dict(self.call.args), self.call.node, *self._replies()],
                 [answer.content, answer.artifact, answer.error, answer.error_type],
                 [dict(answer.update) if answer.update is not None else None, answer.provenance],
                 self.schema,
             ]
         )
+
+    def _replies(self) -> list[JsonValue]:
+        """Nothing for a call without replies, so that ids from before there were any still hold."""
+        return [[[one.asked, one.reply] for one in self.call.replies]] if self.call.replies else []
 
 
 @dataclass(frozen=True, slots=True)

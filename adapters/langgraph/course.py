@@ -27,6 +27,7 @@ class Course:
     calls: Callable[[], int] = field(default=lambda: 0)  # made so far
     hear: Callable[[Iterable[str]], None] = field(default=lambda _: None)  # what the user says
     interrupted: Callable[[JsonValue], None] = field(default=lambda _: None)  # the graph asks a person
+    over: Callable[[], bool] = field(default=lambda: False)  # the episode was stopped
     turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
 
     def told(self, kind: str, by: str, asked: JsonValue = None, answer: JsonValue = None) -> None:

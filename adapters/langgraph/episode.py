@@ -219,6 +219,7 @@ class LangGraphRunner:
             step_limit=self.settings.limits.steps,
             lasts_s=self.settings.limits.seconds + GRACE_S,  # then the engine has ended it, or given it up
             abstain=self.settings.simulate.abstain,
+            whole_turns=True,
             faults=FaultPlan(
                 self.settings.faults,
                 self.settings.simulate.seed,
@@ -257,6 +258,7 @@ class LangGraphRunner:
         configurable: dict[str, Any],
     ) -> None:
         course.interrupted = lambda asked: excuse(session, asked)
+        course.over = lambda: session.stopped is not None
         course.hear(map(str, leaves(dict(task.input))))
         course.transcript.start(task)
         needs_saver = bool(task.replies or task.meta.get("user"))
@@ -437,11 +439,14 @@ async def _follow(
         async for mode, part in streamed(graph, given, config, in_thread=in_thread):
             if mode == "updates":
                 if isinstance(part, Mapping) and "__interrupt__" in part:
-                    course.waiting = list(part["__interrupt__"])
+                    known = {one.id for one in course.waiting}
+                    course.waiting += [one for one in part["__interrupt__"] if one.id not in known]
                 course.transcript.take(part)
             else:
                 course.values = part
                 course.transcript.end_step(part)
+        if course.over():
+            return
         if not course.waiting:
             said = await user.reply(course.transcript.records) if user is not None else None
             if user is None or said is None:
@@ -451,21 +456,34 @@ async def _follow(
             course.hear([said])
             given = {"messages": [{"role": "user", "content": said}]}
             continue
-        asked = to_plain(getattr(course.waiting[0], "value", None))
-        course.interrupted(asked)
-        if not replies and user is None:
-            course.told("interrupt", "nobody", asked)
-            course.stop = "interrupted"
-            course.reason = f"waits for an answer that the task does not give: {asked}"
-            return
-        if user is None or replies:
-            by, reply = "task", replies.pop(0)
-        else:
-            by, reply = played_by(user), await answered(user, asked, course)
-        course.told("interrupt", by, asked, reply)
-        course.asked.append(Asked(course.calls(), asked, reply))
-        course.hear(map(str, leaves(reply)))
-        given = Command(resume=reply)
+        replied: dict[str, Any] = {}
+        for waiting in course.waiting:
+            if not await _replied(waiting, replies, user, course, replied):
+                return
+        # by id where several wait; LangGraph refuses to guess which one is meant
+        given = Command(resume=replied if len(replied) > 1 else next(iter(replied.values())))
+
+
+async def _replied(
+    waiting: Any, replies: list[Any], user: SimulatedUser | None, course: Course, replied: dict[str, Any]
+) -> bool:
+    """Answer one interrupt from the task's replies, then by its user; False where nobody does."""
+    asked = to_plain(waiting.value)
+    course.interrupted(asked)
+    if not replies and user is None:
+        course.told("interrupt", "nobody", asked)
+        course.stop = "interrupted"
+        course.reason = f"waits for an answer that the task does not give: {asked}"
+        return False
+    if user is None or replies:
+        by, reply = "task", replies.pop(0)
+    else:
+        by, reply = played_by(user), await answered(user, asked, course)
+    course.told("interrupt", by, asked, reply)
+    course.asked.append(Asked(course.calls(), asked, reply))
+    course.hear(map(str, leaves(reply)))
+    replied[waiting.id] = reply
+    return True
 
 
 def _under_faults(judgement: Judgement, transitions: Sequence[Transition], session: Session) -> Judgement:

@@ -31,6 +31,7 @@ from dreamgym_kit.adapters.langgraph.frames import (
     session_key,
 )
 from dreamgym_kit.adapters.langgraph.injected import without_injected
+from dreamgym_kit.adapters.langgraph.interrupts import ask_person
 from dreamgym_kit.adapters.langgraph.leaf import run_real, run_real_async
 from dreamgym_kit.adapters.langgraph.overseen import (
     Admitted,
@@ -463,7 +464,7 @@ def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     call, tool = _call(one, session, args, kwargs)
     route, place = session.admit(call, one.function if tool is None else tool)
     if route is Route.DREAM:
-        return deliver(tool, session.ask(call, place), None)
+        return deliver(tool, session.ask(call, place, person=ask_person), None)
     if route is Route.OVERSEEN:
         args, kwargs = copied(args, kwargs, kwargs)
         admitted = _admitted(one, session, call, place, tool, args, kwargs)
@@ -482,7 +483,7 @@ async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     call, tool = _call(one, session, args, kwargs)
     route, place = session.admit(call, one.function if tool is None else tool)
     if route is Route.DREAM:
-        return deliver(tool, await session.ask_async(call, place), None)
+        return deliver(tool, await session.ask_async(call, place, person=ask_person), None)
     if route is Route.OVERSEEN:
         args, kwargs = copied(args, kwargs, kwargs)
         admitted = _admitted(one, session, call, place, tool, args, kwargs)
@@ -501,7 +502,7 @@ def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     call, tool = _call(one, session, args, kwargs)
     route, place = session.admit(call, one.function if tool is None else tool)
     if route is Route.DREAM:
-        items = deliver(tool, session.ask(call, place), None)
+        items = deliver(tool, session.ask(call, place, person=ask_person), None)
     elif route is Route.OVERSEEN:
         args, kwargs = copied(args, kwargs, kwargs)
         admitted = _admitted(one, session, call, place, None, args, kwargs)

@@ -20,6 +20,7 @@ from dreamgym_kit.adapters.langgraph.frames import Frame, frame
 from dreamgym_kit.adapters.langgraph.held import guard_held_memory
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS, hook_bodies, hook_marked, of_framework
 from dreamgym_kit.adapters.langgraph.hooks import hook, hook_twins, met_again, unhook_all
+from dreamgym_kit.adapters.langgraph.interrupts import hear_interrupts
 from dreamgym_kit.adapters.langgraph.isolation import guard_memory
 from dreamgym_kit.adapters.langgraph.leaf import async_leaf, sync_leaf
 from dreamgym_kit.adapters.langgraph.mcp_sessions import guard_late_imports, guard_mcp_sessions
@@ -80,6 +81,7 @@ def install() -> None:
     guard_late_classes(patches, BaseChatModel, _guard_model_class)
     _guard_frames(patches)
     _guard_model_entries(patches)
+    hear_interrupts(patches)
     guard_memory(patches)
     guard_held_memory(patches)
     guard_threads(patches)

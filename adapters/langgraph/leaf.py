@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, get_type_hints
@@ -28,6 +28,7 @@ from dreamgym_kit.adapters.langgraph.frames import (
     plain_arguments,
     session_key,
 )
+from dreamgym_kit.adapters.langgraph.interrupts import ask_person, hearing
 from dreamgym_kit.adapters.langgraph.overseen import (
     Admitted,
     copied,
@@ -45,7 +46,7 @@ from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.schema_work import first_problem
 from dreamgym_kit.gate.sealing import sealed
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Reply
 
 Body = Callable[..., Any]
 
@@ -65,7 +66,7 @@ def sync_leaf(real: Body) -> Body:
         check_arguments(self, call, session)
         route, place = session.admit(call, self)
         if route is Route.DREAM:
-            answer = session.ask(call, place, identity_of(call, session))
+            answer = session.ask(call, place, identity_of(call, session), ask_person)
             return deliver(self, answer, call.call_id)
         if route is Route.OVERSEEN:
             args, kwargs = copied(args, kwargs, call.args)
@@ -91,7 +92,7 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
         check_arguments(self, call, session)
         route, place = session.admit(call, self)
         if route is Route.DREAM:
-            answer = await session.ask_async(call, place, identity_of(call, session))
+            answer = await session.ask_async(call, place, identity_of(call, session), ask_person)
             return deliver(self, answer, call.call_id)
         if route is Route.OVERSEEN:
             args, kwargs = copied(args, kwargs, call.args)
@@ -120,18 +121,22 @@ def run_real(
         time.sleep(fault.wait_s)
         session.check_open(call.tool)  # the episode may have ended meanwhile
     try:
-        with letting_through(owner if owner is not None else tool), _closed(session, call, place):
+        with (
+            letting_through(owner if owner is not None else tool),
+            hearing() as heard,
+            _closed(session, call, place),
+        ):
             value = body()
         if inspect.iscoroutine(value):
             value = _awaited(session, call, place, value)
     except (EpisodeStop, GraphBubbleUp):
         raise
     except Exception as error:
-        _keep(session, call, encode_failure(error), place, after, started)
+        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
         if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         raise
-    return _told(session, call, place, tool, fault, value, after, started)
+    return _told(session, call, place, tool, fault, value, heard, after, started)
 
 
 async def run_real_async(
@@ -152,16 +157,20 @@ async def run_real_async(
         await asyncio.sleep(fault.wait_s)
         session.check_open(call.tool)
     try:
-        with letting_through(owner if owner is not None else tool), _closed(session, call, place):
+        with (
+            letting_through(owner if owner is not None else tool),
+            hearing() as heard,
+            _closed(session, call, place),
+        ):
             value = await body()
     except (EpisodeStop, GraphBubbleUp):
         raise
     except Exception as error:
-        _keep(session, call, encode_failure(error), place, after, started)
+        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
         if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         raise
-    return _told(session, call, place, tool, fault, value, after, started)
+    return _told(session, call, place, tool, fault, value, heard, after, started)
 
 
 async def _awaited(session: Session, call: Call, place: Place, value: Coroutine[Any, Any, Any]) -> Any:
@@ -203,16 +212,22 @@ def _told(
     tool: BaseTool | None,
     fault: Fault | None,
     value: Any,
+    heard: Sequence[Reply],
     after: str,
     started: float,
 ) -> Any:
     """Keep what a real body gave and pass it on, or what the plan makes of it."""
-    answer = encode_answer(tool, value)
+    answer = _with(encode_answer(tool, value), heard)
     told = answer if fault is None else spoiled(fault, call, answer)
     _keep(session, call, told, place, after, started)
     if fault is None or fault.kind is FaultKind.SLOW or told is answer:
         return value
     return deliver(tool, told, call.call_id)
+
+
+def _with(answer: Answer, heard: Sequence[Reply]) -> Answer:
+    """An answer and the replies of people that it hangs on."""
+    return replace(answer, replies=tuple(heard)) if heard else answer
 
 
 def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:

@@ -12,7 +12,7 @@ from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.detectors import Detectors, detectors_of
-from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.gate.policy import writes_are_real
 from dreamgym_kit.ports import Checker, RealWorld
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
@@ -143,19 +143,20 @@ def check_said(facts: GraphFacts, settings: Settings) -> None:
         )
 
 
-def episodes_at_once(request: RunRequest, worlds: Mapping[str, RealWorld], tasks: Sequence[Task]) -> int:
-    """How many episodes a run may have at once: on a real system that they share, one.
+def episodes_at_once(request: RunRequest, worlds: Mapping[str, RealWorld], names: Iterable[str]) -> int:
+    """How many episodes a run may have at once: where they write to a real system that they share, one.
+
+    Args:
+        request: how it runs.
+        worlds: the providers that settings name, by the name of the environment.
+        names: of the environments of all the tasks.
 
     Raises:
         UserError: the caller asked for several at once, and they share a real system.
     """
     wanted = request.settings.simulate.concurrency
-    shared = [
-        name
-        for name in sorted({task.world.name for task in tasks})
-        if not getattr(worlds.get(name), "isolated", False)
-    ]
-    if request.mode is Mode.DREAM or not shared or wanted == 1:
+    shared = [name for name in sorted(set(names)) if not getattr(worlds.get(name), "isolated", False)]
+    if not writes_are_real(request.mode, request.stage) or not shared or wanted == 1:
         return wanted
     if request.overlap:
         raise UserError(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from langchain_core.tools import BaseTool
@@ -19,6 +20,7 @@ from langgraph.types import interrupt
 
 from dreamgym_kit.adapters.langgraph.answers import as_of_tool, deliver, encode_answer, encode_failure
 from dreamgym_kit.adapters.langgraph.frames import letting_through
+from dreamgym_kit.adapters.langgraph.interrupts import ask_person, hearing
 from dreamgym_kit.apart import apart
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.ledger import Place
@@ -161,22 +163,24 @@ class _Ran:
     def keep(self, one: Admitted, body: Callable[[], Any]) -> Answer:
         self._ran = True
         try:
-            self._value = body()
+            with hearing() as heard:
+                self._value = body()
         except (EpisodeStop, GraphBubbleUp):
             raise
         except Exception as error:  # noqa: BLE001  the tool's own failure: it is an answer
-            return self._failed(error)
-        return encode_answer(one.tool, self._value)
+            return replace(self._failed(error), replies=tuple(heard))
+        return replace(encode_answer(one.tool, self._value), replies=tuple(heard))
 
     async def keep_async(self, one: Admitted, body: Callable[[], Awaitable[Any]]) -> Answer:
         self._ran = True
         try:
-            self._value = await body()
+            with hearing() as heard:
+                self._value = await body()
         except (EpisodeStop, GraphBubbleUp):
             raise
         except Exception as error:  # noqa: BLE001  the tool's own failure: it is an answer
-            return self._failed(error)
-        return encode_answer(one.tool, self._value)
+            return replace(self._failed(error), replies=tuple(heard))
+        return replace(encode_answer(one.tool, self._value), replies=tuple(heard))
 
     def _failed(self, error: Exception) -> Answer:
         self._error = error
@@ -187,7 +191,11 @@ class _Ran:
         if self._error is not None:
             as_of_tool(self._error)
             raise self._error
-        return self._value if self._ran else deliver(one.tool, answer, one.call.call_id)
+        if self._ran:
+            return self._value
+        for reply in answer.replies:  # the graph counts the questions of a node
+            ask_person(reply.asked)
+        return deliver(one.tool, answer, one.call.call_id)
 
 
 @contextmanager

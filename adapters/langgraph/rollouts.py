@@ -10,7 +10,7 @@ it works while the next step is collected, it does so inside of `aside`.
 """
 
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from dreamgym_kit.adapters.langgraph.naming import (
     check_inputs,
     check_resets,
     checkers_of,
+    episodes_at_once,
     real_worlds,
 )
 from dreamgym_kit.adapters.langgraph.opening import (
@@ -96,7 +97,7 @@ async def open_rollouts(
                 who = await answering(opened, request, ready.facts, directory, budget)
                 if request.settings.engine.elsewhere:
                     workers = await opened.enter_async_context(
-                        _workers(request, tasks, directory, who, budget, switch)
+                        _workers(request, tasks, directory, ready, who, budget, switch)
                     )
             except BaseException:
                 await opened.aclose()
@@ -118,21 +119,25 @@ def _workers(
     request: RunRequest,
     tasks: Sequence[Task],
     directory: RunDirectory,
+    ready: Prepared,
     who: Answering,
     budget: RunBudget,
     stop: StopSwitch,
 ) -> DistributedRunner:
     """Workers that stay open over all collections; they hear what each of them is."""
     given = given_of(request, tasks, folder=directory.path, label="", seed=0, trials=who.trials)
-    at_once = _at_once(request, who)
+    at_once = _at_once(request, who, ready, {task.world.name for task in tasks})
     return distributed(request, given, budget=budget, events=NoEvents(), stop=stop, at_once=at_once)
 
 
-def _at_once(request: RunRequest, who: Answering) -> int:
-    """Episodes at once: as settings have it where tools or an endpoint are asked, else all."""
+def _at_once(request: RunRequest, who: Answering, ready: Prepared, worlds: Collection[str]) -> int:
+    """Episodes at once: as settings have it where tools or an endpoint are asked, else all.
+
+    One, where they write to a real system that they share.
+    """
     if request.mode is Mode.DREAM and request.policy is not None and who.chat is None:
         return MOST_AT_ONCE
-    return min(MOST_AT_ONCE, request.settings.simulate.concurrency)
+    return min(MOST_AT_ONCE, episodes_at_once(request, ready.worlds, worlds))
 
 
 @dataclass(slots=True)
@@ -182,6 +187,7 @@ class Rollouts:
         self._who = who
         self._budget = budget
         self._known = {task.id for task in tasks}
+        self._worlds = {task.world.name for task in tasks}
         self._events = events
         self._stop = stop
         self._policy = policy_of(request)
@@ -226,6 +232,7 @@ class Rollouts:
         worlds = real_worlds(request.settings, {task.world.name for task in tasks} - set(ready.worlds))
         ready.checkers.update(found)
         ready.worlds.update(worlds)
+        self._worlds |= {task.world.name for task in tasks}
         if self._workers is not None:
             if own:
                 raise UserError(
@@ -338,7 +345,7 @@ class Rollouts:
 
     @property
     def _at_once(self) -> int:
-        return _at_once(self._request, self._who)
+        return _at_once(self._request, self._who, self._ready, self._worlds)
 
     def _waves(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
         """Dreamt episodes begin together, so that who asks the policy beside whom does not depend on time."""

@@ -132,7 +132,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         ready = await prepared(stack, request, tasks)
         lock = LockWatch(request.graph, settings, ready.facts, request.store)
         warnings = [*warnings, *lock.notes]
-        lanes = episodes_at_once(request, ready.worlds, tasks)
+        lanes = episodes_at_once(request, ready.worlds, (task.world.name for task in tasks))
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()

@@ -42,7 +42,7 @@ class CassetteExperience:
         if call.tool in self._said:
             return await self._told_by_the_test(call)
         told = await self._cassette.answer(call, situation)
-        if told.abstained and self._further is not None:
+        if told.abstained and not told.final and self._further is not None:
             told = await self._further.answer(call, situation)
         if told.abstained:
             self.misses.append(call_miss(call, situation, self._recorded))

@@ -64,6 +64,8 @@ def call_miss(call: Call, situation: Situation, recorded: Sequence[Transition]) 
     )
     lines = [first, f"  nearest: {_written(nearest.call)}, call {nearest.step} of {nearest.task}"]
     different = changes(dict(nearest.call.args), dict(call.args))
+    replied, now = ([one.reply for one in each.replies] for each in (nearest.call, call))
+    different += changes(replied, now, "replies")
     lines.extend(f"    {line}" for line in different)
     if nearest.world != world:
         lines.append(f"    world: recorded {clean(str(nearest.world))}, now {clean(str(world))}")

@@ -6,11 +6,12 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Task
+from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.gate.policy import Mode, Stage
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.settings.load import parse_settings
@@ -82,3 +83,39 @@ def test_asking_for_episodes_at_once_on_a_shared_system_is_refused(project: Any,
     with pytest.raises(UserError, match=r"share the environment 'default'.*isolated = True"):
         run_to_end(run(request, events=NoEvents()))
     assert most_at_once(project) == 0
+
+
+class NeverAskedOverseerDouble:
+    """Lets episodes begin; none of theirs calls a tool."""
+
+    def affords(self, episodes: int) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("mode", "stage", "isolated", "most"),
+    [
+        (Mode.RECORD, Stage.SHADOW, False, 1),
+        (Mode.S2R, Stage.LIVE, False, 1),
+        (Mode.S2R, Stage.STAGED, False, 1),
+        (Mode.S2R, Stage.SHADOW, False, 4),  # nothing that it does changes the system
+        (Mode.S2R, Stage.LIVE, True, 4),
+    ],
+)
+async def test_collected_episodes_share_no_real_system_that_they_write_to(
+    project: Any, mode: Mode, stage: Stage, isolated: bool, most: int
+) -> None:
+    graph, settings = stock(project, isolated=isolated)
+    request = RunRequest(
+        graph=graph,
+        tasks=TASKS,
+        settings=settings,
+        mode=mode,
+        stage=stage,
+        store=MemoryStore(),
+        overseer=NeverAskedOverseerDouble(),  # type: ignore[arg-type]
+    )
+    async with open_rollouts(request) as rollouts:
+        groups = await rollouts.collect(TASKS, 1, step=0, seed=0)
+    assert len(groups) == 4
+    assert most_at_once(project) == most

@@ -15,7 +15,16 @@ from dreamgym_kit.replay.records import (
     transition_from_record,
     transition_to_record,
 )
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Provenance,
+    Reply,
+    Split,
+    Transition,
+    World,
+)
 
 # Lone surrogates included: models and tools do send them.
 texts = st.text(st.characters(exclude_categories=()), max_size=8)
@@ -41,7 +50,14 @@ answers = st.builds(
 )
 transitions = st.builds(
     Transition,
-    call=st.builds(Call, tool=texts, args=objects, call_id=st.none() | texts, node=st.none() | texts),
+    call=st.builds(
+        Call,
+        tool=texts,
+        args=objects,
+        call_id=st.none() | texts,
+        node=st.none() | texts,
+        replies=st.lists(st.builds(Reply, values, values), max_size=2).map(tuple),
+    ),
     answer=answers,
     effect=st.sampled_from(Effect),
     episode=texts,

@@ -25,6 +25,7 @@ from dreamgym_kit.vocabulary import (
     Episode,
     HeldCall,
     Provenance,
+    Reply,
     Transition,
     Verdict,
     World,
@@ -371,3 +372,39 @@ def test_a_report_of_shadow_does_not_take_its_reads_for_a_breach() -> None:
         summary = summarise([ended], {"mode": mode, "graph": "g"})
         assert bool(summary.executed) is said
         assert (summary.verdict is Verdict.FAILED) is said
+
+
+def test_a_tools_own_question_is_kept_with_its_real_call(tmp_path: Path, till: Till) -> None:
+    from langchain_core.tools import tool
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.graph import START, StateGraph
+    from langgraph.types import Command, interrupt
+
+    @tool
+    def set_price(item: str, price: str) -> str:
+        """Change a price."""
+        reply = interrupt(f"{item} for {price}?")
+        till.done.append(("set", (item, reply)))
+        return f"{item}: {reply}"
+
+    def node(state: dict[str, Any]) -> dict[str, Any]:
+        calls = [
+            {"name": "set_price", "args": {"item": item, "price": "5"}, "id": item, "type": "tool_call"}
+            for item in ("cup", "pot")
+        ]
+        return {"told": [set_price.invoke(call).content for call in calls]}
+
+    made = StateGraph(dict)
+    made.add_node("node", node)
+    made.add_edge(START, "node")
+    graph = made.compile(checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with overseen(tmp_path, "staged", approve=lambda held: True, experience=None) as session:
+        graph.invoke({}, config)
+        graph.invoke(Command(resume="yes"), config)
+        assert graph.invoke(Command(resume="no"), config) == {"told": ["cup: yes", "pot: no"]}
+    assert till.done == [("set", ("cup", "yes")), ("set", ("pot", "no"))]  # none of it twice
+    assert [step.call.replies for step in session.ledger.transitions()] == [
+        (Reply("cup for 5?", "yes"),),
+        (Reply("pot for 5?", "no"),),
+    ]

@@ -6,6 +6,7 @@ is mined from the tenant's own recordings when the first call of the run is aske
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from dreamgym_kit.dream.following import AllRecordings, Followed, Following, world_of
 from dreamgym_kit.dream.recorded import RecordedExperience
@@ -44,10 +45,12 @@ class ChainedExperience:
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         exact = await self._recorded.answer(call, situation)
-        if not exact.abstained or not is_exact(dict(call.args)):
+        if exact.final or not exact.abstained or not is_exact(dict(call.args)):
             return exact
         with self.following.lock:
             knowledge = self.following.knowledge(situation.tenant)
+            if call.tool in self.following.asking(situation.tenant):
+                return replace(exact, final=True)
             followed = self.following.follow(situation)
             args = followed.renaming.symbolic(escaped_args(call.args))
             told, _ = consider(knowledge, followed.state, world_of(situation), call.tool, args)

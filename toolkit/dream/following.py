@@ -51,6 +51,7 @@ class Following:
     ) -> None:
         self._all, self._stated, self._calibrated = all_recordings, stated, calibrated
         self._knowledge: dict[str, Knowledge] = {}
+        self._asking: dict[str, frozenset[str]] = {}
         self._no_denials: dict[str, frozenset[tuple[str, str]]] = {}
         self._episodes: OrderedDict[tuple[str, str, str], Followed] = OrderedDict()
         self._keeps_known = False
@@ -63,10 +64,17 @@ class Following:
     def knowledge(self, tenant: str) -> Knowledge:
         """What was mined for a tenant."""
         if tenant not in self._knowledge:
+            rows = list(self._all(tenant))
+            self._asking[tenant] = frozenset(row.call.tool for row in rows if row.call.replies)
             self._knowledge[tenant] = learn(
-                recordings(self._all(tenant)), stated=self._stated, calibrated=self._calibrated
+                recordings(rows), stated=self._stated, calibrated=self._calibrated
             )
         return self._knowledge[tenant]
+
+    def asking(self, tenant: str) -> frozenset[str]:
+        """Tools that asked a person in some recording: what they answer hangs on a reply."""
+        self.knowledge(tenant)
+        return self._asking[tenant]
 
     def no_denials(self, tenant: str) -> frozenset[tuple[str, str]]:
         """Failures of reads that recordings show of things that are there."""

@@ -61,6 +61,12 @@ class Ledger:
                 self._reserved[call_id] = self._steps
         return True
 
+    def turn(self, call_id: str | None) -> tuple[int, int]:
+        """The turn in which a model asked for this call, and with how many calls; (0, 1) if none did."""
+        with self._lock:
+            turn = self._announced.get(call_id, (0, 0, 0))[0] if call_id is not None else 0
+            return turn, sum(known[0] == turn for known in self._announced.values()) if turn else 1
+
     def place(self, call: Call) -> Place:
         """Give a call its place; a call that no model asked for is a turn of its own."""
         with self._lock:

@@ -5,12 +5,18 @@ world-changing calls came before it, in the same order. So a read after a write 
 from a recording made before that write. A call recorded several times in that very state is answered
 in the order seen, and the last answer repeats (a poll that ended "done" stays "done"). Where episodes
 were told different things in one state (a world that nobody reset), a read abstains.
+
+A tool that asked a person before it answered asks again, and its answer is looked up by the replies. A reply
+that was not recorded is an abstention, and so is any other call of such a tool: no other source may guess
+past the question.
 """
 
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
+from dreamgym_kit.canonical import canonical
 from dreamgym_kit.plain import is_exact
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition, World
@@ -21,7 +27,18 @@ Recordings = Callable[[World, str], Iterable[Transition]]
 _State = tuple[str, str]  # call key, history digest
 _Told = dict[str, list[Transition]]  # by recorded episode: what it was told in one state, in order
 
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The recordings of one world."""
+
+    told: dict[_State, _Told]
+    asked: dict[_State, _Told]  # of tools that asked a person: by the key of the call without replies
+    asking: frozenset[str]  # these tools
+
+
 MOST_CITED = 8
+_LONG = 300  # characters of a reply that nobody recorded
 
 
 class RecordedExperience:
@@ -31,18 +48,21 @@ class RecordedExperience:
 
     def __init__(self, recordings: Recordings) -> None:
         self._recordings = recordings
-        self._worlds: dict[tuple[World, str], dict[_State, _Told]] = {}
+        self._worlds: dict[tuple[World, str], _Known] = {}
         self._lock = threading.Lock()
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
-        if not all(is_exact(value) for value in call.args.values()):
+        if not all(map(is_exact, [*call.args.values(), *(one.reply for one in call.replies)])):
             return _unsure(f"an argument of {call.tool} has no JSON form by which a recording could be found")
         known = self._world(situation.world, situation.tenant)
-        told = known.get((call.key, situation.after))
+        question = _question(call, situation, known) if call.tool in known.asking else None
+        if question is not None:
+            return question
+        told = known.told.get((call.key, situation.after))
         if not told:
             return _abstain(call, situation, known)
-        chosen = _choose(told, known, situation)
+        chosen = _choose(told, known.told, situation)
         if not chosen:
             where = f"recordings of {call.tool} in world {situation.world}"
             return _unsure(f"{where} disagree: was the world reset before each episode?")
@@ -57,22 +77,64 @@ class RecordedExperience:
             cites=tuple(entry.id for entry in chosen[:MOST_CITED]),
         )
 
-    def _world(self, world: World, tenant: str) -> dict[_State, _Told]:
+    def _world(self, world: World, tenant: str) -> _Known:
         known = self._worlds.get((world, tenant))
         if known is None:
             with self._lock:
                 known = self._worlds.get((world, tenant))
                 if known is None:
-                    known = self._worlds[world, tenant] = _by_state(self._recordings(world, tenant))
+                    known = self._worlds[world, tenant] = _known(self._recordings(world, tenant))
         return known
 
 
-def _by_state(recorded: Iterable[Transition]) -> dict[_State, _Told]:
+def _known(recorded: Iterable[Transition]) -> _Known:
+    real = [entry for entry in recorded if entry.answer.provenance is Provenance.REAL]
+    asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
+    asked = [entry for entry in real if entry.call.tool in asking]
+    return _Known(_by_state(real, lambda call: call.key), _by_state(asked, _bare_key), asking)
+
+
+def _by_state(entries: Iterable[Transition], key: Callable[[Call], str]) -> dict[_State, _Told]:
     groups: dict[_State, _Told] = defaultdict(lambda: defaultdict(list))
-    for entry in recorded:
-        if entry.answer.provenance is Provenance.REAL:
-            groups[entry.call.key, entry.after][entry.episode].append(entry)
+    for entry in entries:
+        groups[key(entry.call), entry.after][entry.episode].append(entry)
     return {state: dict(told) for state, told in groups.items()}
+
+
+def _bare_key(call: Call) -> str:
+    return replace(call, replies=()).key
+
+
+def _question(call: Call, situation: Situation, known: _Known) -> Answer | None:
+    """What the tool asked a person next, the replies so far being the same; None where it answered.
+
+    Where some episodes were asked and others were not, those of the situation's own task decide; else the
+    person is asked.
+    """
+    bare = _bare_key(call)
+    told = known.asked.get((bare, situation.after), {})
+    before = sum(
+        one.call.tool == call.tool and one.after == situation.after and _bare_key(one.call) == bare
+        for one in situation.history
+    )
+    given = _replies(call)
+    current = [entry for entry in (_at(told, before) if told else []) if _begins(entry.call, given)]
+    anywhere = [entry for entries in told.values() for entry in entries if _begins(entry.call, given)]
+    current = current or anywhere
+    current = [entry for entry in current if entry.task == situation.task] or current
+    asked = [entry for entry in current if len(entry.call.replies) > len(given)]
+    if not asked:
+        return None
+    question = asked[0].call.replies[len(given)].asked
+    return Answer(provenance=Provenance.RECORDED, cites=(asked[0].id,), asks=(question,))
+
+
+def _replies(call: Call) -> list[str]:
+    return [canonical(one.reply) for one in call.replies]
+
+
+def _begins(call: Call, given: list[str]) -> bool:
+    return _replies(call)[: len(given)] == given
 
 
 def _choose(told: _Told, known: dict[_State, _Told], situation: Situation) -> list[Transition]:
@@ -128,12 +190,15 @@ def _unsure(why: str) -> Answer:
     return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
 
 
-def _abstain(call: Call, situation: Situation, known: dict[_State, _Told]) -> Answer:
-    elsewhere = any(key == call.key for key, _ in known)
+def _abstain(call: Call, situation: Situation, known: _Known) -> Answer:
+    elsewhere = any(key == call.key for key, _ in known.told)
     if elsewhere:
         why = f"{call.tool} was recorded in world {situation.world}, but after other writes than these"
-    elif not known:
+    elif call.replies:
+        why = f"{call.tool} was never recorded with the reply {repr(call.replies[-1].reply)[:_LONG]}"
+    elif not known.told:
         why = f"nothing was recorded in world {situation.world}"
     else:
         why = f"{call.tool} was never recorded with these arguments in world {situation.world}"
-    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+    final = call.tool in known.asking
+    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why, final=final)

@@ -29,6 +29,11 @@ class Stage(StrEnum):
     LIVE = "live"  # writes are real; one that cannot be undone waits, unless a person named it
 
 
+def writes_are_real(mode: Mode, stage: Stage) -> bool:
+    """Whether the world is changed by what an episode writes."""
+    return mode is Mode.RECORD or (mode is Mode.S2R and stage is not Stage.SHADOW)
+
+
 class Route(StrEnum):
     """Who answers one call."""
 
@@ -64,7 +69,7 @@ class GatePolicy:
     @property
     def writes_are_real(self) -> bool:
         """Whether what an episode writes is there afterwards, for a checker to look at."""
-        return self.mode is Mode.RECORD or (self.mode is Mode.S2R and self.stage is not Stage.SHADOW)
+        return writes_are_real(self.mode, self.stage)
 
     def spec(self, tool: str, called: object = None) -> ToolSpec:
         """The tool as known; one of a name that nobody knew is a destructive stranger.

@@ -38,6 +38,7 @@ from dreamgym_kit.errors import (
 )
 from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
+from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.vocabulary import (
@@ -45,6 +46,7 @@ from dreamgym_kit.vocabulary import (
     Call,
     Executed,
     Provenance,
+    Reply,
     Spend,
     Split,
     ToolSpec,
@@ -56,8 +58,20 @@ from dreamgym_kit.vocabulary import (
 Identity = tuple[str, str]
 """Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
 
+UNANSWERED = "(unanswered)"
+"""What stands in for an answer until the other calls of the turn are asked; no model reads it."""
+
 MOST_TOLD = 20
 """Refusals that are told one by one; the rest are counted: an agent must not flood a terminal with them."""
+
+Person = Callable[[JsonValue], JsonValue]
+"""Replies to what a tool asks a person; raises what stops the graph where there is no reply yet."""
+
+
+def nobody(asked: JsonValue) -> JsonValue:
+    """Raise where no person can be asked."""
+    raise EpisodeStop(f"a tool asks a person, and nobody can be asked here: {asked}")
+
 
 Question = tuple[Call, Situation, float]
 """What an experience model is asked, and how many seconds its answer is kept back (a slow tool)."""
@@ -76,6 +90,8 @@ class Session:
         lasts_s: seconds from now after which no call runs any more, whoever still asks: a thread that nobody
             could end, or a worker that its driver has lost sight of.
         abstain: "stop" ends the episode when the dream cannot tell; "error" lets the tool fail.
+        whole_turns: whether calls that a model asked for together are all asked before that ends it. Whoever
+            drives the graph then has to look at `stopped`.
         faults: which dreamt calls fail, and how; real calls never do by it.
         masker: takes secrets out of calls and answers before they are kept or dreamt about; a real tool
             gets its arguments as they are.
@@ -97,6 +113,7 @@ class Session:
         step_limit: int | None = None,
         lasts_s: float | None = None,
         abstain: str = "stop",
+        whole_turns: bool = False,
         faults: FaultPlan | None = None,
         masker: Masker | None = None,
         overseer: Overseer | None = None,
@@ -111,6 +128,7 @@ class Session:
         self.ledger = Ledger(episode=self.episode, task=task, world=self.world, tenant=tenant, split=split)
         self.open = True
         self.stopped: EpisodeStop | None = None
+        self._stopped_at: Place | None = None  # the unanswered call that stopped it
         self.violations: list[str] = []
         self.executed: list[Executed] = []  # ran for real; `violations` were refused
         self.on_executed: Callable[[], object] = lambda: None  # writes them down, at once
@@ -133,7 +151,7 @@ class Session:
         self._step_limit = step_limit
         self._until = None if lasts_s is None else time.monotonic() + lasts_s
         self._lasts_s = lasts_s
-        self._abstain = abstain
+        self._abstain, self._whole_turns = abstain, whole_turns
         self._faults = faults
         self._masker = masker or process_masker()
         self._occurrences = Occurrences()
@@ -231,8 +249,8 @@ class Session:
             self.asked_ids.update(calls)
             self._occurrences.asked(calls)
 
-    def check_open(self, tool: str) -> None:
-        """Refuse where no call may run any more.
+    def check_open(self, tool: str, call_id: str | None = None) -> None:
+        """Refuse where no call may run any more. `call_id`: of a call that a model asked for.
 
         Raises:
             GateRefused: the session is closed, has latched, or lives in another process.
@@ -247,7 +265,13 @@ class Session:
         if self.stopped is not None:
             if isinstance(self.stopped, GateRefused):
                 raise GateRefused(f"{tool} was called after a refusal; it did not run")
-            raise self.stopped
+            if not (isinstance(self.stopped, DreamAbstained) and self._beside(call_id)):
+                raise self.stopped
+
+    def _beside(self, call_id: str | None) -> bool:
+        """Whether a call was asked for in the turn of the unanswered one, and whole turns are asked."""
+        at = self._stopped_at
+        return self._whole_turns and at is not None and self.ledger.turn(call_id)[0] == at.turn
 
     def admit(self, call: Call, called: object = None) -> tuple[Route, Place]:
         """Decide who answers, and charge the budget. `called`: the tool or function itself, if known.
@@ -255,7 +279,7 @@ class Session:
         Raises:
             EpisodeStop: see `check_open`; or a limit was reached (`BudgetSpent`).
         """
-        self.check_open(call.tool)
+        self.check_open(call.tool, call.call_id)
         try:
             with self._lock:
                 self._admitted += 1
@@ -263,7 +287,8 @@ class Session:
                     raise BudgetSpent("tool calls of one episode", limit=self._step_limit)
             if self._charge is not None:
                 self._charge(call)
-                self.check_open(call.tool)  # whoever counts may be far away, and the episode over meanwhile
+                # whoever counts may be far away, and the episode over meanwhile
+                self.check_open(call.tool, call.call_id)
         except EpisodeStop as stop:
             self.stopped = self.stopped or stop
             raise
@@ -296,10 +321,15 @@ class Session:
             return f"{request[0]}|{made[request]}", request[1]
 
     def flow(
-        self, call: Call, place: Place, identity: Identity | None
+        self, call: Call, place: Place, identity: Identity | None, person: Person
     ) -> Generator[Question, Answer, Answer]:
-        """Have a call answered by the dream; yields the question that an experience model answers."""
+        """Have a call answered by the dream; yields the question that an experience model answers.
+
+        A tool that asked people asks them again; what `person` raises without a reply ends this try.
+        """
         if identity is not None and (before := self.ledger.remembered(identity)) is not None:
+            for one in before.replies:  # the graph counts the questions of a node
+                person(one.asked)
             return before
         call = self.masked(call)
         started = time.time()
@@ -313,18 +343,34 @@ class Session:
                 situation = replace(situation, history=(), after="", seen=0)
             late = fault.wait_s if fault is not None and fault.kind is FaultKind.SLOW else 0.0
             answer = yield call, situation, late
+            while answer.asks:
+                call = self._replied(call, answer.asks[0], person)
+                again = self.situation(call, place, after)
+                answer = yield call, replace(situation, seen=again.seen), 0.0
             answer = spoiled(fault, call, answer) if fault is not None else answer
         answer = self._settle(call, answer)
         self.keep(call, answer, place, after=after, started=started)
         if answer.abstained:
-            self._stop_undecided(call, answer)
+            answer = self._undecided(call, place, answer)
         if identity is not None:
-            self.ledger.remember(identity, answer)
+            self.ledger.remember(identity, replace(answer, replies=call.replies))
         return answer
 
-    def ask(self, call: Call, place: Place, identity: Identity | None = None) -> Answer:
+    def _replied(self, call: Call, asked: JsonValue, person: Person) -> Call:
+        """The call with the reply to one more question of its tool."""
+        try:
+            reply = person(asked)
+        except BaseException:  # the node is run again when there is a reply, and makes its calls anew
+            if call.call_id is None:
+                self.held_without_id[call.tool] -= 1
+            raise
+        return self.masked(replace(call, replies=(*call.replies, Reply(asked, reply))))
+
+    def ask(
+        self, call: Call, place: Place, identity: Identity | None = None, person: Person = nobody
+    ) -> Answer:
         """Drive `flow` from a thread (sync tools)."""
-        flow = self.flow(call, place, identity)
+        flow = self.flow(call, place, identity, person)
         try:
             question = next(flow)
             while True:
@@ -335,9 +381,11 @@ class Session:
         finally:
             flow.close()
 
-    async def ask_async(self, call: Call, place: Place, identity: Identity | None = None) -> Answer:
+    async def ask_async(
+        self, call: Call, place: Place, identity: Identity | None = None, person: Person = nobody
+    ) -> Answer:
         """Drive `flow` on the event loop (async tools)."""
-        flow = self.flow(call, place, identity)
+        flow = self.flow(call, place, identity, person)
         try:
             question = next(flow)
             while True:
@@ -359,6 +407,8 @@ class Session:
 
     def keep(self, call: Call, answer: Answer, place: Place, *, after: str, started: float) -> Transition:
         """Commit a call and its answer, dreamt or real."""
+        if answer.replies:
+            call, answer = replace(call, replies=answer.replies), replace(answer, replies=())
         entry = self.ledger.commit(
             place,
             self.masked(call),
@@ -392,6 +442,11 @@ class Session:
     def masked(self, call: Call) -> Call:
         """The call as it is kept and dreamt about."""
         args = self._masker.plain(call.args)
+        if call.replies:
+            mask = self._masker.plain
+            call = replace(
+                call, replies=tuple(Reply(mask(one.asked), mask(one.reply)) for one in call.replies)
+            )
         return call if args is call.args else replace(call, args=args)
 
     def situation(self, call: Call, place: Place, after: str) -> Situation:
@@ -432,13 +487,23 @@ class Session:
             error_type="ToolException",
         )
 
-    def _stop_undecided(self, call: Call, answer: Answer) -> None:
+    def _undecided(self, call: Call, place: Place, answer: Answer) -> Answer:
+        """Stop the episode at a call that the dream cannot answer.
+
+        In whole turns it stops at the model's next turn: which of parallel calls came first is chance, and
+        raising here would cancel the others. So no model reads the stand-in that is given meanwhile.
+        """
         self.count("abstained")
         if answer.error is not None:
-            return
+            return answer
         stop = DreamAbstained(answer.why or f"the dream cannot tell what {call.tool} would answer")
-        self.stopped = self.stopped or stop
-        raise stop
+        with self._lock:
+            earlier = self._stopped_at is not None and place < self._stopped_at
+            if self.stopped is None or (earlier and isinstance(self.stopped, DreamAbstained)):
+                self.stopped, self._stopped_at = stop, place
+        if not self._whole_turns or self.ledger.turn(call.call_id)[1] == 1:
+            raise stop
+        return replace(answer, content=UNANSWERED)
 
     async def dreamt(self, question: Question) -> Answer:
         """What the dream answers, on the event loop; its failures are abstentions."""

@@ -32,7 +32,17 @@ from dreamgym_kit.replay.own_records import (
     WORLD_FIELDS,
     read_own,
 )
-from dreamgym_kit.vocabulary import SCHEMA_VERSION, Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.vocabulary import (
+    SCHEMA_VERSION,
+    Answer,
+    Call,
+    Effect,
+    Provenance,
+    Reply,
+    Split,
+    Transition,
+    World,
+)
 
 _spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -43,7 +53,6 @@ def transition_to_record(transition: Transition) -> dict[str, JsonValue]:
     Raises:
         NotJson: a value in it has no JSON form, or a field is not what the vocabulary says.
     """
-    call = transition.call
     record: dict[str, JsonValue] = {
         "schema": transition.schema,
         "id": transition.id,
@@ -55,13 +64,25 @@ def transition_to_record(transition: Transition) -> dict[str, JsonValue]:
         "step": transition.step,
         "after": transition.after,
         "effect": str(transition.effect),
-        "call": {"tool": call.tool, "args": dict(call.args), "call_id": call.call_id, "node": call.node},
+        "call": _call_to_record(transition.call),
         "answer": answer_to_record(transition.answer),
         "elapsed_s": transition.elapsed_s,
         "recorded_at": transition.recorded_at,
     }
     if read_own(record) is None:
         _read_transition(record)
+    return record
+
+
+def _call_to_record(call: Call) -> dict[str, JsonValue]:
+    record: dict[str, JsonValue] = {
+        "tool": call.tool,
+        "args": dict(call.args),
+        "call_id": call.call_id,
+        "node": call.node,
+    }
+    if call.replies:
+        record["replies"] = [{"asked": one.asked, "reply": one.reply} for one in call.replies]
     return record
 
 
@@ -172,14 +193,25 @@ def _read_world(value: object, where: str) -> World:
 
 
 def _read_call(value: object, where: str) -> Call:
-    fields = Fields(value, where, CALL_FIELDS)
+    fields = Fields(value, where, (*CALL_FIELDS, "replies"))
     fields.refuse_unknown()
     return Call(
         tool=fields.take("tool", text),
         args=fields.take("args", mapping),
         call_id=fields.take("call_id", text_or_none, None),
         node=fields.take("node", text_or_none, None),
+        replies=fields.take("replies", _replies, ()),
     )
+
+
+def _replies(value: object, where: str) -> tuple[Reply, ...]:
+    return tuple(_read_reply(item, f"{where}[{place}]") for place, item in enumerate(items(value, where)))
+
+
+def _read_reply(value: object, where: str) -> Reply:
+    fields = Fields(value, where, ("asked", "reply"))
+    fields.refuse_unknown()
+    return Reply(asked=fields.take("asked", anything, None), reply=fields.take("reply", anything))
 
 
 def _read_answer(value: object, where: str) -> Answer:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Answer, Transition, history_digest
+from dreamgym_kit.vocabulary import Answer, Reply, Transition, history_digest
 
 _INSIDE = 6  # JSON in text in JSON in text ...
 _LEAST = 4  # characters of a field's value that is looked for in other texts too
@@ -269,6 +269,9 @@ def _redacted(one: Transition, redactor: Redactor) -> Transition:
             call,
             args=redactor.value(dict(call.args)),
             call_id=None if call.call_id is None else redactor.text(call.call_id),
+            replies=tuple(
+                Reply(redactor.value(one.asked), redactor.value(one.reply)) for one in call.replies
+            ),
         ),
         answer=redactor.answer(one.answer),
         episode=redactor.text(one.episode),

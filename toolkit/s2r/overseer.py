@@ -97,7 +97,7 @@ class RealOverseer:
         expected = _nothing()
         if self.divergence is not None:
             reply = yield Foresee(call, situation)
-            expected = reply if isinstance(reply, Answer) else expected
+            expected = reply if isinstance(reply, Answer) and not reply.asks else expected
         doubts = len(episode.doubts)
         if self._waits(session, effect, call.tool):
             held = self._held(session, call, effect, identity, expected)

@@ -28,7 +28,7 @@ class LayeredExperience:
         told = await self._chain.answer(call, situation)
         writes = situation.tool.effect.changes_world
         doubtful = writes and told.provenance in _BY_RULES and told.support < SURE
-        if not (told.abstained or doubtful):
+        if told.final or not (told.abstained or doubtful):
             return told
         decided = await self.learned.answer(call, situation)
         if decided.abstained:

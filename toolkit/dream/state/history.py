@@ -13,9 +13,10 @@ from typing import NamedTuple
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import ViewKey
-from dreamgym_kit.plain import JsonValue, escaped_args
+from dreamgym_kit.plain import JsonValue, escaped, escaped_args
 from dreamgym_kit.vocabulary import Provenance, Split, Transition
 
+_REPLIES = "$replies"  # beside the arguments: people's replies to what the tool asked
 OFF_RECORD = -1
 """The node where no recording stood."""
 
@@ -44,6 +45,8 @@ def step_of(entry: Transition) -> Step:
     """A transition as rules see it."""
     seen = observation(entry.answer)
     args = escaped_args(entry.call.args)
+    if entry.call.replies:  # what a tool does after a "no" is another call than after a "yes"
+        args = {**args, _REPLIES: [escaped(one.reply) for one in entry.call.replies]}
     return Step(
         tool=entry.call.tool,
         args=args,
