@@ -16,7 +16,6 @@ from dreamgym_kit.dream.reasoned_support import ReasonedTrial
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import keep_stray
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatEndpoint, EventSink, TransitionStore
 from dreamgym_kit.report.figures import TrustPoint
@@ -170,10 +169,3 @@ def take_added(store: TransitionStore | None, told: Told) -> None:
     """Count what workers put into the buffer as put by this process."""
     if isinstance(store, SpoolingStore):
         store.added += sum(last.get("added", 0) for last in told.last)
-
-
-def take_strays(told: Told) -> None:
-    """Refused calls of the workers are told of as those of this process are."""
-    for stray in told.strays:
-        keep_stray(stray)
-    told.strays.clear()

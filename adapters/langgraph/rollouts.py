@@ -23,7 +23,6 @@ from dreamgym_kit.adapters.langgraph.elsewhere import (
     check_sendable,
     distributed,
     given_of,
-    take_strays,
     weights_of,
 )
 from dreamgym_kit.adapters.langgraph.locking import LockWatch
@@ -111,8 +110,6 @@ async def open_rollouts(
         finally:
             with gated_process(request, directory.path):
                 await opened.aclose()
-            if workers is not None:
-                take_strays(workers.told)
 
 
 def _workers(

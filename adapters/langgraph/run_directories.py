@@ -20,8 +20,9 @@ from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals
+from dreamgym_kit.rollout.events import read_events
 from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory, new_run
+from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.tool_models import as_data
@@ -212,11 +213,19 @@ def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> l
     return errors
 
 
-def earlier_strays(directory: RunDirectory) -> list[JsonValue]:
-    """Real calls that were blocked outside of any episode in earlier legs, as their report has them."""
+def blocked_outside(directory: RunDirectory) -> list[JsonValue]:
+    """Real calls that were blocked outside of any episode in this leg and earlier ones.
+
+    The event log has those of a leg that was killed before its report.
+    """
     kept = (directory.read_report() or {}).get("manifest")
     told = kept.get("strays") if isinstance(kept, dict) else None
-    return list(told) if isinstance(told, list) else []
+    logged = [
+        event.get("text")
+        for event in read_events(directory.path / EVENTS)
+        if event.get("event") == "violation" and event.get("episode") == ""
+    ]
+    return list(dict.fromkeys([*(told if isinstance(told, list) else ()), *logged]))
 
 
 def spent(budget: RunBudget, totals: RunTotals, *, calibration: Spend) -> dict[str, JsonValue]:

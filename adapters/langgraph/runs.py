@@ -17,7 +17,6 @@ from dreamgym_kit.adapters.langgraph.elsewhere import (
     distributed,
     given_of,
     take_added,
-    take_strays,
 )
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
 from dreamgym_kit.adapters.langgraph.locking import LockWatch
@@ -34,8 +33,8 @@ from dreamgym_kit.adapters.langgraph.opening import (
 from dreamgym_kit.adapters.langgraph.policy_opening import policy_of
 from dreamgym_kit.adapters.langgraph.run_directories import (
     SPENT,
+    blocked_outside,
     count_earlier,
-    earlier_strays,
     run_directory,
     spent,
 )
@@ -46,7 +45,7 @@ from dreamgym_kit.dream.judge import DISAGREE
 from dreamgym_kit.findings.detectors import FAILED, Detectors
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import PROCESS
+from dreamgym_kit.gate.registry import PROCESS, strays_heard
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import EventSink, ExperienceModel
 from dreamgym_kit.report.figures import CRITICAL, TrustPoint
@@ -138,6 +137,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         log = directory.events()
         stack.callback(log.close)
         heard = MaskedEvents(FanOut([log, events]), ready.masker)
+        stack.enter_context(strays_heard(lambda why: heard.emit("violation", episode="", text=why)))
         budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
         errors = count_earlier(directory, budget, tally)
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
@@ -181,7 +181,6 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             ) as workers:
                 told = workers.told
                 totals = await work(workers)
-            take_strays(told)
             take_added(request.store, told)
         else:
             runner = runner_of(
@@ -293,7 +292,7 @@ def _finish(
         "not_run": totals.total - totals.finished,
         SPENT: spent(budget, totals, calibration=who.spend),
         "stopped": totals.stopped,
-        "strays": list(dict.fromkeys([*earlier_strays(directory), *PROCESS.told()])),
+        "strays": list(dict.fromkeys([*blocked_outside(directory), *map(ready.masker.text, PROCESS.told())])),
         "gate": gate_to_record(request.rules),
     }
     lost = unaccounted_writes(directory.path / EVENTS, directory.episodes()) if request.mode.bare else []

@@ -2,15 +2,19 @@
 
 import json
 import math
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from langchain_core.tools import tool
 
 import dreamgym_kit
 from dreamgym_kit import Task, Verdict
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.loop import run_to_end
@@ -125,3 +129,35 @@ def test_what_was_blocked_in_an_earlier_leg_fails_the_resumed_run(project: Any) 
         resume=True,
     )
     assert run_to_end(run(again, events=NoEvents())).verdict is Verdict.FAILED
+
+
+class CallsAToolDouble:
+    """A sink that calls a real tool outside of any episode."""
+
+    def emit(self, kind: str, /, **facts: Any) -> None:
+        @tool
+        def pay_the_sink(amount: int) -> str:
+            """Pay."""
+            raise AssertionError("it ran")
+
+        if kind == "episode_started":
+            with suppress(EpisodeStop):
+                pay_the_sink.invoke({"amount": 1})
+
+
+def test_what_was_blocked_outside_of_episodes_is_known_after_a_kill(project: Any) -> None:
+    graph = project.write(NODE.replace("BODY", "return {}").replace("CHECK", "return True"))
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:checks")
+    request = RunRequest(
+        graph=graph.replace(":graph", ":lazy"),
+        tasks=[task],
+        settings=load_settings(environ={}),
+        store=MemoryStore(),
+        directory=project.folder / "run",
+    )
+    first = run_to_end(run(request, events=CallsAToolDouble()))
+    assert (first.verdict, len(first.strays)) == (Verdict.FAILED, 1)
+    (first.directory / REPORT).unlink()  # a killed process has not written it
+    again = run_to_end(run(replace(request, resume=True), events=NoEvents()))
+    assert again.verdict is Verdict.FAILED
+    assert again.summary.fact("strays") == list(first.strays)

@@ -8,7 +8,7 @@ such calls run for real again, but for those of what an episode began (see `begu
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NoReturn
@@ -33,7 +33,7 @@ class _Process:
     attribute, no lock. `held`: how many dreams are open, or are about to be.
     """
 
-    __slots__ = ("armed", "held", "lock", "refusal", "sessions", "strays", "untold")
+    __slots__ = ("armed", "held", "lock", "on_stray", "refusal", "sessions", "strays", "untold")
 
     def __init__(self) -> None:
         self.armed = False
@@ -43,6 +43,7 @@ class _Process:
         self.sessions: dict[str, Session] = {}
         self.strays: list[str] = []
         self.untold = 0
+        self.on_stray: Callable[[str], object] = str  # writes it down, at once
 
     def hold(self, more: int) -> None:
         """Count a dream that begins or ends; strays are those since the first of the open ones began."""
@@ -67,6 +68,16 @@ class _Process:
 
 
 PROCESS = _Process()
+
+
+@contextmanager
+def strays_heard(by: Callable[[str], object]) -> Iterator[None]:
+    """In the block each refused call that belongs to no episode is told to `by` at once."""
+    before, PROCESS.on_stray = PROCESS.on_stray, by
+    try:
+        yield
+    finally:
+        PROCESS.on_stray = before
 
 
 @contextmanager
@@ -191,6 +202,8 @@ def keep_stray(why: str) -> None:
             PROCESS.strays.append(why)
         else:
             PROCESS.untold += 1
+            return
+    PROCESS.on_stray(why)
 
 
 def _began() -> Session | None:

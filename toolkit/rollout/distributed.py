@@ -16,6 +16,7 @@ from typing import Any
 
 from dreamgym_kit.errors import EndpointError, UserError, WorkerLost
 from dreamgym_kit.gate import egress
+from dreamgym_kit.gate.registry import keep_stray
 from dreamgym_kit.ports import EventSink, Worker, WorkerHost
 from dreamgym_kit.rollout.budget_desk import BudgetDesk
 from dreamgym_kit.rollout.budgets import Budget
@@ -65,7 +66,6 @@ class Told:
 
     warnings: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
-    strays: list[str] = field(default_factory=list)
     last: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -252,7 +252,8 @@ class DistributedRunner:
         return came.episode
 
     def _hear(self, strays: Sequence[str], notes: Sequence[str]) -> None:
-        self.told.strays.extend(strays)
+        for why in strays:  # told of as those of this process are
+            keep_stray(why)
         self.told.notes.update(dict.fromkeys(notes))
 
     async def _seat_for(self) -> _Seat | None:

@@ -4,7 +4,7 @@
     episode_started   episode                                    the engine
     call              episode, tool, step, provenance, effect    the gate's session
     finding           episode, finding, text, steps              whoever judges
-    violation         episode, text                              the gate's session
+    violation         episode ("": outside of any), text         the gate's session
     executed          episode, text                              whoever keeps the journal
     episode_finished  episode, verdict, reason, calls, done, total   the engine
     lost              episode, attempt, worker, error            the engine's workers
@@ -20,9 +20,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from dreamgym_kit.plain import JsonValue, to_plain
 from dreamgym_kit.ports import EventSink
@@ -106,3 +106,17 @@ class EventLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def read_events(log: Path) -> Iterator[dict[str, Any]]:
+    """Give the events of a log, of all its legs; none where there is no log."""
+    if not log.is_file():
+        return
+    with log.open(encoding="ascii", errors="replace") as lines:
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:  # a killed process left it half-written
+                continue
+            if isinstance(event, dict):
+                yield event

@@ -4,13 +4,12 @@ The event log has every call as it was answered, the journal the calls of finish
 what changed the real system and stands in no episode. A call that was never answered is in neither.
 """
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.rollout.events import read_events
 from dreamgym_kit.vocabulary import Effect, Episode, Provenance
 
 _WRITES = frozenset(effect.value for effect in Effect if effect.changes_world)
@@ -24,7 +23,7 @@ def unaccounted_writes(log: Path, episodes: Iterable[Episode]) -> list[JsonValue
         episodes: those in the journal.
     """
     made: Counter[tuple[str, str]] = Counter()
-    for event in _events(log):
+    for event in read_events(log):
         real = event.get("provenance") == Provenance.REAL.value and event.get("effect") in _WRITES
         if event.get("event") == "call" and real:
             made[str(event.get("episode")), str(event.get("tool"))] += 1
@@ -37,16 +36,3 @@ def unaccounted_writes(log: Path, episodes: Iterable[Episode]) -> list[JsonValue
         for (episode, tool), calls in made.items()
         if calls > 0
     ]
-
-
-def _events(log: Path) -> Iterator[dict[str, Any]]:
-    if not log.is_file():
-        return
-    with log.open(encoding="ascii", errors="replace") as lines:
-        for line in lines:
-            try:
-                event = json.loads(line)
-            except ValueError:  # a killed process left it half-written
-                continue
-            if isinstance(event, dict):
-                yield event
