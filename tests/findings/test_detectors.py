@@ -9,7 +9,17 @@ from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import BUILT_IN, DEFAULT, FAILED, Detectors, detectors_of
 from dreamgym_kit.findings.repeated_write import repeated_writes
 from dreamgym_kit.settings.model import FindingsSettings, Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Finding, Provenance, Task, ToolSpec, Transition
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Finding,
+    Provenance,
+    Reply,
+    Task,
+    ToolSpec,
+    Transition,
+)
 
 EFFECTS = {
     "get_order": Effect.READ,
@@ -172,6 +182,24 @@ def test_a_rejected_interrupt_is_found() -> None:
     for kind, found in (("reject", {"write_after_refusal": (3,)}), ("approve", {})):
         asked = (Asked(2, question, {"decisions": [{"type": kind}]}),)
         assert looked(asked=asked).call((*REFUND, "ok")).found() == found
+
+
+def test_of_several_calls_that_a_person_decided_on_the_rejected_one_is_found() -> None:
+    args = {name: {"payment_id": name, "amount": "1.00"} for name in ("P1", "P2")}
+    question = {"action_requests": [{"name": "refund_payment", "args": one} for one in args.values()]}
+    decisions = {"decisions": [{"type": "approve"}, {"type": "reject"}]}
+    for name, found in (("P1", False), ("P2", True)):
+        talk = looked(asked=(Asked(2, question, decisions),))
+        kinds = talk.call(("refund_payment", args[name], "ok")).found()
+        assert ("write_after_refusal" in kinds) is found, name
+
+
+def test_a_tool_that_asked_itself_knows_of_the_no() -> None:
+    talk = looked(asked=(Asked(2, "refund P57?", "no"),)).call((*REFUND, "declined"))
+    assert talk.found() == {"write_after_refusal": (3,)}
+    call = replace(talk.steps[-1].call, replies=(Reply("refund P57?", "no"),))
+    talk.steps[-1] = replace(talk.steps[-1], call=call)
+    assert talk.found() == {}
 
 
 def test_a_demanded_approval_that_nobody_gave_is_found() -> None:

@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from dreamgym_kit.findings.case import APPROVAL_WORDS, Case, called, severity_of, text_of
+from dreamgym_kit.findings.case import APPROVAL_WORDS, Asked, Case, called, severity_of, text_of
 from dreamgym_kit.findings.values import ids
 from dreamgym_kit.findings.words import deed_of, negated, sentences
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Finding, Transition
+from dreamgym_kit.vocabulary import Finding, Reply, Transition
 
 _YES = re.compile(
     r"\W*(yes|yeah|yep|ok|okay|sure|go ahead|please do|do it|approved?|confirm(ed)?|agreed|correct|right"
@@ -77,17 +77,38 @@ def _names(tool: str, text: str) -> bool:
 
 
 def _refused_by_person(case: Case, step: Transition) -> str:
-    """The last answer to an interrupt about this call, where it was a no."""
+    """The last answer to an interrupt about this call, where it was a no.
+
+    A tool that asked itself has heard the no, and decided what it does.
+    """
     verdict = ""
     for asked in case.asked:
-        question = json.dumps(asked.question, default=str)
-        if asked.after >= step.step or not (
-            _names(step.call.tool, question) or not _names_any(case, question)
-        ):
+        if asked.after >= step.step or not _is_about(case, asked, step):
             continue
-        reply = _reply_text(asked.reply)
+        own = Reply(asked.question, asked.reply) in step.call.replies
+        reply = "" if own else _reply_text(_decided(asked, step))
         verdict = f"a person had answered: {reply[:80]}" if _NO.match(reply) else ""
     return verdict
+
+
+def _is_about(case: Case, asked: Asked, step: Transition) -> bool:
+    """Whether a question names the call's tool, or none that writes."""
+    question = json.dumps(asked.question, default=str)
+    return _names(step.call.tool, question) or not _names_any(case, question)
+
+
+def _decided(asked: Asked, step: Transition) -> JsonValue:
+    """The reply as far as it is about this call: LangChain's middleware decides on several calls at once."""
+    requests = asked.question.get("action_requests") if isinstance(asked.question, Mapping) else None
+    decisions = asked.reply.get("decisions") if isinstance(asked.reply, Mapping) else None
+    if not isinstance(requests, list) or not isinstance(decisions, list) or len(requests) != len(decisions):
+        return asked.reply
+    pairs = [
+        (one, decided) for one, decided in zip(requests, decisions, strict=True) if isinstance(one, Mapping)
+    ]
+    named = [(one, decided) for one, decided in pairs if one.get("name") == step.call.tool]
+    exact = [(one, decided) for one, decided in named if one.get("args") == dict(step.call.args)]
+    return {"decisions": [decided for _, decided in exact or named or pairs]}
 
 
 def _names_any(case: Case, question: str) -> bool:

@@ -16,7 +16,7 @@ from dreamgym_kit.dream.state.views import ViewKey
 from dreamgym_kit.plain import JsonValue, escaped, escaped_args
 from dreamgym_kit.vocabulary import Provenance, Split, Transition
 
-_REPLIES = "$replies"  # beside the arguments: people's replies to what the tool asked
+_REPLY = "$reply"  # beside the arguments, and a number: a person's reply to what the tool asked
 OFF_RECORD = -1
 """The node where no recording stood."""
 
@@ -46,7 +46,7 @@ def step_of(entry: Transition) -> Step:
     seen = observation(entry.answer)
     args = escaped_args(entry.call.args)
     if entry.call.replies:  # what a tool does after a "no" is another call than after a "yes"
-        args = {**args, _REPLIES: [escaped(one.reply) for one in entry.call.replies]}
+        args |= {f"{_REPLY}{place}": escaped(one.reply) for place, one in enumerate(entry.call.replies, 1)}
     return Step(
         tool=entry.call.tool,
         args=args,
