@@ -1,11 +1,13 @@
 """What ended an episode: a tool, the agent's model, its user, a limit, or the graph itself."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 
 from langgraph.errors import GraphRecursionError
 
 from dreamgym_kit.adapters.langgraph.answers import is_of_tool
 from dreamgym_kit.adapters.langgraph.course import Course
+from dreamgym_kit.adapters.langgraph.hooks import of_library
 from dreamgym_kit.adapters.langgraph.import_trouble import own_frames, raised_by_agent, raised_by_us
 from dreamgym_kit.dream.user import UserFailed, UserSilent
 from dreamgym_kit.errors import (
@@ -21,10 +23,9 @@ from dreamgym_kit.errors import (
 from dreamgym_kit.s2r.stops import RealCallRefused
 from dreamgym_kit.vocabulary import Transition
 
-_ENDPOINT_LIBRARIES = frozenset(
-    {"anthropic", "botocore", "google", "httpcore", "httpx", "httpx2", "openai", "requests", "urllib3"}
-)
-_CLIENTS = ("langchain", "langgraph")  # libraries that wrap an endpoint's error in one of their own
+_MODEL_CLIENTS = frozenset({"anthropic", "openai"})  # libraries that ask a model and nothing else
+_NO_CLIENTS = frozenset({"builtins", "langchain", "langchain_core", "langgraph", "pydantic", "pydantic_core"})
+"""Packages whose exceptions do not say that an endpoint failed, also where they come out of a chat model."""
 
 
 def say_error(
@@ -32,6 +33,7 @@ def say_error(
     error: BaseException,
     last: Sequence[Transition],
     *,
+    of_model: Sequence[BaseException],
     wants_context: bool,
     timed_out: bool,
 ) -> None:
@@ -41,6 +43,7 @@ def say_error(
         course: of the episode.
         error: what came out.
         last: the episode's last call.
+        of_model: what came out of the agent's chat models.
         timed_out: the episode's own time is over.
         wants_context: the graph declares a `context_schema`; this kit gives graphs no context.
     """
@@ -59,7 +62,7 @@ def say_error(
         course.reason = f"the simulated user failed: {text}"
     elif isinstance(first, EpisodeStop):
         say_stop(course, first)
-    elif _of_endpoint(first):
+    elif _of_endpoint(first, of_model):
         course.stop, course.reason = (
             "error",
             f"the agent's model did not answer: {type(first).__name__}: {text}",
@@ -82,19 +85,42 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-def _of_endpoint(error: BaseException) -> bool:
-    """Whether a model's endpoint gave no answer: the error is of a client's library, or wraps one that is."""
-    if isinstance(error, EndpointError) or _is_of(type(error), _ENDPOINT_LIBRARIES):
-        return True
-    if isinstance(error, ConnectionError):
+def _of_endpoint(error: BaseException, of_model: Sequence[BaseException]) -> bool:
+    """Whether a model's endpoint gave no answer, also where the agent raised an error of its own for that."""
+    for one in _causes(error):
+        if isinstance(one, EndpointError):
+            return True
+        if any(one is failed for failed in of_model):
+            return any(map(_of_client, _causes(one)))
+        if not _packages(type(one)).isdisjoint(_MODEL_CLIENTS) and not raised_by_agent(one):
+            return True
+    return False
+
+
+def _of_client(error: BaseException) -> bool:
+    """Whether what came out of a chat model is of its client's library, or of the network."""
+    if isinstance(error, ConnectionError | TimeoutError):
         return not raised_by_agent(error)
-    cause = error.__cause__ or error.__context__
-    wrapped = type(error).__module__.startswith(_CLIENTS)
-    return wrapped and cause is not None and _of_endpoint(cause)
+    return any(of_library(_file_of(package)) for package in _packages(type(error)) - _NO_CLIENTS)
 
 
-def _is_of(kind: type, libraries: frozenset[str]) -> bool:
-    return any(base.__module__.partition(".")[0] in libraries for base in kind.__mro__)
+def _packages(kind: type) -> frozenset[str]:
+    """The top-level packages that an exception's classes are of."""
+    return frozenset(base.__module__.partition(".")[0] for base in kind.__mro__)
+
+
+def _file_of(package: str) -> str:
+    return str(getattr(sys.modules.get(package), "__file__", None) or "")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and what stands behind it, the nearest first."""
+    seen: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and not any(one is before for before in seen):
+        seen.append(one)
+        yield one
+        one = one.__cause__ or one.__context__
 
 
 def _is_without_context(error: BaseException) -> bool:

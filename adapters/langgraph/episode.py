@@ -287,6 +287,7 @@ class LangGraphRunner:
                 course,
                 error,
                 session.ledger.transitions()[-1:],
+                of_model=session.model_errors,
                 wants_context=wants_context,
                 timed_out=limit.expired(),
             )

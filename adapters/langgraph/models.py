@@ -8,6 +8,7 @@ Where the episode has a policy, that is asked in the model's place (`policy_leaf
 
 import functools
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -49,7 +50,7 @@ def generating(real: Any) -> Any:
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session(args, kwargs)
-        with turn_of(session, self, args, kwargs) as turn:
+        with turn_of(session, self, args, kwargs) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(leaf.result_now())
         if session is not None:
@@ -65,7 +66,7 @@ def generating_async(real: Any) -> Any:
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
         session = _session(args, kwargs)
-        with turn_of(session, self, args, kwargs) as turn:
+        with turn_of(session, self, args, kwargs) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(await leaf.result())
         if session is not None:
@@ -86,7 +87,7 @@ def streaming(real: Any) -> Any:
             yield from real(self, *args, **kwargs)
             return
         asked = _Asked()
-        with turn_of(session, self, args, kwargs, events=events) as turn:
+        with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             for part in turn.parts() or turn.keeping(leaf.parts_now(events=events)):
                 _hear_part(session, self, part, kwargs, asked)
@@ -104,7 +105,7 @@ def streaming_async(real: Any) -> Any:
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         session = _session(args, kwargs)
         asked = _Asked()
-        with turn_of(session, self, args, kwargs, events=events) as turn:
+        with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             async for part in turn.parts_async() or turn.keeping_async(leaf.parts(events=events)):
                 if session is not None:
@@ -179,6 +180,17 @@ def _without_cache(model: BaseChatModel) -> BaseChatModel:
     copy = model.model_copy(update={"cache": False})
     HOLDINGS.tell_copy(model, copy)
     return copy
+
+
+@contextmanager
+def _failing(session: Session | None) -> Iterator[None]:
+    """Keep what a model raises: how an episode ends that it ends is the endpoint's doing, not the agent's."""
+    try:
+        yield
+    except Exception as error:
+        if session is not None:
+            session.model_errors.append(error)
+        raise
 
 
 def _session(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:

@@ -161,3 +161,73 @@ def test_what_was_blocked_outside_of_episodes_is_known_after_a_kill(project: Any
     again = run_to_end(run(replace(request, resume=True), events=NoEvents()))
     assert again.verdict is Verdict.FAILED
     assert again.summary.fact("strays") == list(first.strays)
+
+
+MODEL = """
+import httpx
+import openai
+from langgraph.graph import StateGraph, MessagesState, START
+
+class Away(ScriptedModelDouble):
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        FAILS
+
+class AgentsOwn(Exception): pass
+
+def answer(state):
+    model = Away(turns=["Done."])
+    BODY
+
+made = StateGraph(MessagesState)
+made.add_node("node", answer)
+made.add_edge(START, "node")
+lazy = made.compile()
+"""
+UNAUTHORIZED = (
+    'raise openai.AuthenticationError("bad key", body=None, '
+    'response=httpx.Response(401, request=httpx.Request("POST", "http://m")))'
+)
+OWN_CLIENT = "getattr(__import__('ht' + 'tpx'), 'get')('http://127.0.0.1:1/orders')"  # cannot be read
+
+
+@pytest.mark.parametrize(
+    ("fails", "body", "verdict", "why"),
+    [
+        (UNAUTHORIZED, 'model.invoke("hi")', Verdict.ERROR, "did not answer: AuthenticationError"),
+        (
+            UNAUTHORIZED,
+            "try: model.invoke('hi')\n    except Exception as error: raise AgentsOwn('no model') from error",
+            Verdict.ERROR,
+            "did not answer: AgentsOwn: no model",
+        ),
+        (
+            UNAUTHORIZED,
+            "try: model.invoke('hi')\n    except Exception: raise AgentsOwn('no model') from None",
+            Verdict.ERROR,
+            "did not answer: AgentsOwn: no model",
+        ),
+        (
+            UNAUTHORIZED,
+            "try: model.invoke('hi')\n    except Exception: return {'messages': [AIMessage('Sorry.')]}",
+            Verdict.PASSED,
+            "",
+        ),
+        ("raise ValueError('odd')", 'model.invoke("hi")', Verdict.FAILED, "the graph raised ValueError: odd"),
+        ("pass", OWN_CLIENT, Verdict.FAILED, "the graph raised "),
+        ("pass", "raise openai.OpenAIError('mine')", Verdict.FAILED, "the graph raised OpenAIError: mine"),
+        ("pass", "openai.OpenAI(api_key=None)", Verdict.ERROR, "did not answer: OpenAIError"),
+    ],
+)
+def test_a_models_endpoint_is_told_from_the_agents_own_requests(
+    project: Any, monkeypatch: pytest.MonkeyPatch, fails: str, body: str, verdict: Verdict, why: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    graph = project.write(MODEL.replace("FAILS", fails).replace("BODY", body))
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
+    settings = parse_settings('[guard]\nallow_hosts = ["127.0.0.1"]\n')
+    done = dreamgym_kit.simulate(
+        graph.replace(":graph", ":lazy"), [task], store=MemoryStore(), settings=settings
+    )
+    (episode,) = JournalReader(done.directory / EPISODES)
+    assert (episode.verdict, why in episode.reason) == (verdict, True), episode.reason
+    assert bool(episode.traceback) is (verdict is Verdict.FAILED)

@@ -135,6 +135,7 @@ class Session:
         self._untold = 0
         self.on_refusal: Callable[[], None] = lambda: None  # called in the thread that was refused
         self.notes: list[str] = []
+        self.model_errors: list[BaseException] = []  # that came out of the agent's chat models
         self.counts: dict[str, int] = {}
         self.spends: dict[str, Spend] = {}
         self.real_calls = 0
