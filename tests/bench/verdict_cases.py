@@ -34,6 +34,12 @@ def remove_NAME(order: str) -> str:
     return "removed"
 
 
+@tool
+def sign_NAME(order: str) -> str:
+    "Sign an order, if a person agrees."
+    return f"signed: {interrupt(f'sign {order}?')}"
+
+
 def parsed(text):
     return text.group()
 
@@ -55,7 +61,7 @@ def model(state, runtime: Runtime[Context]):
         return {"messages": [AIMessage(f"told {interrupt({'question': 'really?'})}")]}
     if "wait" in said:
         time.sleep(120)
-    calls = [word for word in said.split() if word in ("look", "remove", "append")]
+    calls = [word for word in said.split() if word in ("look", "remove", "sign", "append")]
     named = [
         {"id": f"c{place}", "name": f"{'look' if word == 'append' else word}_NAME", "args": {"order": "o1"}}
         for place, word in enumerate(calls)
@@ -63,7 +69,7 @@ def model(state, runtime: Runtime[Context]):
     return {"messages": [AIMessage("fine", tool_calls=named)]}
 
 
-held = ToolNode([look_NAME, remove_NAME])
+held = ToolNode([look_NAME, remove_NAME, sign_NAME])
 
 
 def tools(state):
@@ -153,6 +159,7 @@ class Case:
     tasks: tuple[Asked, ...]
     verdict: str
     settings: str = ""  # more of dreamgym.toml
+    recorded: tuple[Asked, ...] = ()  # before it, on the real tools
     code: int | None = None  # None: that of the verdict
     faces: tuple[str, ...] = ALL
     command: tuple[str, ...] = ("simulate",)
@@ -174,6 +181,7 @@ def many(inconclusive: int, of: int) -> tuple[Asked, ...]:
 
 
 FINE, BAD, LOOK = Asked("hi", P), Asked("hi", F, "bad"), Asked("look", INC)
+SIGNED = (Asked("sign", P, replies=("yes",)), Asked("sign", P, replies=("no",)))
 BROKEN = Asked("hi", E, "raises")
 DOOR = {
     "agent": {
@@ -199,6 +207,17 @@ CASES: tuple[Case, ...] = (
     Case("unanswered", (LOOK,), INC, about=("Unanswered    1 look_",)),
     Case("interrupt_answered", (Asked("ask", P, replies=("yes",)),), P),
     Case("interrupt_open", (Asked("ask", INC),), INC),
+    *(
+        Case(
+            f"tool_asks_{reply}",
+            (Asked("sign", verdict, replies=(reply,)),),
+            verdict,
+            recorded=SIGNED,
+            faces=ONE_BY_ONE,
+        )
+        for reply, verdict in (("yes", P), ("no", P), ("maybe", INC))
+    ),
+    Case("tool_asks_nobody", (Asked("sign", INC),), INC, recorded=SIGNED, faces=ONE_BY_ONE),
     Case("blocked", (Asked("door", INC),), F, about=("0 executed, 1 blocked",), **DOOR),
     Case("blocked_and_error", (Asked("door", INC), BROKEN), F, **DOOR),
     Case(

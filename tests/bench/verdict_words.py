@@ -8,6 +8,7 @@ where its episode passes, and an error is named by its word.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ said = done.summary.to_json()
 told = {"verdict": said["verdict"], "code": done.exit_code, "passed": done.passed, "counts": said["counts"]}
 print(json.dumps(told | {"episodes": {line["id"]: line["verdict"] for line in said["list"]}}))
 """
+EFFECTS = {"look": "read", "remove": "destructive", "sign": "write"}
 QUICK = ("passes", "checker_no", "checker_raises", "no_task")
 
 
@@ -65,6 +67,7 @@ def ran(cases: Sequence[Case], *, signals: bool) -> Iterator[tuple[str, list[str
         for case in cases:
             for face in case.faces:
                 folder = project(Path(root) / f"{case.name}_{face}", case)
+                record_first(case, folder, environ)
                 yield f"{case.name} by {face}", FACES[face](case, folder, environ)
         for name, run in SIGNALS.items() if signals else ():
             folder = project(Path(root) / name, Case(name, WAITS, "inconclusive"))
@@ -117,15 +120,31 @@ def project(folder: Path, case: Case) -> Path:
     }.items():
         text = text.replace(old, new)
     (folder / f"{name}.py").write_text(text)
-    (folder / "tasks.jsonl").write_text(
-        "".join(json.dumps(record(task, place, name)) + "\n" for place, task in enumerate(case.tasks))
-    )
-    effects = (
-        f'[tools.look_{folder.name}]\neffect = "read"\n[tools.remove_{folder.name}]\neffect = "destructive"\n'
+    write_tasks(folder / "tasks.jsonl", case.tasks, name)
+    effects = "".join(
+        f'[tools.{tool}_{folder.name}]\neffect = "{effect}"\n' for tool, effect in EFFECTS.items()
     )
     more = case.settings.replace("AGENT", name)
     (folder / "dreamgym.toml").write_text(f'graph = "{name}:graph"\ntasks = "tasks.jsonl"\n{more}{effects}')
     return folder
+
+
+def write_tasks(file: Path, tasks: Sequence[Asked], module: str) -> None:
+    """Write a task file."""
+    lines = (json.dumps(record(task, place, module)) for place, task in enumerate(tasks))
+    file.write_text("".join(f"{line}\n" for line in lines))
+
+
+def record_first(case: Case, folder: Path, environ: dict[str, str]) -> None:
+    """Record what the case builds on, into the project's buffer."""
+    if not case.recorded:
+        return
+    write_tasks(folder / "recorded.jsonl", case.recorded, f"agent_{folder.name}")
+    command = ("-m", "dreamgym_kit.cli.main", "record", "--yes", "--tasks", "recorded.jsonl")
+    done = child(folder, environ, *command)
+    if done.returncode:
+        raise RuntimeError(f"{case.name}: not recorded: {done.stderr[-600:]}")
+    shutil.rmtree(folder / "runs")
 
 
 def record(task: Asked, place: int, module: str) -> dict[str, object]:
