@@ -104,7 +104,7 @@ def test_one_report_and_nothing_later_runs(make: str, kind: str, canary: Canary)
 
 
 def test_a_session_that_forgets_is_found_out(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "check_open", lambda self, tool: None)
+    monkeypatch.setattr(Session, "check_open", lambda self, *asked: None)
     session, other = dream(control=("stubborn", "add", "cls", "ov", "plain")), dream()
     said: list[str] = []
     with entered(other), entered(session):
