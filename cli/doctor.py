@@ -1,11 +1,13 @@
 """`dreamgym-kit doctor`: what works, what to mend, and what stops a dry run."""
 
+import os
 import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -135,12 +137,15 @@ def _checks(asked: "_Asked") -> Iterator[Check]:
         yield Check("stop", "settings", str(error))
         return
     yield _settings(settings, asked)
-    yield from _graph(settings, asked)
-    yield _caught("hooks", _hooks, settings, asked)
-    for name, check in (("tasks", _tasks), ("recordings", _recordings)):
-        yield _caught(name, check, settings, asked)
-    if settings.engine.name == "ray":
-        yield _caught("ray", _ray, settings, asked)
+    facts = yield from _graph(settings, asked)
+    yield _caught("hooks", _hooks)
+    yield _caught("tasks", partial(_tasks, settings, asked, facts))
+    yield _caught("detectors", partial(_detectors, settings))
+    yield _caught("recordings", partial(_recordings, settings, asked, facts))
+    yield from _experience(settings)
+    yield from _runs(settings)
+    if settings.engine.elsewhere or settings.engine.name != "local":
+        yield _caught("engine", partial(_engine, settings))
     yield from _extras()
 
 
@@ -151,14 +156,12 @@ def _servers(urls: "Sequence[str]") -> Iterator[Check]:
         yield from (Check(one.level, "server", one.text, one.remedy) for one in look_at_server(url))
 
 
-def _caught(
-    name: str, check: "Callable[[Settings, _Asked], Check]", settings: "Settings", asked: "_Asked"
-) -> Check:
-    from dreamgym_kit.errors import UserError
+def _caught(name: str, check: "Callable[[], Check]") -> Check:
+    from dreamgym_kit.errors import EndpointError, StoreError, UserError
 
     try:
-        return check(settings, asked)
-    except UserError as error:
+        return check()
+    except (EndpointError, StoreError, UserError) as error:
         return Check("stop", name, str(error))
 
 
@@ -182,7 +185,8 @@ def _settings(settings: "Settings", asked: "_Asked") -> Check:
     return Check("ok", "settings", str(settings.path))
 
 
-def _graph(settings: "Settings", asked: "_Asked") -> Iterator[Check]:
+def _graph(settings: "Settings", asked: "_Asked") -> "Generator[Check, None, GraphFacts | None]":
+    """Look at the graph; gives what it holds, None where it cannot be looked at."""
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.inspecting import look_at_graph
@@ -191,14 +195,14 @@ def _graph(settings: "Settings", asked: "_Asked") -> Iterator[Check]:
 
     if settings.graph is None:
         yield _no_graph(settings.folder)
-        return
+        return None
     try:
         facts = asyncio.run(look_at_graph(settings.graph, settings))
     except UserError as error:
         typed = next_command(error, "doctor", asked.graph, settings.folder)
         why = "looks again" if typed.startswith(("export ", "set ")) else "once that is mended"
         yield Check("stop", "graph", str(error), step=("Then", typed, why))
-        return
+        return None
     problems = [*facts.problems, *facts.touched]
     held = "all can be simulated" if not facts.problems else f"{len(facts.problems)} cannot be simulated"
     count = f"{len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'}"
@@ -212,9 +216,10 @@ def _graph(settings: "Settings", asked: "_Asked") -> Iterator[Check]:
         from dreamgym_kit.cli.tool_table import tool_rows
 
         yield Check("-", "tools", "\n".join([count, *tool_rows(facts.every())]))
+    return facts
 
 
-def _hooks(_settings: "Settings", _asked: "_Asked") -> Check:
+def _hooks() -> Check:
     """Whether the names of other packages by which calls are held are there, in what is loaded by now."""
     from dreamgym_kit.adapters.langgraph.foreign_names import PAIRS, check_foreign_names, loaded, missing
 
@@ -285,48 +290,124 @@ def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
             yield Check("fix", "model", text, f'dreamgym.toml  [guard] allow_hosts = ["{host}"]')
 
 
-def _tasks(settings: "Settings", asked: "_Asked") -> Check:
+def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") -> Check:
+    """Whether the tasks can be read, fit the graph, and name code that can be imported."""
     from dreamgym_kit.adapters.langgraph.guarding import watched_loading
-    from dreamgym_kit.adapters.langgraph.naming import checkers_of, world_kinds
+    from dreamgym_kit.adapters.langgraph.naming import (
+        check_expectations,
+        check_inputs,
+        checkers_of,
+        world_kinds,
+    )
     from dreamgym_kit.rollout.tasks import read_tasks
 
     if settings.tasks is None:
         typed = f"echo '{_FIRST_TASK}' > tasks.jsonl && {asked.command('doctor', tasks='tasks.jsonl')}"
         told = "none named: --tasks FILE, or tasks in dreamgym.toml; one JSON object a line"
-        return Check("fix", "tasks", told, step=("Ask", typed, "a first task, for you to change"))
+        return Check("stop", "tasks", told, step=("Ask", typed, "a first task, for you to change"))
     file = settings.resolve(settings.tasks)
     tasks = read_tasks(file)
+    if not tasks:
+        return Check("stop", "tasks", f"{file} holds no task; one JSON object a line")
     with watched_loading(settings) as touched:  # a run imports these under its guard
         checkers_of(settings, tasks)
         world_kinds(settings, {task.world.name for task in tasks})
     if touched:
         return Check("stop", "tasks", "\n".join(touched))
+    if facts is not None:
+        check_expectations(tasks, facts)
+        check_inputs(tasks, facts)
     return Check("ok", "tasks", f"{len(tasks)} in {file}")
 
 
-def _recordings(settings: "Settings", asked: "_Asked") -> Check:
+def _detectors(settings: "Settings") -> Check:
+    from dreamgym_kit.adapters.langgraph.guarding import watched_loading
+    from dreamgym_kit.adapters.langgraph.naming import detectors_named
+
+    with watched_loading(settings) as touched:
+        known = detectors_named(settings).known
+    if touched:
+        return Check("stop", "detectors", "\n".join(touched))
+    return Check("ok", "detectors", f"{len(known)} kinds of finding are looked for")
+
+
+def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") -> Check:
+    """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
     from dreamgym_kit.adapters.stores.opening import open_store
-    from dreamgym_kit.errors import StoreUnavailable
+    from dreamgym_kit.dream.state.stated import stated_models
+    from dreamgym_kit.settings.places import buffer_of, is_missing
+
+    place, stated = buffer_of(settings), stated_models(settings)
+    if not is_missing(place):
+        with closing(open_store(place, settings)) as store:
+            return Check("ok", "recordings", f"{store.count()} calls in {place}")
+    typed = asked.command("record")
+    step = ("Record", typed, "real calls for dreams to answer from; it asks before")
+    asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)
+    if not asks or stated or settings.endpoint.model is not None:
+        return Check("fix", "recordings", f"none yet ({place})", typed, step)
+    told = f"none yet ({place}); no call would be answered, and simulate would be INCONCLUSIVE"
+    return Check("stop", "recordings", told, typed, step)
+
+
+def _experience(settings: "Settings") -> Iterator[Check]:
+    """Whether the models that settings name for the dream answer, and their files can be used."""
+    if settings.endpoint.urls or settings.endpoint.model is not None:
+        yield _caught("experience", partial(_endpoint, settings))
+    if settings.learned.model is not None or settings.learned.urls:
+        yield _caught("learned", partial(_learned, settings))
+
+
+def _endpoint(settings: "Settings") -> Check:
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint
+    from dreamgym_kit.adapters.models.experience_models import gate_of_settings
+    from dreamgym_kit.rollout.budgets import RunBudget
+
+    async def ask() -> None:
+        async with asked_endpoint(settings, RunBudget(None, None), dreams=True):
+            pass
+
+    asyncio.run(ask())
+    tried = gate_of_settings(settings) is not None
+    where = ", ".join(settings.endpoint.urls) or "this process"
+    told = f"{settings.endpoint.model or 'the model'} answers ({where})"
+    return Check("ok", "experience", told + ("" if tried else "; not tried on held-out recordings"))
+
+
+def _learned(settings: "Settings") -> Check:
+    from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
+    from dreamgym_kit.adapters.langgraph.experiences import chained_experience
+    from dreamgym_kit.adapters.stores.opening import open_store
     from dreamgym_kit.settings.places import buffer_of, is_missing
 
     place = buffer_of(settings)
-    if is_missing(place):
-        typed = asked.command("record")
-        told = f"none yet ({place}); the dream can answer nothing"
-        step = ("Record", typed, "real calls for dreams to answer from; it asks before")
-        return Check("fix", "recordings", told, typed, step)
-    try:
-        with closing(open_store(place, settings)) as store:
-            return Check("ok", "recordings", f"{store.count()} calls in {place}")
-    except StoreUnavailable as error:
-        return Check("fix", "recordings", str(error))
+    with ExitStack() as stack:
+        store = None if is_missing(place) else stack.enter_context(closing(open_store(place, settings)))
+        stack.enter_context(with_decisions(chained_experience(store, settings), settings))
+        return Check("ok", "learned", f"{settings.learned.model} can be used")
 
 
-def _ray(settings: "Settings", _asked: "_Asked") -> Check:
-    """Whether what settings want of Ray can be had; nothing is started or joined."""
+def _runs(settings: "Settings") -> Iterator[Check]:
+    """A word where no run directory can be made in the folder that settings name."""
+    folder = settings.resolve(settings.runs)
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    if not there.is_dir():
+        yield Check("stop", "runs", f"{there} is a file; a run makes its directory in this folder")
+    elif not os.access(there, os.W_OK | os.X_OK):
+        yield Check("stop", "runs", f"{there} may not be written; a run makes its directory there")
+
+
+def _engine(settings: "Settings") -> Check:
+    """Whether what settings want of workers can be had; nothing is started or joined."""
+    from dreamgym_kit.adapters.engines.choosing import check_engine
     from dreamgym_kit.adapters.engines.ray_extra import usable
 
-    return Check("ok", "ray", usable(settings.engine.address))
+    check_engine(settings.engine)
+    if settings.engine.name == "ray":
+        return Check("ok", "ray", usable(settings.engine.address))
+    return Check("ok", "engine", f"{settings.engine.workers} workers")
 
 
 def _below(line: str) -> str:

@@ -51,6 +51,7 @@ class GraphFacts:
     problems: list[str] = field(default_factory=list)  # refused before the first episode
     warnings: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
+    state: list[str] = field(default_factory=list)  # the fields that an input may have
     hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
     touched: list[str] = field(default_factory=list)  # by loading it, where a dream would refuse that
     example: JsonValue = ""  # an input that a first task may have, of `inspect_graph`
@@ -110,7 +111,9 @@ def inspect_compiled(
     """
     living = living or Living()
     HOLDINGS.scan(living.tools())
-    facts = GraphFacts()
+    facts = GraphFacts(
+        state=[name for name in graph.channels if not name.startswith("__") and ":" not in name]
+    )
     tools: dict[str, list[object]] = {}
     for path, bound in nodes_of(graph):
         facts.nodes.append(path)

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from langgraph.pregel import Pregel
-
 from dreamgym_kit.adapters.langgraph.import_trouble import own_frames
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
 from dreamgym_kit.adapters.langgraph.loading import load_named
@@ -105,14 +103,13 @@ def check_expectations(tasks: Sequence[Task], facts: GraphFacts) -> None:
                 raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
 
 
-def check_inputs(tasks: Sequence[Task], graph: Pregel[Any]) -> None:
+def check_inputs(tasks: Sequence[Task], facts: GraphFacts) -> None:
     """Refuse an input that holds nothing of the graph's state; LangGraph drops unknown fields silently."""
-    known = [name for name in graph.channels if not name.startswith("__") and ":" not in name]
     for task in tasks:
-        if known and task.input and not any(name in known for name in task.input):
+        if facts.state and task.input and not any(name in facts.state for name in task.input):
             source = f"task {task.id!a}, input"
             raise UnknownName(
-                "field", next(iter(task.input)), known=known, source=source, where="the graph's state"
+                "field", next(iter(task.input)), known=facts.state, source=source, where="the graph's state"
             )
 
 

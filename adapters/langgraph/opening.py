@@ -95,7 +95,7 @@ async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[T
     facts = _ready(graph, request)
     check_nodes(graph, settings, asked=request.policy is not None)
     check_expectations(tasks, facts)
-    check_inputs(tasks, graph)
+    check_inputs(tasks, facts)
     if request.must_be_said:
         check_said(facts, settings)
     if request.must_reset:

@@ -219,7 +219,7 @@ class Rollouts:
             UserError: one of them cannot be run; none is admitted.
         """
         request, ready = self._request, self._ready
-        check_inputs(tasks, ready.graph)
+        check_inputs(tasks, ready.facts)
         check_expectations(tasks, ready.facts)
         if request.must_reset:
             check_resets(tasks, ready.facts, request.settings)

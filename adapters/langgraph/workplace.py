@@ -205,7 +205,7 @@ class _Here:
     def admit(self, tasks: Sequence[Task]) -> None:
         """See `Workplace.admit`."""
         settings, ready = self.request.settings, self.ready
-        check_inputs(tasks, ready.graph)
+        check_inputs(tasks, ready.facts)
         check_expectations(tasks, ready.facts)
         with egress.exempt():
             ready.checkers.update(checkers_of(settings, tasks))

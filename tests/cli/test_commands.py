@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -175,14 +176,20 @@ def test_init_offers_what_the_recordings_show_as_comments(run, recorded: Path) -
     assert run("simulate").returncode == 1
 
 
-def test_doctor_says_what_to_mend_and_what_stops(run, project: Path) -> None:
+def test_doctor_says_what_to_mend_and_what_stops(run, project: Path, recordings: Path) -> None:
+    empty = run("doctor", *FLAGS)
+    assert empty.returncode == 2
+    assert "simulate would be INCONCLUSIVE" in " ".join(empty.stdout.split())
+    assert "\n Record   dreamgym-kit record agent:graph --tasks tasks.jsonl" in empty.stdout
+    for file in recordings.parent.glob("dreamgym.db*"):
+        shutil.copy(file, project)
     done = run("doctor", *FLAGS)
     assert done.returncode == 0
     assert " ok    graph       agent:graph imports; 2 tools, all can be simulated\n" in done.stdout
     assert " fix   effects     2 guessed: get_order (read), refund_payment (destructive)\n" in done.stdout
-    assert " 0 to stop, 3 to fix.\n" in done.stdout
+    assert " 0 to stop, 2 to fix.\n" in done.stdout
     assert "\n Begin    dreamgym-kit init agent:graph" in done.stdout
-    broken = run("doctor", "agent:nothing", "--json")
+    broken = run("doctor", "agent:nothing", *FLAGS[1:], "--json")
     assert broken.returncode == 2
     said = json.loads(broken.stdout)
     assert [check["name"] for check in said["checks"] if check["level"] == "stop"] == ["graph"]
@@ -196,7 +203,8 @@ class Shop:
 """
 
 
-def test_doctor_holds_a_world_class_against_what_a_run_needs_and_makes_none(run, project: Path) -> None:
+def test_doctor_holds_a_world_class_against_what_a_run_needs_and_makes_none(run, recorded: Path) -> None:
+    project = recorded
     (project / "dreamgym.toml").write_text('[worlds.default]\nref = "shop_world:Shop"\n')
     (project / "shop_world.py").write_text(WORLD)
     lacking = run("doctor", *FLAGS)

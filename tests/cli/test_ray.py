@@ -96,5 +96,5 @@ def test_recordings_of_real_tools_are_made_in_a_cluster_each_once(
     flags = ("agent:graph", "--tasks", "tasks.jsonl", "-n", "2", "--yes")
     _finished(begin("record", *flags, *RAY))
     assert (project / "REAL").read_text() == "x" * 8  # 2 tasks x 2 episodes x 2 refunds
-    said, _ = _finished(begin("doctor", "agent:graph"))
+    said, _ = _finished(begin("doctor", "agent:graph", "--tasks", "tasks.jsonl"))
     assert "12 calls in" in said

@@ -1,0 +1,102 @@
+"""`doctor` ends with 2 wherever `simulate` would not begin, and names the part that is wrong."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
+NOT_RUN = (2, 5)  # cannot run, no task
+
+
+class Broken(NamedTuple):
+    """A project with one thing wrong."""
+
+    check: str  # doctor's line about it
+    settings: str = ""
+    task: str | None = None  # the only line of the tasks
+    agent: str = ""  # at the end of agent.py
+    files: tuple[tuple[str, str], ...] = ()
+
+
+def asks(**fields: object) -> str:
+    return json.dumps({"id": "t-1", "input": "Please refund A-1", **fields}) + "\n"
+
+
+PROJECTS = {
+    "nothing": Broken(""),
+    "an expected tool that the graph lacks": Broken("tasks", task=asks(expect={"calls": ["refnd_payment"]})),
+    "a limit of a tool that the graph lacks": Broken("tasks", task=asks(expect={"max": {"refund": 1}})),
+    "an input field that the state lacks": Broken("tasks", task=asks(input={"mesages": "hello"})),
+    "a checker that is not there": Broken("tasks", task=asks(checker="agent:twice")),
+    "a checker by an unknown name": Broken("tasks", task=asks(checker="twice")),
+    "a checker that is not a function": Broken("tasks", task=asks(checker="agent:ENDED")),
+    "a task that is not JSON": Broken("tasks", task="{\n"),
+    "no task": Broken("tasks", task=""),
+    "a detector of a module that is not there": Broken(
+        "detectors", '[findings]\ndetectors = ["checks:big_refund"]\n'
+    ),
+    "a detector that is not there": Broken("detectors", '[findings]\ndetectors = ["agent:big_refund"]\n'),
+    "a buffer that is not one": Broken(
+        "recordings", 'buffer = "notes.db"\n', files=(("notes.db", "notes\n" * 500),)
+    ),
+    "a buffer's server that is away": Broken(
+        "recordings", 'buffer = "weaviate://127.0.0.1:9?grpc=9&tenant=t&timeout=1"\n'
+    ),
+    "an unknown key": Broken("settings", "[simulate]\nrepeat = 2\n"),
+    "settings of a tool that is not there": Broken("graph", '[tools.refund]\neffect = "write"\n'),
+    "faults of a tool that is not there": Broken("graph", '[faults.refund]\nkinds = ["timeout"]\n'),
+    "a node that is not there": Broken("graph", '[nodes.agnt]\neffect = "pure"\n'),
+    "a function that is not there": Broken("graph", '[functions."agent:refund"]\neffect = "write"\n'),
+    "a graph that raises when it is imported": Broken("graph", agent='raise ValueError("no shop")\n'),
+    "an endpoint that is away": Broken(
+        "experience", '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nattempts = 1\n'
+    ),
+    "an endpoint without a model": Broken("experience", '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\n'),
+    "an endpoint whose key is not set": Broken(
+        "experience",
+        '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nkey_env = "NOBODY_SET_THIS_KEY"\n',
+    ),
+    "an acceptance file that is not there": Broken(
+        "experience",
+        '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nattempts = 1\ngate = "gate.json"\n',
+    ),
+    "a folder for runs that is a file": Broken("runs", 'runs = "notes"\n', files=(("notes", ""),)),
+    "rules that cannot be read": Broken("recordings", files=(("dreamgym.drafts.toml", "{"),)),
+    "a directory that is not a model": Broken(
+        "experience", '[endpoint]\nmodel = "notes"\n', files=(("notes/config.json", "{}"),)
+    ),
+    "a learned model that is not there": Broken("learned", '[learned]\nmodel = "learned"\n'),
+    "a server of a learned model without its words": Broken(
+        "learned", '[learned]\nurls = ["http://127.0.0.1:9/v1"]\n'
+    ),
+    "a world of a module that is not there": Broken("tasks", '[worlds.default]\nref = "shop_world:Shop"\n'),
+    "a world that lacks a method": Broken(
+        "tasks", '[worlds.default]\nref = "shop:Shop"\n', files=(("shop.py", "class Shop: ...\n"),)
+    ),
+    "an unknown engine": Broken("settings", '[engine]\nname = "slurm"\n'),
+    "an address for workers here": Broken("engine", '[engine]\nworkers = 2\naddress = "head:6379"\n'),
+}
+QUICK = ("nothing", "an expected tool that the graph lacks", "an endpoint that is away", "no task")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROJECTS]
+)
+def test_doctor_ends_with_2_where_simulate_would_not_begin(run, recorded: Path, name: str) -> None:
+    broken = PROJECTS[name]
+    (recorded / "dreamgym.toml").write_text(broken.settings)
+    if broken.task is not None:
+        (recorded / "tasks.jsonl").write_text(broken.task)
+    for file, text in broken.files:
+        (recorded / file).parent.mkdir(exist_ok=True)
+        (recorded / file).write_text(text)
+    with (recorded / "agent.py").open("a") as agent:
+        agent.write(broken.agent)
+    simulated = run("simulate", *FLAGS)
+    told = run("doctor", *FLAGS, "--json")
+    stops = [check["name"] for check in json.loads(told.stdout)["checks"] if check["level"] == "stop"]
+    assert (simulated.returncode in NOT_RUN) == bool(broken.check), simulated.stderr
+    assert stops[:1] == ([broken.check] if broken.check else []), told.stdout
+    assert told.returncode == (2 if broken.check else 0)
