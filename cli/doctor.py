@@ -247,6 +247,8 @@ def _no_graph(folder: "Path") -> Check:
 
 
 def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
+    from dreamgym_kit.settings import advice
+
     guessed = [spec for spec in facts.tools if spec.source == "guessed"]
     if not guessed:
         yield Check("ok", "effects", "every tool's effect was said by a person or its author")
@@ -263,7 +265,7 @@ def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
             f"{settings.where('tools', first.name)}  correct what is wrong, then: dreamgym-kit init --confirm"
         )
     else:
-        remedy = f'dreamgym.toml  [tools.{first.name}] effect = "{first.effect}"'
+        remedy = advice.told(advice.tool_answered(first.name, first.effect))
     yield Check("fix", "effects", f"{len(guessed)} guessed: {told}", remedy)
 
 
@@ -283,11 +285,13 @@ def _lock(facts: "GraphFacts", settings: "Settings") -> Check:
 
 
 def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
+    from dreamgym_kit.settings import advice
+
     allowed = settings.guard.allow_hosts
     for host in facts.hosts:
         if host not in allowed and host.rpartition(":")[0] not in allowed:
             text = f"the chat model at {host} is not let through the guard"
-            yield Check("fix", "model", text, f'dreamgym.toml  [guard] allow_hosts = ["{host}"]')
+            yield Check("fix", "model", text, advice.told(advice.model_allowed(host)))
 
 
 def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") -> Check:
@@ -449,5 +453,6 @@ def _told(check: Check) -> str:
     else:
         lines += [_below(one_line(line)) for line in more]
     if check.remedy:
-        lines.append(f"{' ' * 19}{one_line(check.remedy)}")
+        told = f"{' ' * 19}{one_line(check.remedy)}"
+        lines.append(fold(told, indent=19) if check.remedy.startswith("add to ") else told)
     return "\n".join(lines)

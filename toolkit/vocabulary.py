@@ -81,6 +81,7 @@ _VERDICTS_ON_DISK = {
     Verdict.FAILED: "failure",
     Verdict.INCONCLUSIVE: "undetermined",
 }
+REACHED = "reached "  # before a host, in the counts of an episode that reached it
 EXIT_EXECUTED = 6  # a real tool ran in a dream; the run's verdict is FAILED
 
 

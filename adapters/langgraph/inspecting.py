@@ -6,14 +6,12 @@ while the dream runs.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
@@ -28,14 +26,17 @@ from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.inventory import Inventory, InventoryEntry, taken
 from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.locking import locked, of_project
+from dreamgym_kit.adapters.langgraph.models import host_of
 from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.object_effects import ObjectEffects, all_bearers, function_spec, power
 from dreamgym_kit.adapters.langgraph.provider_tools import bound_in, refusal
 from dreamgym_kit.adapters.langgraph.registering import register_functions
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
+from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.effects import declared_effect
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.tool_lock import LockedTool
+from dreamgym_kit.settings import advice
 from dreamgym_kit.settings.load import check_models
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Effect, ToolSpec
@@ -125,11 +126,12 @@ def inspect_compiled(
     facts.judge = ObjectEffects(settings)
     facts.tools = [_spec_of(name, tools[name], settings, facts) for name in sorted(tools)]
     facts.locked = _locked(facts, tools, settings.folder)
-    facts.hosts = sorted(_model_hosts(living.models()))
+    facts.hosts = sorted({host for model in living.models() if (host := host_of(model)) is not None})
+    egress.models_at(facts.hosts)
     if not (facts.tools or makes_tools or HOLDINGS.schemas or HOLDINGS.unhookable):
         facts.problems.append(
             "nothing in this graph can be intercepted: it has no tool, and no function that acts was found. "
-            'Name what acts: [functions."package.module:function"] effect = "write"'
+            f"Name what acts; {advice.told(advice.function_answered(advice.SOME_FUNCTION))}"
         )
     bound = bound_in(graph) if own_model else ()
     facts.problems += [refusal(name) for name in bound if name not in settings.leave_out]
@@ -211,7 +213,9 @@ def _spec_of(name: str, bearers: list[object], settings: Settings, facts: GraphF
 
 def _said_of_all(name: str, effect: Effect) -> str:
     """How a person says one effect of several tools; settings let no two of them run in a dream."""
-    return f'@effect("{effect}") on each' if effect.runs_in_dream else f'[tools.{name}] effect = "{effect}"'
+    if effect.runs_in_dream:
+        return f'@effect("{effect}") on each'
+    return advice.told(advice.tool_answered(name, effect.value))
 
 
 def _never_free(name: str, called: object, settings: Settings) -> str | None:
@@ -277,23 +281,10 @@ def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphFacts) -
         node = where.rpartition("'")[0].rpartition("'")[2].rpartition("/")[2]
         facts.problems.append(
             f"{where} acts on the world by itself ({function.__module__}.{function.__qualname__} "
-            f"uses {acting}). Put what acts into a function of its own: that can be answered. Or register "
-            f'this one: [functions."{named}"] effect = "write", '
-            f'or say that the node is harmless: [nodes.{node}] effect = "pure"'
+            f"uses {acting}). Put what acts into a function of its own, or have this one answered; "
+            f"{advice.told(advice.function_answered(named), advice.node_runs(node))}"
         )
     return found.makes_tools
-
-
-def _model_hosts(living: Iterable[BaseChatModel]) -> set[str]:
-    """Where the chat models that are alive send their requests."""
-    hosts = set()
-    for model in living:
-        client = getattr(model, "root_client", None) or getattr(model, "_client", None)
-        base = getattr(client, "base_url", None) or getattr(model, "openai_api_base", None)
-        parts = urlsplit(str(base)) if base else None
-        if parts is not None and parts.hostname:
-            hosts.add(f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}")
-    return hosts
 
 
 def _check_bound(settings: Settings, facts: GraphFacts) -> None:
@@ -303,8 +294,8 @@ def _check_bound(settings: Settings, facts: GraphFacts) -> None:
         if name not in known and name not in named:
             facts.problems.append(
                 f"'{name}' is bound to the model but is a callable that cannot be hooked ({why}). "
-                f"Bind a plain function or a tool, or register the function under it: "
-                f'[functions."package.module:{name}"]'
+                f"Bind a plain function or a tool, or name the function under it; "
+                f"{advice.told(advice.function_answered(f'package.module:{name}'))}"
             )
     for name in sorted(HOLDINGS.schemas - known - named):
         facts.warnings.append(

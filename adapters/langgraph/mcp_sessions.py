@@ -18,6 +18,7 @@ from dreamgym_kit.adapters.langgraph.late_imports import LateImports
 from dreamgym_kit.adapters.langgraph.patches import PatchSet
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.registry import PROCESS, current, find
+from dreamgym_kit.settings import advice
 from dreamgym_kit.vocabulary import Effect
 
 
@@ -154,13 +155,12 @@ def _check(name: str) -> None:
     if body is not None:
         session.refuse(
             f"'{body.name}', whose effect is pure, called the MCP tool '{name}'; that did not run. What "
-            f'asks a server is not pure: [tools.{body.name}] effect = "read", or what it is'
+            f"asks a server is not pure; {advice.told(advice.tool_answered(body.name, 'read'))}"
         )
     session.refuse(
         f"the MCP tool '{name}' was called on its client session; it did not run. Call it through the "
-        "tools of langchain-mcp-adapters or langchain.mcp, or name the function that calls it in "
-        "dreamgym.toml: "
-        f'[functions."package.module:function"] effect = "...", name = "{name}"'
+        "tools of langchain-mcp-adapters or langchain.mcp, or name the function that calls it; "
+        f"{advice.told(advice.function_answered(advice.SOME_FUNCTION, name=name))}"
     )
 
 

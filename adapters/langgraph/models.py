@@ -10,6 +10,7 @@ import functools
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -36,12 +37,27 @@ from dreamgym_kit.adapters.langgraph.policy_leaf import Leaf
 from dreamgym_kit.adapters.langgraph.provider_tools import provider_tools, without_left_out
 from dreamgym_kit.adapters.langgraph.tapes import turn_of
 from dreamgym_kit.canonical import canonical
+from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.registry import PROCESS, current, find
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.plain import to_plain
+from dreamgym_kit.settings import advice
 
 STREAMS = ("_stream", "_stream_chat_model_events")
 ASYNC_STREAMS = ("_astream", "_astream_chat_model_events")
+
+
+def host_of(model: object) -> str | None:
+    """Where a chat model sends its requests, "host:port"; None where it does not say."""
+    try:
+        client = getattr(model, "root_client", None) or getattr(model, "_client", None)
+        base = getattr(client, "base_url", None) or getattr(model, "openai_api_base", None)
+        parts = urlsplit(str(base)) if base else None
+    except Exception:  # noqa: BLE001  a client that cannot be made is met where the model is asked
+        return None
+    if parts is None or not parts.hostname:
+        return None
+    return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
 def generating(real: Any) -> Any:
@@ -49,7 +65,7 @@ def generating(real: Any) -> Any:
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
-        session = _session(args, kwargs)
+        session = _session(self, args, kwargs)
         with turn_of(session, self, args, kwargs) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(leaf.result_now())
@@ -65,7 +81,7 @@ def generating_async(real: Any) -> Any:
 
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
-        session = _session(args, kwargs)
+        session = _session(self, args, kwargs)
         with turn_of(session, self, args, kwargs) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             result: ChatResult = turn.result() or turn.kept(await leaf.result())
@@ -82,7 +98,7 @@ def streaming(real: Any) -> Any:
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        session = _session(args, kwargs)
+        session = _session(self, args, kwargs)
         if session is None:
             yield from real(self, *args, **kwargs)
             return
@@ -103,7 +119,7 @@ def streaming_async(real: Any) -> Any:
 
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        session = _session(args, kwargs)
+        session = _session(self, args, kwargs)
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
@@ -193,7 +209,7 @@ def _failing(session: Session | None) -> Iterator[None]:
         raise
 
 
-def _session(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:
+def _session(model: BaseChatModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:
     if not PROCESS.armed and current.get() is None:
         return None
     from dreamgym_kit.adapters.langgraph.frames import config_here
@@ -201,6 +217,8 @@ def _session(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:
     session = find(session_key(config_here()), "a chat model")
     if session is not None:
         session.check_open("a chat model")
+        if (host := host_of(model)) is not None:
+            egress.models_at([host])
         check_answered(session, args[0] if args else kwargs.get("messages"))
     return session
 
@@ -345,6 +363,6 @@ def _check_alone(session: Session, name: str) -> None:
 def _refuse(session: Session, name: str, why: str, function: str) -> None:
     session.refuse(
         f"the model called '{name}', which {why}: some node would run it for real. Name the function that "
-        f'runs it in dreamgym.toml: [functions."{function}"] effect = "...", name = "{name}"; '
-        f'if it only shapes a structured answer: structured_outputs = ["{name}"]'
+        f"runs it, or say that it only shapes an answer; "
+        f"{advice.told(advice.function_answered(function, name=name), advice.only_shapes(name))}"
     )

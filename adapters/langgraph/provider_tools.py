@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableBinding
 
 from dreamgym_kit.adapters.langgraph.nodes import nodes_of, unwrapped
 from dreamgym_kit.gate.session import Session
+from dreamgym_kit.settings import advice
 
 _OWN_TYPES = frozenset({"function", "custom", "object"})  # "object": a bare JSON schema
 _OWN_PREFIXES = (
@@ -81,8 +82,8 @@ def without_left_out(session: Session | None, bound: Any) -> Any:
 def refusal(name: str) -> str:
     """Why a tool of the provider's stops a dream, and what takes it out."""
     return (
-        f"'{name}' is a tool that the model's provider runs: its calls pass no gate and could not be dreamt. "
-        f'Take it out of dreams: leave_out = ["{name}"] in dreamgym.toml'
+        f"'{name}' is a tool that the model's provider runs: its calls pass no gate and could not be dreamt; "
+        f"{advice.told(advice.left_out(name))}"
     )
 
 

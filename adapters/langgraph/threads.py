@@ -22,6 +22,7 @@ from dreamgym_kit.adapters.langgraph.patches import PatchSet, plain_wrapper
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.gate import begun, exempting
 from dreamgym_kit.gate.begun import Owner
+from dreamgym_kit.gate.callers import handed_over
 from dreamgym_kit.gate.registry import current
 from dreamgym_kit.gate.sealing import carried, seal
 
@@ -53,7 +54,7 @@ def _mark_threads(patches: PatchSet) -> None:
     def start(self: threading.Thread) -> None:
         owner = _owner()
         if not begun.of_pool(self) and (owner is not None or seal() is not None):
-            run = carried(self.run)
+            run = handed_over(carried(self.run))
             self.run = run if owner is None else _hushed(begun.belonging(run, owner))  # type: ignore[method-assign]
         if owner is None:
             exempting.begins(self)
@@ -113,6 +114,7 @@ def along(work: Work) -> Work:
     work, session, owner = carried(work), current.get(), _owner()
     if session is None and owner is None:
         return work
+    work = handed_over(work)
 
     @functools.wraps(work, updated=())
     def worked(*args: Any, **kwargs: Any) -> Any:

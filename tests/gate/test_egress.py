@@ -214,7 +214,9 @@ def test_a_trip_says_what_where_and_how_to_allow_it_in_one_line(guard, tmp_path:
     where = f"test_egress.py:{line} in test_a_trip_says_what_where_and_how_to_allow_it_in_one_line"
     assert str(refused.value) == (
         f"refused to write {target}: nothing outside is touched in a dream ({where}); "
-        f'to let it pass: [guard] allow_paths = ["{target}"] in dreamgym.toml'
+        f'add to dreamgym.toml: [functions."{__name__}:{where.split()[-1]}"] effect = "write" '
+        "(a dream answers its calls, and it does not run); or "
+        f'[guard] allow_paths = ["{target}"] (it is really touched, in every dream)'
     )
     assert seen == egress.trips()
     assert seen == [Trip("open", str(target), "MainThread", where, str(refused.value))]

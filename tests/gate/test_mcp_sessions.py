@@ -56,7 +56,7 @@ def test_a_dream_refuses_it_by_name_before_it_is_sent(canary: Canary) -> None:
         asyncio.run(graph().ainvoke(HELLO))
     (why,) = session.violations
     assert "the MCP tool 'pay' was called on its client session; it did not run" in why
-    assert '[functions."package.module:function"] effect = "...", name = "pay"' in why
+    assert '[functions."package.module:function"] effect = "write", name = "pay" (a dream answers' in why
     assert canary.written() == []
 
 

@@ -221,7 +221,8 @@ def test_the_json_form_says_what_it_promises() -> None:
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert list(said) == [
         *("schema", "manifest", "verdict", "exit_code", "headline", "gate", "counts", "pass_rate", "calls"),
-        *("would_have", "tools", "trust", "findings", "executed", "violations", "noted", "faults", "judges"),
+        *("would_have", "tools", "trust", "findings", "executed", "violations", "reached", "noted", "faults"),
+        "judges",
         *("cost", "list"),
     ]
     assert (said["verdict"], said["exit_code"]) == ("failed", 1)

@@ -21,6 +21,9 @@ class Owner(Protocol):
 
     open: bool
 
+    def reached(self, host: str) -> None:
+        """It reached an allowed host, "name:port", where no model is asked."""
+
 
 _by_context: ContextVar[Owner | None] = ContextVar("dreamgym_kit_begun_by", default=None)
 _by_thread = threading.local()

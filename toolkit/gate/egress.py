@@ -13,7 +13,6 @@ import _socket
 import asyncio
 import functools
 import importlib
-import json
 import os
 import platform
 import re
@@ -21,14 +20,12 @@ import shutil
 import socket
 import ssl
 import sys
-import sysconfig
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 from weakref import WeakSet
 
@@ -36,12 +33,14 @@ from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.gate import begun, exempting, sealing
 from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
 from dreamgym_kit.gate.begun import Owner
+from dreamgym_kit.gate.callers import Caller, caller
 from dreamgym_kit.gate.connections import foreign_connections
 from dreamgym_kit.gate.exempting import exempt
 from dreamgym_kit.gate.gaps import KNOWN_GAPS
+from dreamgym_kit.settings import advice
 
 __all__ = [
-    "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "disarm", "exempt", "listen", "owner",
+    "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "disarm", "exempt", "listen", "models_at", "owner",
     "put_back", "refuse_uvloop", "trips", "watching",
 ]  # fmt: skip
 
@@ -149,14 +148,21 @@ class _Guard:
                 except OSError:
                     continue
 
+    def judge(self, event: str, attempt: Attempt) -> None:
+        """Let an attempt pass, or answer one that is not permitted."""
+        if not self.permits(attempt):
+            self.meet(event, attempt)
+        elif attempt.setting is Setting.HOSTS:
+            self.note(attempt)
+
     def meet(self, event: str, attempt: Attempt) -> None:
         """Answer an attempt that is not permitted: it is refused."""
-        where = _origin(sys._getframe(2))
+        by = caller(sys._getframe(2))
         message = _printable(
-            f"refused to {attempt.deed}: nothing outside is touched in a dream ({where}); to let it pass: "
-            f"[guard] {attempt.setting} = [{json.dumps(attempt.target, ensure_ascii=False)}] in dreamgym.toml"
+            f"refused to {attempt.deed}: nothing outside is touched in a dream ({by.line}); "
+            f"{advice.told(*self._advice(attempt, by))}"
         )
-        trip = Trip(event, attempt.target, threading.current_thread().name, where, message)
+        trip = Trip(event, attempt.target, threading.current_thread().name, by.line, message)
         self.trips.append(trip)
         try:
             with exempt():
@@ -164,16 +170,40 @@ class _Guard:
         finally:
             raise GateRefused(message)
 
+    def _advice(self, attempt: Attempt, by: Caller) -> list[advice.Advice]:
+        """What a person can do about it, the safest first."""
+        names = self.names(attempt)
+        if attempt.setting is Setting.HOSTS and not _models.isdisjoint(names):
+            return [advice.model_allowed(attempt.target)]
+        seal = sealing.seal()
+        if seal is not None:  # what a tool's body does is stopped at the tool
+            answered = advice.tool_answered(seal.tool, "write")
+        else:
+            answered = advice.function_answered(by.function or advice.SOME_FUNCTION)
+        return [answered, advice.allowed(attempt.setting, attempt.target)]
+
+    def names(self, attempt: Attempt) -> set[str]:
+        """What a host goes by: "host:port" of it, and of the allowed names that were resolved to it."""
+        known = {name for name, found in _addresses.items() if attempt.host in found}
+        return {f"{name}:{attempt.port}" for name in {attempt.host, *known}}
+
+    def note(self, attempt: Attempt) -> None:
+        """Have an episode tell of the host that it reaches, if no model is asked there."""
+        mine = owner()
+        if mine is not None and attempt.port is not None:
+            names = self.names(attempt)
+            if _models.isdisjoint(names):
+                mine.reached(min(names, key=_by_name_first))
+
 
 class _Watch(_Guard):
     """Lets everything pass and notes what a dream would refuse."""
 
     def meet(self, event: str, attempt: Attempt) -> None:
-        where = _origin(sys._getframe(2))
+        where = caller(sys._getframe(2)).line
         message = _printable(
             f"loading the graph makes it {attempt.deed} ({where}), which a dry run refuses: move that "
-            f"to where it is first used, or let it pass: [guard] {attempt.setting} = "
-            f"[{json.dumps(attempt.target, ensure_ascii=False)}] in dreamgym.toml"
+            f"to where it is first used, or {advice.told(advice.allowed(attempt.setting, attempt.target))}"
         )
         self.trips.append(Trip(event, attempt.target, threading.current_thread().name, where, message))
 
@@ -261,6 +291,8 @@ def _announced_send(real: Callable[..., Any]) -> Callable[..., Any]:
 
 _addresses: dict[str, set[str]] = {}
 """What the names that were ever allowed were resolved to while a guard stood."""
+_models: set[str] = set()
+"""Hosts, "name:port", that chat models are asked at."""
 _doors = _Doors()
 _guard: _Guard | None = None
 _ended: _Guard | None = None
@@ -289,15 +321,15 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     for attempt in read(args) if stands or seal is not None else ():
         if seal is not None and attempt.setting is Setting.HOSTS:
             _break(seal, attempt)
-        if stands and guard is not None and not guard.permits(attempt):
-            guard.meet(event, attempt)
+        if stands and guard is not None:
+            guard.judge(event, attempt)
 
 
 def _break(seal: sealing.Seal, attempt: Attempt) -> NoReturn:
     """Answer a pure body that reaches for a host: it is refused."""
     message = _printable(
         f"refused to {attempt.deed}: {seal.tool} is pure, and what is pure reaches no host "
-        f'({_origin(sys._getframe(2))}); if it has to, it reads: [tools.{seal.tool}] effect = "read"'
+        f"({caller(sys._getframe(2)).line}); {advice.told(advice.tool_answered(seal.tool, 'read'))}"
     )
     try:
         with exempt():
@@ -396,6 +428,11 @@ def put_back() -> None:
             _doors.reopen()
 
 
+def models_at(hosts: Iterable[str]) -> None:
+    """Hosts ("name:port") of chat models: asking one is no effect of the agent's."""
+    _models.update(hosts)
+
+
 def armed() -> bool:
     """Whether a guard stands in this process."""
     return _guard is not None
@@ -432,6 +469,10 @@ def _host_rule(entry: str) -> _HostRule:
     return _HostRule(plain_address(host) or host, int(found["port"]) if found["port"] else None)
 
 
+def _by_name_first(host: str) -> tuple[bool, str]:
+    return plain_address(host.rpartition(":")[0]) is not None, host
+
+
 def _covers(rule: int | None, port: int | None) -> bool:
     return rule is None or port is None or rule == port
 
@@ -450,23 +491,3 @@ def _same_program(entry: str, program: str) -> bool:
 def _printable(text: str) -> str:
     """One line that no terminal obeys: names come from the agent."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
-_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_OURS = str(Path(__file__).parent)
-
-
-def _origin(frame: FrameType | None) -> str:
-    """The innermost line that is not a library's, else the innermost of all."""
-    first = frame
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(("<", *_LIBRARIES, _OURS)):
-            return _line(frame)
-        frame = frame.f_back
-    return _line(first) if first is not None else "unknown place"
-
-
-def _line(frame: FrameType) -> str:
-    code = frame.f_code
-    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"  # noqa: PTH119 - a label

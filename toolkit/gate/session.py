@@ -42,6 +42,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.vocabulary import (
+    REACHED,
     Answer,
     Call,
     Executed,
@@ -181,6 +182,11 @@ class Session:
         """Count something worth telling (bad arguments, unknown tools)."""
         with self._lock:
             self.counts[what] = self.counts.get(what, 0) + by
+
+    def reached(self, host: str) -> None:
+        """Count an allowed host that is no model's, once."""
+        if (what := f"{REACHED}{host}") not in self.counts:
+            self.count(what)
 
     def spent(self, part: str, reply: ChatReply) -> None:
         """Charge a chat model's answer to a part of the dream."""

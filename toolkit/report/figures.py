@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.gating import Rule, rules_of, verdict_of
 from dreamgym_kit.trust.outcomes import Share, passed_once, task_outcomes
-from dreamgym_kit.vocabulary import EXIT_EXECUTED, Effect, Executed, Provenance, Spend, Verdict
+from dreamgym_kit.vocabulary import EXIT_EXECUTED, REACHED, Effect, Executed, Provenance, Spend, Verdict
 
 SUMMARY_SCHEMA = 2
 CRITICAL = "critical"
@@ -216,6 +216,15 @@ class Summary:
     def abstentions(self) -> int:
         """Calls that the dream could not answer."""
         return sum(tool.provenance.get(Provenance.ABSTAINED, 0) for tool in self.tools)
+
+    @property
+    def reached(self) -> dict[str, int]:
+        """Allowed hosts that are no model's and were really reached: episodes by "name:port"."""
+        return {
+            what.removeprefix(REACHED): count
+            for what, count in sorted(self.counts.items())
+            if what.startswith(REACHED)
+        }
 
     @property
     def judges(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary
 from dreamgym_kit.report.gating import EVALUATES, Rule, requires, verdict_of
 from dreamgym_kit.report.whole import count_told, duration, whole_bounds, whole_percent
-from dreamgym_kit.vocabulary import Provenance, Spend, Verdict
+from dreamgym_kit.vocabulary import REACHED, Provenance, Spend, Verdict
 
 _TOOLS_NAMED = 5
 _INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP", "interrupted")
@@ -212,6 +212,13 @@ def fidelity_told(summary: Summary) -> str:
     return "; ".join(told)
 
 
+def reached_told(summary: Summary) -> str:
+    """Hosts that were allowed, are no model's, and were really reached; empty where there are none."""
+    named = [f"{one_line(host)} in {count_told(n, 'episode')}" for host, n in summary.reached.items()]
+    more = [f"and {len(named) - _TOOLS_NAMED} more hosts"] if len(named) > _TOOLS_NAMED else []
+    return f"for real: {', '.join([*named[:_TOOLS_NAMED], *more])}" if named else ""
+
+
 def faults_told(summary: Summary) -> str:
     """How many calls were made to fail, and in which episodes; empty where none was."""
     if not summary.faults:
@@ -262,7 +269,7 @@ def also_told(summary: Summary) -> str:
     return ", ".join(
         f"{count} {one_line(what).replace('_', ' ')}"
         for what, count in summary.counts.items()
-        if what not in _NOT_ALSO
+        if what not in _NOT_ALSO and what.removeprefix(REACHED) not in summary.reached
     )
 
 
@@ -312,6 +319,7 @@ def figures_told(summary: Summary) -> list[tuple[str, str]]:
     rows = [
         ("Pass rate", pass_rate_told(summary)),
         ("Real calls", real_told(summary)),
+        ("Reached", reached_told(summary)),
         ("Side effects", changes_told(summary)),
         ("Unaccounted", unaccounted_told(summary)),
         ("Coverage", coverage_told(summary) if dreamt else ""),

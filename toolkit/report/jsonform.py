@@ -28,6 +28,7 @@ Fields (schema 2; a later version adds fields and keeps these):
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
     executed     [{"episode", "tool", "args": {name: value}, "how": text}]: real calls that ran; exit code 6
     violations   [{"episode", "text"}]: real calls that were blocked
+    reached      {"name:port": episodes}: allowed hosts that are no model's and were really reached
     noted        {what: int}, such as bad_arguments, unknown_tool
     faults       {"calls", "passed", "failed", "inconclusive", "error": int}: calls that a plan made to fail,
                   and the episodes of each verdict that met one
@@ -46,7 +47,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import SUMMARY_SCHEMA, Summary, TrustPoint
 from dreamgym_kit.report.gating import Rule
 from dreamgym_kit.report.headline import headline
-from dreamgym_kit.vocabulary import Spend, Verdict
+from dreamgym_kit.vocabulary import REACHED, Spend, Verdict
 
 
 def rules_to_json(rules: Sequence[Rule]) -> list[JsonValue]:
@@ -112,7 +113,12 @@ def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
             for episode, call in summary.executed
         ],
         "violations": [{"episode": episode, "text": text} for episode, text in summary.violations],
-        "noted": dict(summary.counts),
+        "reached": summary.reached,
+        "noted": {
+            what: count
+            for what, count in summary.counts.items()
+            if what.removeprefix(REACHED) not in summary.reached
+        },
         "faults": {"calls": summary.faults, **{str(one): summary.faulted(one) for one in Verdict}},
         "judges": dict(zip(("agree", "disagree"), summary.judges, strict=True)),
         "cost": {

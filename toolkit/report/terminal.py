@@ -4,6 +4,7 @@ Lays out what `figures` says and decides nothing. Text from tools, tasks and mod
 ids are never cut, since they are what one copies.
 """
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -23,6 +24,8 @@ _BAND = WIDTH - 4  # tasks on one line of the matrix
 _BANDS = 5
 _STEP = 10  # columns before a command to paste
 _CAUSES = 6
+_SETTING = re.compile(r"(?:\[[^\[\]\s]+\] )?\b\w+ = (?:\[\"[^\"]*\"\]|\"[^\"]*\")(?:, name = \"[^\"]*\")?")
+_GLUE = "\ue000"  # a blank that no line is broken at
 _LEGEND = "! finding  x failed  E error  - inconclusive  . passed"
 
 
@@ -194,11 +197,12 @@ def _row(label: str, value: str) -> list[str]:
 
 
 def fold(text: str, *, indent: int) -> str:
-    """Fold at the terminal's width, never inside a word: ids, paths and commands stay whole."""
+    """Fold at the terminal's width, never inside a word: ids, paths, commands and settings stay whole."""
+    whole = _SETTING.sub(lambda found: found[0].replace(" ", _GLUE), text)
     folded = textwrap.wrap(
-        text, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        whole, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
-    return "\n".join(folded) or text
+    return "\n".join(folded).replace(_GLUE, " ") or text
 
 
 def _words(name: str) -> str:

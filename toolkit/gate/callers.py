@@ -1,0 +1,103 @@
+"""Which of the agent's own functions is about to touch something: a refusal names it.
+
+The innermost frame that is not a library's. In work that was handed to a thread or a pool it is the one
+that handed it over, if the work has no frame of its own.
+"""
+
+import asyncio
+import functools
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OURS = f"{Path(__file__).parents[2]}{os.sep}"
+_SAMPLES = f"{_OURS}recipes{os.sep}"  # agents that are shipped are somebody's own code
+_handed = threading.local()
+
+
+class Caller(NamedTuple):
+    """A place in the agent's code."""
+
+    line: str  # "agent.py:12 in charge"
+    function: str = ""  # "agent:charge", as `[functions]` names it; empty where it has no such name
+
+
+def caller(frame: FrameType | None) -> Caller:
+    """The innermost function of the agent's in `frame` and its callers, else the innermost place of all."""
+    first = frame
+    while frame is not None:
+        if _is_agents(frame):
+            return Caller(_line(frame), _reference(frame))
+        frame = frame.f_back
+    handed: Caller | None = getattr(_handed, "caller", None) or _waiting()
+    if handed is not None:
+        return handed
+    return Caller(_line(first) if first is not None else "unknown place")
+
+
+def _waiting() -> Caller | None:
+    """The agent's function that waits while a task of a library's runs, where it is the only one to wait."""
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:  # no event loop here
+        return None
+    found = {by.function: by for task in tasks if (by := _innermost(task.get_coro())).function}
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _innermost(coroutine: Any) -> Caller:
+    frames = []
+    while coroutine is not None:
+        frames.append(getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None))
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
+    own = [frame for frame in frames if frame is not None and _is_agents(frame)]
+    return Caller(_line(own[-1]), next(filter(None, map(_named, reversed(own))), "")) if own else Caller("")
+
+
+def handed_over(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The same work, known by who hands it over."""
+    mine = caller(sys._getframe(1))
+    if not mine.function:
+        return work
+
+    @functools.wraps(work, updated=())
+    def worked(*args: Any, **kwargs: Any) -> Any:
+        around, _handed.caller = getattr(_handed, "caller", None), mine
+        try:
+            return work(*args, **kwargs)
+        finally:
+            _handed.caller = around
+
+    return worked
+
+
+def _is_agents(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+        return False  # what starts the run
+    return file.startswith(_SAMPLES) or not file.startswith(("<", *_LIBRARIES, _OURS))
+
+
+def _reference(frame: FrameType | None) -> str:
+    """By the innermost function that has a name to be found by: not a lambda's, not one inside another."""
+    while frame is not None:
+        if _is_agents(frame) and (name := _named(frame)):
+            return name
+        frame = frame.f_back
+    return ""
+
+
+def _named(frame: FrameType) -> str:
+    name, module = frame.f_code.co_qualname, frame.f_globals.get("__name__")
+    return f"{module}:{name}" if "<" not in name and isinstance(module, str) else ""
+
+
+def _line(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"  # noqa: PTH119 - a label
