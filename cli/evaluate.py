@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
@@ -48,6 +48,13 @@ class Side(StrEnum):
     HELD_OUT = "held_out"
 
 
+class Least(StrEnum):
+    """What has to come out against A."""
+
+    BETTER = "better"
+    NOT_WORSE = "not-worse"
+
+
 Real = Annotated[
     bool,
     typer.Option("--real", help="On the REAL tools, in worlds put back each time; asks.", show_default=False),
@@ -72,7 +79,7 @@ Split = Annotated[
     Side | None, typer.Option("--split", help="Only the tasks of this side.", show_default=False)
 ]
 MustBe = Annotated[
-    Literal["better", "not-worse"] | None,
+    Least | None,
     typer.Option("--must-be", help="Exit with 1 unless it is that, against A.", show_default=False),
 ]
 
@@ -190,7 +197,7 @@ def _carry_out(
     policies: "list[str | None]",
     against: Path | None,
     resume: Path | None,
-    must_be: Literal["better", "not-worse"] | None,
+    must_be: Least | None,
     as_json: bool,
 ) -> NoReturn:
     """Run one side after the other, show the last one held against the one before, and end."""
@@ -204,9 +211,8 @@ def _carry_out(
         with opened_policy(policy, side.settings) as server, _recordings(side) as store:
             weights = weights_of(policy, side.settings)
             result = carry_out(_request(side, resume, store, server, weights), plain=asked.plain)
-        run = near(result.directory)
-        found = evaluation_of(result, asked.own, against=before, must_be=must_be, run=run)
-        codes.append(found.exit_code if result.stopped_by is None else result.exit_code)
+        found = evaluation_of(result, asked.own, against=before, run=near(result.directory))
+        codes.append(_code(found, result, must_be))
         if result.stopped_by is not None or result.summary.executed:
             break
         before, resume = found.b, None
@@ -289,3 +295,15 @@ def _worst(codes: "list[int]") -> int:
     order = (6, 1, 4, 3)
     stopped = [code for code in codes if code > _LAST]
     return stopped[0] if stopped else next((code for code in order if code in codes), max(codes))
+
+
+def _code(found: "Evaluation", result: "RunResult", must_be: Least | None) -> int:
+    """The run's own code; 1 too where B is not what it must be."""
+    from dreamgym_kit.cli.running import DONE, FAILED
+    from dreamgym_kit.trust.beating import Word
+
+    code = result.exit_code
+    if code != DONE or must_be is None or found.beating is None:
+        return code
+    good = {Word.BETTER} if must_be is Least.BETTER else {Word.BETTER, Word.NO_DIFFERENCE}
+    return DONE if found.beating.word in good else FAILED

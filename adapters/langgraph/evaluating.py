@@ -22,7 +22,7 @@ from dreamgym_kit.dream.faults import rules_at
 from dreamgym_kit.errors import NoTaskSelected, UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
-from dreamgym_kit.report.evaluation import MUST_BE, Evaluation, MustBe, Scores, evaluated, scores_of
+from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, scores_of
 from dreamgym_kit.report.figures import Summary
 from dreamgym_kit.report.kept import curve_of, facts_of
 from dreamgym_kit.report.summary import summarise
@@ -47,7 +47,6 @@ async def aevaluate(
     policy: Named = None,
     n: int | None = None,
     faults: float | None = None,
-    must_be: MustBe | None = None,
     directory: str | Path | None = None,
     events: EventSink | None = None,
 ) -> Evaluation:
@@ -67,15 +66,12 @@ async def aevaluate(
         n: episodes per task; pass^k is told for k up to it.
         faults: share of the calls that fail by plan, 0..1, on the real tools too; `[faults]` of the settings
             says how, and what fails in a dream where this is left out.
-        must_be: what is required of it against A: "better", or "not-worse".
         directory: the run directory to make; default: a new one under `settings.runs`.
         events: hears what happens while it happens.
 
     Raises:
         UserError: something cannot be used as asked; nothing was run.
     """
-    if must_be is not None and (must_be not in MUST_BE or against is None):
-        raise UserError(f"must_be: {must_be!r} goes with `against`, and is one of {', '.join(MUST_BE)}.")
     known = under_faults(with_policy(policy, settings_of(settings, n)), faults)
     chosen = tasks_of_split(tasks, split)
     before = scores_against(against, chosen)  # before anything runs: a wrong name costs no episode
@@ -97,7 +93,7 @@ async def aevaluate(
             weights=weights_of(policy, known),
         )
         result = await run(request, events=events or NoEvents())
-    return evaluation_of(result, chosen, against=before, must_be=must_be)
+    return evaluation_of(result, chosen, against=before)
 
 
 def evaluate(graph: object, tasks: Tasks, **options: Any) -> Evaluation:
@@ -124,15 +120,14 @@ def evaluation_request(
 ) -> RunRequest:
     """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams.
 
-    `gate`: its rules; None: those of the settings, but that any pass rate will do.
+    `gate`: its rules; None: those of the settings, but that no pass rate is required.
     """
     return RunRequest(
         graph=graph,
         tasks=tasks,
         settings=settings,
         mode=Mode.RECORD if real else Mode.DREAM,
-        evaluates=True,
-        gate=gate if gate is not None else replace(settings.gate, min_pass_rate=0.0),
+        gate=gate if gate is not None else replace(settings.gate, min_pass_rate=None),
         store=None if real else store,
         directory=directory,
         resume=resume,
@@ -160,16 +155,10 @@ def under_faults(settings: Settings, rate: float | None) -> Settings:
 
 
 def evaluation_of(
-    result: RunResult,
-    tasks: Sequence[Task],
-    *,
-    against: Scores | None = None,
-    must_be: MustBe | None = None,
-    run: str = "",
+    result: RunResult, tasks: Sequence[Task], *, against: Scores | None = None, run: str = ""
 ) -> Evaluation:
     """Score a run that has ended; `run` is how its directory is told, its path when left out."""
-    scores = _scores(result.directory, tasks, run or str(result.directory))
-    return evaluated(scores, against, must_be=must_be)
+    return evaluated(_scores(result.directory, tasks, run or str(result.directory)), against)
 
 
 def evaluation_between(evaluated_run: Path, against: Path | None, tasks: Sequence[Task]) -> Evaluation:

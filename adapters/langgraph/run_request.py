@@ -34,7 +34,6 @@ class RunRequest:
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
         shard: runs this part of the tasks only.
         overlap: the caller asked for several episodes at once: where that cannot be, refuse.
-        evaluates: it measures an agent: where its gate asks for nothing, that is no pass.
         gate: the rules that its verdict follows from; None: those of the settings for a dream that judges an
             agent, else none but those that always hold.
         weights: digest of the policy's model directory, where that answers unchanged over the whole run.
@@ -55,7 +54,6 @@ class RunRequest:
     judge: Checker | None = None
     real_faults: bool = False
     weights: str = ""
-    evaluates: bool = False
     overseer: Overseer | None = None
     stage: Stage = Stage.SHADOW
     must_be_said: bool = False

@@ -49,7 +49,7 @@ from dreamgym_kit.gate.registry import PROCESS, strays_heard
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import EventSink, ExperienceModel
 from dreamgym_kit.report.figures import CRITICAL, TrustPoint
-from dreamgym_kit.report.gating import EVALUATES, gate_to_record
+from dreamgym_kit.report.gating import gate_to_record
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.report.unmatched import unmatched
 from dreamgym_kit.rollout.budgets import RunBudget
@@ -295,8 +295,6 @@ def _finish(
         "strays": list(dict.fromkeys([*blocked_outside(directory), *map(ready.masker.text, PROCESS.told())])),
         "gate": gate_to_record(request.rules),
     }
-    if request.evaluates:
-        manifest[EVALUATES] = True
     lost = unaccounted_writes(directory.path / EVENTS, directory.episodes()) if request.mode.bare else []
     if lost:
         manifest["unaccounted"] = lost

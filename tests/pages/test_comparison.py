@@ -55,9 +55,9 @@ def test_page_terminal_and_json_tell_the_same() -> None:
     assert page["stamp"] == stamp_of(comparison)
     assert page["stamp"] in text
     rows = {row["name"]: row for row in [*page["figures"], *page["tools"], *page["findings"]]}
-    said = {"pass rate": told["pass_rate"], "inconclusive": told["inconclusive"], "USD": told["cost_usd"]}
+    said = {"success": told["success"], "inconclusive": told["inconclusive"], "USD": told["cost_usd"]}
     said |= {**told["tools"], **told["findings"]}
-    assert set(rows) == {name for name, one in said.items() if one["change"]} | {"pass rate", "inconclusive"}
+    assert set(rows) == {name for name, one in said.items() if one["change"]} | {"success", "inconclusive"}
     for name, row in rows.items():
         assert row["at"] == [said[name]["low"], said[name]["change"], said[name]["high"]]
         assert row["clear"] is said[name]["clear"]

@@ -51,17 +51,15 @@ def test_what_changed_is_told_by_task_worse_first() -> None:
     assert [(one.task, one.word) for one in told.tasks] == [
         *(("a", "worse"), ("d", "unknown"), ("b", "better"), ("c", "same")),
     ]
-    assert told.sentence.startswith(
-        "No clear change of the pass rate: 83% against 67% on 3 tasks (+17 points"
-    )
+    assert told.sentence.startswith("No clear change in success: 83% against 67% on 3 tasks (+17 points, ")
     assert told.sentence.endswith("; 1 better, 1 worse.")
 
 
 def test_a_clear_change_is_called_one_either_way() -> None:
     bad = run({f"t{number}": "x" for number in range(20)})
     good = run({f"t{number}": "." for number in range(20)})
-    assert found(bad, good).sentence.startswith("It passes more often: 100% against 0% on 20 tasks")
-    assert found(good, bad).sentence.startswith("It passes less often: 0% against 100% on 20 tasks")
+    assert found(bad, good).sentence.startswith("It succeeds more often: 100% against 0% on 20 tasks")
+    assert found(good, bad).sentence.startswith("It succeeds less often: 0% against 100% on 20 tasks")
     assert "BETTER" in render_comparison(found(bad, good))
     assert "WORSE" in render_comparison(found(good, bad))
 
@@ -83,7 +81,7 @@ def test_only_shared_tasks_are_compared_and_the_others_named() -> None:
     assert told.success.after == 1.0
     assert found(run({"a": "."}), run({"b": "."})).sentence == "The two runs have no task in common."
     nothing = found(run({"a": "-"}), run({"a": "."}))
-    assert nothing.sentence == "Of 1 task none is conclusive in both runs."
+    assert nothing.sentence == "Nothing is known: of 1 task none is decided in both runs."
 
 
 def test_other_settings_are_said() -> None:
@@ -94,7 +92,7 @@ def test_text_and_json_say_the_same_figures() -> None:
     told = found(run({"a": "..", "b": "xx"}), run({"a": ".x", "b": ".."}, calls=3))
     said, text = told.to_json(), render_comparison(told)
     assert said["sentence"] in " ".join(text.split())
-    success = said["pass_rate"]
+    success = said["success"]
     assert f"{success['before']:>6.0%} -> {success['after']:>6.0%}" in text
     refund = said["tools"]["refund"]
     assert f"{refund['before']:.2f} ->   {refund['after']:.2f}" in text

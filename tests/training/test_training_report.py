@@ -38,7 +38,7 @@ def told(*evaluations: EvaluationRecord, dream: tuple[int, int] = (1, 9), **outc
 
 def test_the_result_is_what_held_out_tasks_say_however_high_the_dream_rewards() -> None:
     training = told(evaluation(0, [0.5] * 30), evaluation(2, [0.5] * 30), dream=(1, 10))
-    assert training.stamp[1] == "NO DIFFERENCE"
+    assert training.stamp[1] == "NO GAIN SEEN"
     assert "held-out success went from 50 % to 50 % in the dream" in training.sentence
     assert "that is what it learned from, not what it is worth" in render_training(training).replace(
         "\n" + " " * 14, " "
@@ -65,7 +65,7 @@ def test_a_dreamed_start_and_a_real_end_are_not_held_against_each_other() -> Non
     assert (mixed.gain, mixed.stamp[1]) == (None, "NOT MEASURED")
     assert mixed.sentence.startswith("Nothing can be said: held-out tasks were dreamed before and real after")
     three = told(dreamed, evaluation(1, [1.0] * 30, real=True), real)
-    assert three.stamp[1] == "NO DIFFERENCE"
+    assert three.stamp[1] == "NO GAIN SEEN"
 
 
 def test_a_leg_that_goes_on_is_not_finished_until_it_has_made_the_steps_that_it_asked_for(

@@ -73,11 +73,8 @@ def test_a_task_that_one_side_could_not_decide_is_left_out_and_weighs_in_the_bou
 
 def test_nothing_shared_is_said() -> None:
     other = (TaskOutcome("other", 1, 0),)
-    assert (
-        beaten(tasks("."), other).sentence == "Nothing can be said: no task is conclusive for both A and B."
-    )
-    assert beaten(tasks("."), other).word.told == "NO COMMON TASKS"
-    assert beaten(tasks("-"), tasks(".")).word is Word.INCONCLUSIVE
+    assert beaten(tasks("."), other).sentence == "Nothing can be said: no task is decided for both A and B."
+    assert beaten(tasks("-"), tasks(".")).word is Word.NOTHING_SHARED
     assert beaten(tasks("-"), tasks(".")).sentence.endswith("A and B: of 1 task that both tried, none is.")
 
 

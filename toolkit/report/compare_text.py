@@ -1,4 +1,4 @@
-"""A comparison on the terminal: a word, the figures, what changed by tool, then task by task."""
+"""A comparison on the terminal: one sentence, the figures, what changed by tool, then task by task."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,6 @@ from dreamgym_kit.report.executed import executed_short
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.terminal import WIDTH, fold
 from dreamgym_kit.report.whole import points_told
-from dreamgym_kit.trust.beating import Word
 
 _TASKS, _ROWS = 20, 8
 
@@ -27,14 +26,13 @@ def render_comparison(found: Comparison, *, paint: Paint = PLAIN, limit: int = _
 def _head(found: Comparison, paint: Paint) -> str:
     word = stamp_of(found)
     colour = {"BETTER": paint.green, "WORSE": paint.red}.get(word, paint.yellow)
-    lines = [fold(f"{word}  {one_line(found.sentence)}", indent=2).replace(word, colour(word), 1)]
+    lines = [
+        fold(f" {word}  {one_line(found.sentence)}", indent=len(word) + 3).replace(word, colour(word), 1)
+    ]
     lines += [paint.red(fold(f"  ! {one_line(told)}", indent=4)) for told in executed_compared(found)]
-    for name, run, told in (
-        ("before", found.before, found.verdicts[0]),
-        ("after", found.after, found.verdicts[1]),
-    ):
-        lines += [f"  {name:<13}{one_line(run)}", fold(f"  {'':<13}{one_line(told)}", indent=15)]
-    for name, change in (("pass rate", found.success), ("inconclusive", found.inconclusive)):
+    lines.append(f"  before       {one_line(found.before)}")
+    lines.append(f"  after        {one_line(found.after)}")
+    for name, change in (("success", found.success), ("inconclusive", found.inconclusive)):
         if change is not None:
             lines.append(f"  {name:<13}{_row(change, share=True)}")
     if found.cost_usd is not None and (found.cost_usd.before or found.cost_usd.after):
@@ -47,13 +45,9 @@ def _head(found: Comparison, paint: Paint) -> str:
 
 def stamp_of(found: Comparison) -> str:
     """The comparison in a word or three, for whoever reads no further."""
-    if not found.tasks:
-        return Word.NO_COMMON_TASKS.told
-    if found.success is None:
-        return Word.INCONCLUSIVE.told
-    if not found.success.clear:
-        return Word.NO_DIFFERENCE.told
-    return (Word.BETTER if found.success.change > 0 else Word.WORSE).told
+    if found.success is None or not found.success.clear:
+        return "NO CLEAR CHANGE"
+    return "BETTER" if found.success.change > 0 else "WORSE"
 
 
 def left_out(found: Comparison) -> list[str]:

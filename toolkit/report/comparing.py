@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import EFFECT_ORDER, MARKS, EpisodeLine, Summary, natural
-from dreamgym_kit.report.headline import headline
 from dreamgym_kit.report.whole import points_told
 from dreamgym_kit.rollout.manifest import differences
 from dreamgym_kit.trust.paired import mean_change, share_change
 from dreamgym_kit.vocabulary import Executed, Verdict
 
-COMPARE_SCHEMA = 2
+COMPARE_SCHEMA = 1
 _EXPECTED = frozenset({"agent", "graph", "weights"})  # a comparison is there to compare agents
 
 
@@ -65,14 +64,13 @@ class Comparison:
     tasks: tuple[TaskChange, ...]  # worse first
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
-    success: Change | None  # None where no task is conclusive in both
+    success: Change | None  # None where no task is decided in both
     inconclusive: Change | None
     tools: Mapping[str, Change]  # calls of an episode
     findings: Mapping[str, Change]  # share of episodes that such a finding stands in
     cost_usd: Change | None  # of an episode
     faults: tuple[int, int]  # calls that a plan made to fail, before and after
     differs: tuple[str, ...]  # settings in which the runs differ, other than the agent
-    verdicts: tuple[str, str]  # of the runs, each with the counts of its episodes
     executed: tuple[tuple[Executed, ...], tuple[Executed, ...]] = ((), ())  # real calls, before and after
 
     @property
@@ -88,8 +86,7 @@ class Comparison:
             "sentence": self.sentence,
             "before": self.before,
             "after": self.after,
-            "verdicts": dict(zip(("before", "after"), self.verdicts, strict=True)),
-            "pass_rate": _change_json(self.success),
+            "success": _change_json(self.success),
             "inconclusive": _change_json(self.inconclusive),
             "cost_usd": _change_json(self.cost_usd),
             "tools": {name: _change_json(change) for name, change in self.tools.items()},
@@ -138,7 +135,6 @@ def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comp
         cost_usd=_means(pairs, lambda lines: sum(line.cost_usd for line in lines) / len(lines)),
         faults=(before.faults, after.faults),
         differs=tuple(differing(before, after)),
-        verdicts=(headline(before), headline(after)),
         executed=(_executed(before), _executed(after)),
     )
 
@@ -248,7 +244,7 @@ def _sentence(found: Comparison) -> str:
     if not count:
         return "The two runs have no task in common."
     if change is None:
-        return f"Of {count} task{'s' if count != 1 else ''} none is conclusive in both runs."
+        return f"Nothing is known: of {count} task{'s' if count != 1 else ''} none is decided in both runs."
     words = [one.word for one in found.tasks if one.word != "unknown"]
     on = f"on {len(words)} task{'s' if len(words) != 1 else ''}"
     better, worse = words.count("better"), words.count("worse")
@@ -256,8 +252,8 @@ def _sentence(found: Comparison) -> str:
     moved = f"{better} better, {worse} worse"
     if change.clear:
         way = "more" if change.change > 0 else "less"
-        return f"It passes {way} often: {figures}; {moved}."
-    return f"No clear change of the pass rate: {figures}; {moved}."
+        return f"It succeeds {way} often: {figures}; {moved}."
+    return f"No clear change in success: {figures}; {moved}."
 
 
 def _points(change: Change) -> str:

@@ -6,16 +6,12 @@ judge are counted apart (see `trust`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.comparing import differing
 from dreamgym_kit.report.figures import Summary, natural
-from dreamgym_kit.report.gating import Rule, verdict_of
-from dreamgym_kit.report.headline import headline
-from dreamgym_kit.report.jsonform import rules_to_json
 from dreamgym_kit.report.whole import interval_told, whole_bounds, whole_percent
-from dreamgym_kit.trust.beating import Beating, Word, beaten
+from dreamgym_kit.trust.beating import Beating, beaten
 from dreamgym_kit.trust.outcomes import (
     Share,
     TaskOutcome,
@@ -24,12 +20,10 @@ from dreamgym_kit.trust.outcomes import (
     passed_once,
     task_outcomes,
 )
-from dreamgym_kit.vocabulary import EXIT_EXECUTED, Task, Verdict
+from dreamgym_kit.vocabulary import Task
 
 EVALUATION_SCHEMA = 2
 FAMILY = "family"  # of a task's meta: which kind of task it is
-MustBe = Literal["better", "not-worse"]
-MUST_BE: tuple[MustBe, ...] = get_args(MustBe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +101,6 @@ class Evaluation:
     a: Scores | None = None
     beating: Beating | None = None
     differs: tuple[str, ...] = ()  # settings in which the runs differ, other than the agent
-    must_be: MustBe | None = None  # what is required of B against A
-
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules of B's gate, and what is required of it against A."""
-        rules, found, must_be = self.b.summary.rules(), self.beating, self.must_be
-        if found is None or must_be is None:
-            return rules
-        passed = found.word is Word.BETTER or (must_be == "not-worse" and found.word is Word.NO_DIFFERENCE)
-        unknown = found.word in (Word.INCONCLUSIVE, Word.NO_COMMON_TASKS) or self.b.summary.not_run > 0
-        broken = Verdict.INCONCLUSIVE if unknown else Verdict.FAILED
-        why = "" if passed else found.sentence
-        return (*rules, Rule("must_be", passed, found.word.told, f"required {must_be}", why, (), broken))
-
-    @property
-    def verdict(self) -> Verdict:
-        """Of B's run, by its gate and by what is required of it against A."""
-        return verdict_of(self.rules())
-
-    @property
-    def passed(self) -> bool:
-        """Whether no rule broke."""
-        return self.verdict is Verdict.PASSED
-
-    @property
-    def exit_code(self) -> int:
-        """Of a command that made it: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran."""
-        return EXIT_EXECUTED if self.b.summary.executed else self.verdict.exit_code
 
     @property
     def directory(self) -> str:
@@ -150,10 +117,6 @@ class Evaluation:
         return {
             "schema": EVALUATION_SCHEMA,
             "kind": "evaluate",
-            "verdict": str(self.verdict),
-            "exit_code": self.exit_code,
-            "headline": headline(self.b.summary, self.rules()),
-            "gate": rules_to_json(self.rules()),
             "sentence": self.sentence,
             "b": self.b.to_json(),
             "a": self.a.to_json() if self.a is not None else None,
@@ -192,12 +155,13 @@ def scores_of(summary: Summary, tasks: Sequence[Task], *, run: str, directory: s
     )
 
 
-def evaluated(b: Scores, a: Scores | None = None, *, must_be: MustBe | None = None) -> Evaluation:
+def evaluated(b: Scores, a: Scores | None = None) -> Evaluation:
     """Hold B against A, where there is one; the draws of the bootstrap are always the same."""
     if a is None:
         return Evaluation(b)
-    differs = tuple(differing(a.summary, b.summary, names=("of A", "of B")))
-    return Evaluation(b, a, beaten(a.outcomes, b.outcomes), differs, must_be)
+    return Evaluation(
+        b, a, beaten(a.outcomes, b.outcomes), tuple(differing(a.summary, b.summary, names=("of A", "of B")))
+    )
 
 
 def scored(scores: Scores) -> str:
@@ -206,7 +170,7 @@ def scored(scores: Scores) -> str:
     share, tasks = scores.once, len(scores.outcomes)
     of = f"{tasks} task{'s' if tasks != 1 else ''}"
     if share is None:
-        return f"Nothing is known: no episode of {of} is conclusive {where}."
+        return f"Nothing is known: no episode of {of} was decided {where}."
     bounds = interval_told(share.low, share.high)
     told = f"It solves {whole_percent(share.mean)} % of {of} {where} (95 %: {bounds})"
     if not scores.inconclusive:

@@ -9,14 +9,14 @@ in that order; a run whose rules all hold has passed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.executed import executed_of
-from dreamgym_kit.settings.model import NO_GATE, GateSettings
+from dreamgym_kit.settings.model import GateSettings
 from dreamgym_kit.settings.read import RENAMED
 from dreamgym_kit.vocabulary import Verdict
 
@@ -27,7 +27,6 @@ _CONTRADICTS, _DISAGREE, _DETECTOR_FAILED = "contradicting_answer", "judges_disa
 _CRITICAL = "critical"
 REAL = "real_calls"  # the rule that always holds
 EPISODES = "episodes"  # all of them ended
-EVALUATES = "evaluates"  # a fact of a run that measures an agent
 _PRECEDENCE = (Verdict.FAILED, Verdict.ERROR, Verdict.INCONCLUSIVE)
 _MOST_PLACES = 9
 _MOST_NAMED = 6
@@ -113,18 +112,6 @@ def rules_of(summary: "Summary", *, fail_on: Sequence[str] = ()) -> tuple[Rule, 
         *(_detectors(summary) if kinds else ()),
         *_limits(summary, gate),
     )
-
-
-def requires(summary: "Summary") -> bool:
-    """Whether its gate asks anything of the agent, beside that it can be judged."""
-    gate = gate_of(summary.fact("gate"), judges=summary.fact("mode") in (None, "dream"))
-    asked = replace(
-        gate,
-        min_pass_rate=gate.min_pass_rate or None,
-        max_inconclusive=NO_GATE.max_inconclusive,
-        max_errors=NO_GATE.max_errors,
-    )
-    return asked != NO_GATE
 
 
 def verdict_of(rules: Sequence[Rule]) -> Verdict:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary
-from dreamgym_kit.report.gating import EVALUATES, Rule, requires, verdict_of
+from dreamgym_kit.report.gating import Rule
 from dreamgym_kit.report.whole import count_told, duration, whole_bounds, whole_percent
 from dreamgym_kit.vocabulary import REACHED, Provenance, Spend, Verdict
 
@@ -21,20 +21,12 @@ _SURE = 0.5  # the confidence that a dream requires unless its run says otherwis
 _NOT_ALSO = ("abstained", "judges_agree", "judges_disagree")  # counts that a line of their own tells
 
 
-def word(summary: Summary, rules: Sequence[Rule] | None = None) -> str:
+def word(summary: Summary) -> str:
     """The run's verdict in capitals: "PASSED", or "INCONCLUSIVE (interrupted)" of one that was cut short.
 
-    A run that broke no rule, and of which nothing was required, has not passed: it is EVALUATED where it
-    measured an agent, and RECORDED where it recorded.
-
-    Args:
-        summary: the run.
-        rules: what became of the rules; None: of those of its gate.
+    A recording that nothing spoiled is RECORDED: it judges no agent.
     """
-    verdict = summary.verdict if rules is None else verdict_of(rules)
-    if verdict is Verdict.PASSED and summary.fact(EVALUATES):
-        further = rules is not None and len(rules) > len(summary.rules())
-        return "PASSED" if further or requires(summary) else "EVALUATED"
+    verdict = summary.verdict
     if verdict is Verdict.PASSED and summary.fact("mode") == "record":
         return "RECORDED"
     if verdict is not Verdict.INCONCLUSIVE or not summary.not_run:
@@ -50,9 +42,9 @@ def counts_told(counts: Mapping[Verdict, int]) -> str:
     return ", ".join([*told, f"{errors} error{'s'[: errors != 1]}"])
 
 
-def headline(summary: Summary, rules: Sequence[Rule] | None = None) -> str:
-    """The verdict with the counts of all episodes; `rules` as for `word`."""
-    return f"{word(summary, rules)}  {counts_told(summary.by_verdict)}"
+def headline(summary: Summary) -> str:
+    """The verdict with the counts of all episodes."""
+    return f"{word(summary)}  {counts_told(summary.by_verdict)}"
 
 
 def broken_told(rules: Sequence[Rule]) -> list[str]:

@@ -41,29 +41,12 @@ Fields (schema 2; a later version adds fields and keeps these):
                    "faults": int, "traceback": [text]}]
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import SUMMARY_SCHEMA, Summary, TrustPoint
-from dreamgym_kit.report.gating import Rule
 from dreamgym_kit.report.headline import headline
 from dreamgym_kit.vocabulary import REACHED, Spend, Verdict
-
-
-def rules_to_json(rules: Sequence[Rule]) -> list[JsonValue]:
-    """Give the rules of a gate, and what became of each."""
-    return [
-        {
-            "key": rule.key,
-            "passed": rule.passed,
-            "verdict": None if rule.passed else str(rule.broken),
-            "measured": rule.measured,
-            "limit": rule.limit,
-            "why": rule.why,
-            "at": [{"episode": episode, "step": step} for episode, step in rule.at],
-        }
-        for rule in rules
-    ]
 
 
 def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
@@ -75,7 +58,18 @@ def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
         "verdict": str(summary.verdict),
         "exit_code": summary.exit_code,
         "headline": headline(summary),
-        "gate": rules_to_json(summary.rules()),
+        "gate": [
+            {
+                "key": rule.key,
+                "passed": rule.passed,
+                "verdict": None if rule.passed else str(rule.broken),
+                "measured": rule.measured,
+                "limit": rule.limit,
+                "why": rule.why,
+                "at": [{"episode": episode, "step": step} for episode, step in rule.at],
+            }
+            for rule in summary.rules()
+        ],
         "counts": {
             "passed": summary.passed,
             "failed": summary.failed,

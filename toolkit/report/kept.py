@@ -2,13 +2,12 @@
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import TrustPoint
-from dreamgym_kit.report.gating import EVALUATES
 from dreamgym_kit.report.jsonform import curve_from_json
 from dreamgym_kit.rollout.manifest import manifest_to_record
 from dreamgym_kit.rollout.rundir import RunDirectory
 
 _AT_THE_END = (
-    *(EVALUATES, "gate", "not_run", "spent", "stopped", "strays", "unaccounted", "unmatched"),
+    *("gate", "not_run", "spent", "stopped", "strays", "unaccounted", "unmatched"),
     *("reasoned_support", "servers"),
 )
 

@@ -12,7 +12,6 @@ from itertools import groupby
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.executed import executed_of, what_to_do
 from dreamgym_kit.report.figures import CRITICAL, MARKS, EpisodeLine, FindingGroup, Summary, ToolUse
-from dreamgym_kit.report.gating import Rule, verdict_of
 from dreamgym_kit.report.headline import broken_told, causes, figures_told, headline, word
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.whole import count_told
@@ -76,15 +75,11 @@ def _band(tasks: Sequence[Sequence[EpisodeLine]], paint: Paint) -> list[str]:
     return lines
 
 
-def verdict(summary: Summary, paint: Paint = PLAIN, *, rules: Sequence[Rule] | None = None) -> str:
-    """Give the verdict with the counts of all episodes, what broke, and the figures below it.
-
-    `rules`: what became of the rules; None: of those of its gate.
-    """
-    rules = summary.rules() if rules is None else rules
-    colour, said = _colour(verdict_of(rules), paint), word(summary, rules)
-    lines = [headline(summary, rules).replace(said, colour(said), 1)]
-    for told in broken_told(rules):
+def verdict(summary: Summary, paint: Paint = PLAIN) -> str:
+    """Give the verdict with the counts of all episodes, what broke, and the figures below it."""
+    colour = _colour(summary.verdict, paint)
+    lines = [headline(summary).replace(word(summary), colour(word(summary)), 1)]
+    for told in broken_told(summary.rules()):
         lines += map(colour, fold(f"  {told}", indent=4).split("\n"))
     shown_causes = causes(summary)
     for cause in shown_causes[:_CAUSES]:

@@ -75,10 +75,13 @@ class Training:
         if len(self.steps) < self.planned:
             return "look", "NOT FINISHED"
         gain = self.gain
-        if gain is None:
-            return "inconclusive", "NOT MEASURED"
-        sign = {Word.BETTER: "passed", Word.WORSE: "failed"}.get(gain.word, "inconclusive")
-        return sign, gain.word.told
+        if gain is None or gain.word in (Word.NOTHING_SHARED, Word.INCONCLUSIVE):
+            return "inconclusive", "NOT MEASURED" if gain is None else "CANNOT BE SAID"
+        return {
+            Word.BETTER: ("passed", "BETTER"),
+            Word.WORSE: ("failed", "WORSE"),
+            Word.NO_DIFFERENCE: ("inconclusive", "NO GAIN SEEN"),
+        }[gain.word]
 
     @property
     def sentence(self) -> str:
@@ -94,8 +97,8 @@ class Training:
             return "Nothing can be said: held-out tasks were dreamed before and real after, or the other way."
         if gain is None:
             return "What it learned was not measured on held-out tasks."
-        if not gain.tasks:
-            return "Nothing can be said: no held-out task is conclusive both before and after."
+        if gain.word is Word.NOTHING_SHARED:
+            return "Nothing can be said: no held-out task was decided both before and after."
         where = "on the real tools" if self.evaluations[-1].real else "in the dream"
         told = (
             f"held-out success went from {whole_percent(gain.a)} % to {whole_percent(gain.b)} % {where} "

@@ -21,13 +21,8 @@ class Word(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     NO_DIFFERENCE = "no_difference"  # none can be seen: that is not to say there is none
-    INCONCLUSIVE = "inconclusive"  # what is not conclusive could turn it round, or it is all
-    NO_COMMON_TASKS = "no_common_tasks"
-
-    @property
-    def told(self) -> str:
-        """For the first line of a report: "NO DIFFERENCE"."""
-        return self.value.upper().replace("_", " ")
+    INCONCLUSIVE = "inconclusive"  # the episodes that nobody can judge could turn it round
+    NOTHING_SHARED = "nothing_shared"  # no task is decided on both sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,7 @@ class Beating:
     def word(self) -> Word:
         """The judgement."""
         if not self.tasks:
-            return Word.INCONCLUSIVE if self.left_out else Word.NO_COMMON_TASKS
+            return Word.NOTHING_SHARED
         if self.low <= 0 <= self.high:
             return Word.NO_DIFFERENCE
         turned = self.least <= 0 if self.change > 0 else self.most >= 0
@@ -109,9 +104,9 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _sentence(found: Beating, a: str, b: str) -> str:
-    if not found.tasks:
+    if found.word is Word.NOTHING_SHARED:
         tried = f": of {_tasks(found.left_out)} that both tried, none is" if found.left_out else ""
-        return f"Nothing can be said: no task is conclusive for both {a} and {b}{tried}."
+        return f"Nothing can be said: no task is decided for both {a} and {b}{tried}."
     interval = f"(95 %: {_points(found.low)} to {_points(found.high)})"
     told = f"{b} solves {_difference(found.change, a)} on the same {_tasks(found.tasks)} {interval}"
     neither = _inconclusive(found, a, b)

@@ -73,7 +73,7 @@ def _notes(found: Comparison) -> list[JsonValue]:
 def _figures(found: Comparison) -> list[JsonValue]:
     rows: list[JsonValue] = []
     if found.success is not None:
-        rows.append(_row("pass rate", found.success, share=True, good=True, most=1.0))
+        rows.append(_row("success", found.success, share=True, good=True, most=1.0))
     if found.inconclusive is not None:
         rows.append(_row("inconclusive", found.inconclusive, share=True, good=False, most=1.0))
     cost = found.cost_usd
