@@ -33,6 +33,9 @@ from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.settings.model import GateSettings, Settings
 from dreamgym_kit.vocabulary import Split, Task
 
+_ALWAYS: dict[str, Any] = {"min_pass_rate": 0.0, "max_inconclusive": None, "max_errors": 0}
+"""Rules that every run is held to: an evaluation with no others requires nothing of its agent."""
+
 
 async def aevaluate(
     graph: object,
@@ -117,17 +120,22 @@ def evaluation_request(
     shard: Shard | None = None,
     gate: GateSettings | None = None,
     overlap: bool = False,
+    must_be: str = "",
 ) -> RunRequest:
     """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams.
 
-    `gate`: its rules; None: those of the settings, but that no pass rate is required.
+    `gate`: its rules; None: those of the settings, but that no pass rate is required. `must_be`: what is
+    required against another run.
     """
+    gate = gate if gate is not None else replace(settings.gate, min_pass_rate=0.0)
+    asked = must_be or gate.min_pass_rate or replace(gate, **_ALWAYS) != GateSettings(**_ALWAYS)
     return RunRequest(
         graph=graph,
         tasks=tasks,
         settings=settings,
         mode=Mode.RECORD if real else Mode.DREAM,
-        gate=gate if gate is not None else replace(settings.gate, min_pass_rate=None),
+        gate=gate,
+        evaluates="required" if asked else "measured",
         store=None if real else store,
         directory=directory,
         resume=resume,
@@ -155,10 +163,15 @@ def under_faults(settings: Settings, rate: float | None) -> Settings:
 
 
 def evaluation_of(
-    result: RunResult, tasks: Sequence[Task], *, against: Scores | None = None, run: str = ""
+    result: RunResult,
+    tasks: Sequence[Task],
+    *,
+    against: Scores | None = None,
+    run: str = "",
+    must_be: str = "",
 ) -> Evaluation:
     """Score a run that has ended; `run` is how its directory is told, its path when left out."""
-    return evaluated(_scores(result.directory, tasks, run or str(result.directory)), against)
+    return evaluated(_scores(result.directory, tasks, run or str(result.directory)), against, must_be=must_be)
 
 
 def evaluation_between(evaluated_run: Path, against: Path | None, tasks: Sequence[Task]) -> Evaluation:

@@ -50,6 +50,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import EventSink, ExperienceModel
 from dreamgym_kit.report.figures import CRITICAL, TrustPoint
 from dreamgym_kit.report.gating import gate_to_record
+from dreamgym_kit.report.headline import EVALUATES
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.report.unmatched import unmatched
 from dreamgym_kit.rollout.budgets import RunBudget
@@ -294,6 +295,7 @@ def _finish(
         "stopped": totals.stopped,
         "strays": list(dict.fromkeys([*blocked_outside(directory), *map(ready.masker.text, PROCESS.told())])),
         "gate": gate_to_record(request.rules),
+        **({EVALUATES: request.evaluates} if request.evaluates else {}),
     }
     lost = unaccounted_writes(directory.path / EVENTS, directory.episodes()) if request.mode.bare else []
     if lost:

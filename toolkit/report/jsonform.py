@@ -50,38 +50,10 @@ from dreamgym_kit.vocabulary import Spend, Verdict
 
 def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
     """Give a summary as the JSON object that this module's text describes."""
-    once = summary.once
     return {
         "schema": SUMMARY_SCHEMA,
         "manifest": dict(summary.manifest),
-        "verdict": str(summary.verdict),
-        "exit_code": summary.exit_code,
-        "headline": headline(summary),
-        "gate": [
-            {
-                "key": rule.key,
-                "passed": rule.passed,
-                "verdict": None if rule.passed else str(rule.broken),
-                "measured": rule.measured,
-                "limit": rule.limit,
-                "why": rule.why,
-                "at": [{"episode": episode, "step": step} for episode, step in rule.at],
-            }
-            for rule in summary.rules()
-        ],
-        "counts": {
-            "passed": summary.passed,
-            "failed": summary.failed,
-            "inconclusive": summary.inconclusive,
-            "errors": summary.errors,
-        },
-        "pass_rate": {
-            "value": once and once.mean,
-            "low": once and once.low,
-            "high": once and once.high,
-            "all_low": once and once.worst,
-            "all_high": once and once.best,
-        },
+        **verdict_to_json(summary),
         "calls": {
             "total": summary.calls,
             "real": summary.real_calls,
@@ -117,6 +89,41 @@ def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
             "dream": {part: _spend(spend) for part, spend in summary.dream_spend.items()},
         },
         "list": _list(summary),
+    }
+
+
+def verdict_to_json(summary: Summary) -> dict[str, JsonValue]:
+    """Give what a run came to: verdict, exit code, headline, gate, counts and pass rate."""
+    once = summary.once
+    return {
+        "verdict": str(summary.verdict),
+        "exit_code": summary.exit_code,
+        "headline": headline(summary),
+        "gate": [
+            {
+                "key": rule.key,
+                "passed": rule.passed,
+                "verdict": None if rule.passed else str(rule.broken),
+                "measured": rule.measured,
+                "limit": rule.limit,
+                "why": rule.why,
+                "at": [{"episode": episode, "step": step} for episode, step in rule.at],
+            }
+            for rule in summary.rules()
+        ],
+        "counts": {
+            "passed": summary.passed,
+            "failed": summary.failed,
+            "inconclusive": summary.inconclusive,
+            "errors": summary.errors,
+        },
+        "pass_rate": {
+            "value": once and once.mean,
+            "low": once and once.low,
+            "high": once and once.high,
+            "all_low": once and once.worst,
+            "all_high": once and once.best,
+        },
     }
 
 
