@@ -34,7 +34,8 @@ def runs() -> None:
 def merge(directories: Directories, into: Into, as_json: options.AsJson = False) -> None:
     """Put the shards of a run together: one run directory, one journal, one report.
 
-    All of them must be there, finished, and of the same run. Merging them again changes nothing.
+    All of them must be there, finished, and of the same run. Merging them again changes nothing, unless
+    errors in them were run again meanwhile: then the run is made anew.
     """
     from dreamgym_kit.cli.running import look_at, near, stdout_paint
     from dreamgym_kit.report.merging import merge_runs

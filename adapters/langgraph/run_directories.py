@@ -230,10 +230,13 @@ def blocked_outside(directory: RunDirectory) -> list[JsonValue]:
     return list(dict.fromkeys([*(told if isinstance(told, list) else ()), *logged]))
 
 
-def spent(budget: RunBudget, totals: RunTotals, *, calibration: Spend) -> dict[str, JsonValue]:
+def spent(
+    directory: RunDirectory, budget: RunBudget, totals: RunTotals, *, calibration: Spend
+) -> dict[str, JsonValue]:
     """What all legs have spent, also on episodes that were cut; `count_earlier` finds it in the report.
 
     Args:
+        directory: its event log has the time that each leg took.
         budget: hears of all calls where there is a limit; workers ask it for nothing else.
         totals: of the journal, without what was cut.
         calibration: part of the budget's dollars, which a resumed run counts from elsewhere.
@@ -241,7 +244,20 @@ def spent(budget: RunBudget, totals: RunTotals, *, calibration: Spend) -> dict[s
     return {
         "calls": max(budget.calls, totals.calls),
         "usd": round(max(budget.usd - calibration.cost_usd, totals.cost_usd), 9),
+        "seconds": round(_seconds(directory), 3),
     }
+
+
+def _seconds(directory: RunDirectory) -> float:
+    """How long all legs ran, without the time between them: each from its start to its last event."""
+    whole = began = last = 0.0
+    for event in read_events(directory.path / EVENTS):
+        if event.get("event") == "run_started":
+            whole += last - began
+            began = last = _number(event.get("at"))
+        elif event.get("episode"):  # what belongs to no episode may come before a leg starts
+            last = max(last, _number(event.get("at")))
+    return whole + last - began
 
 
 def _number(value: object) -> float:

@@ -58,6 +58,7 @@ from dreamgym_kit.rollout.distributed import Told
 from dreamgym_kit.rollout.engine import RunTotals, kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.jobs import jobs_for
+from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
@@ -148,7 +149,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         tally.charge("calibration", who.spend)
         policy = policy_of(request)
         label = request.label if request.label is not None else directory.manifest.run
-        _tell_start(heard, request, tasks, directory)
+        _tell_start(heard, request, tasks, directory, journal)
         work = partial(
             run_episodes,
             jobs_for(tasks, settings.simulate.n),
@@ -228,7 +229,7 @@ def _count(tally: Tally, lock: LockWatch, switch: StopSwitch, episode: Episode) 
 
 
 def _tell_start(
-    events: EventSink, request: RunRequest, tasks: Sequence[Task], directory: RunDirectory
+    events: EventSink, request: RunRequest, tasks: Sequence[Task], directory: RunDirectory, journal: Journal
 ) -> None:
     asked = request.settings.simulate
     events.emit(
@@ -239,6 +240,9 @@ def _tell_start(
         episodes=len(tasks) * asked.n,
         n=asked.n,
         seed=asked.seed,
+        kept=Counter(
+            str(done.verdict) for name, done in journal.done.items() if not journal.next_attempt(name)
+        ),
         directory=str(directory.path),
     )
 
@@ -291,7 +295,7 @@ def _finish(
         "graph": name_of(request.graph),
         "directory": str(directory.path),
         "not_run": totals.total - totals.finished,
-        SPENT: spent(budget, totals, calibration=who.spend),
+        SPENT: spent(directory, budget, totals, calibration=who.spend),
         "stopped": totals.stopped,
         "strays": list(dict.fromkeys([*blocked_outside(directory), *map(ready.masker.text, PROCESS.told())])),
         "gate": gate_to_record(request.rules),

@@ -71,6 +71,14 @@ def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
     assert told.startswith("before\n## FAILED 0 passed, 2 failed, 0 inconclusive, 0 errors\n")
 
 
+@pytest.mark.parametrize("old", [("--only", "success"), ("--only=undetermined",)])
+def test_an_old_verdict_is_code_2_and_names_the_new_one(project: Path, run, old: tuple[str, ...]) -> None:
+    done = run("report", *old)
+    now = "passed" if "success" in old else "inconclusive"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f" is now called --only {now}. Use that.\n")
+
+
 @pytest.mark.parametrize(("old", "now"), RENAMED.items())
 def test_an_old_flag_is_code_2_and_names_the_new_one(project: Path, run, old: str, now: str) -> None:
     done = run(*BASE, old, "1")

@@ -124,7 +124,7 @@ class Summary:
     model_calls: int
     tokens: int
     cost_usd: float  # of the agent and of the dream
-    elapsed_s: float  # from the first start to the last end
+    elapsed_s: float  # of all parts of a resumed run, without the time between them
     dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
     curve: tuple[TrustPoint, ...] = ()  # by threshold; empty where nothing was mined
     executed: tuple[tuple[str, Executed], ...] = ()  # (episode, real call that ran where none may)
@@ -193,6 +193,13 @@ class Summary:
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of `rate`."""
         return (self.once.low, self.once.high) if self.once else None
+
+    @property
+    def spent_usd(self) -> float:
+        """Dollars of all parts of a resumed run, also for episodes that were cut or run again."""
+        spent, calibration = self.manifest.get("spent"), self.dream_spend.get("calibration", Spend())
+        told = spent.get("usd") if isinstance(spent, Mapping) else None
+        return max(self.cost_usd, (told if isinstance(told, int | float) else 0.0) + calibration.cost_usd)
 
     @property
     def calls(self) -> int:

@@ -6,7 +6,7 @@ Fields (schema 2; a later version adds fields and keeps these):
     manifest     the run's manifest as it was written; "servers" in it, where vLLM served: [{"server",
                  "prompt_tokens", "generated_tokens", "cached_share": 0..1 or null, "most_running",
                  "most_waiting": requests}], as their /metrics counted meanwhile, whoever asked; "spent":
-                 {"calls", "usd"} of all legs, episodes that were cut and run again included;
+                 {"calls", "usd", "seconds"} of all legs, episodes that were cut and run again included;
                  "unaccounted": [{"episode", "tool", "calls"}], real writes that stand in no finished episode
     verdict      "passed", "failed", "inconclusive" or "error"; of the run
     exit_code    of a command that made it

@@ -1,6 +1,6 @@
 """Who hears what happens in a run: the event log, several sinks at once, or nobody.
 
-    run_started       run, graph, tasks, episodes, n, seed       the command
+    run_started       run, graph, tasks, episodes, n, seed, kept the command
     episode_started   episode                                    the engine
     call              episode, tool, step, provenance, effect    the gate's session
     finding           episode, finding, text, steps              whoever judges
@@ -11,9 +11,11 @@
     run_stopping      reason                                     the engine
     run_finished      the totals                                 the command
 
-The log is for people and progress, and tells of real writes that no finished episode accounts for; nothing is
-resumed or judged from it, so it never stops a run: where it cannot be written it falls silent and says so in
-`failed`.
+`kept`: episodes by verdict that earlier parts of a resumed run finished, and that are not run again.
+
+The log is for people and progress, and tells of real writes that no finished episode accounts for, and how
+long a run took; nothing is resumed or judged from it, so it never stops a run: where it cannot be written it
+falls silent and says so in `failed`.
 """
 
 import json
