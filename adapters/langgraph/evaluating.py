@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store, settings_of, waited
+from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store, settings_of, waited_run
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.models.policies import Named, opened_policy, weights_of, with_policy
@@ -29,6 +29,7 @@ from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.shards import Shard
+from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.settings.model import GateSettings, Settings
 from dreamgym_kit.vocabulary import Split, Task
@@ -52,6 +53,7 @@ async def aevaluate(
     faults: float | None = None,
     directory: str | Path | None = None,
     events: EventSink | None = None,
+    stop: StopSwitch | None = None,
 ) -> Evaluation:
     """Try an agent on tasks and score it; by default in a dream.
 
@@ -71,6 +73,7 @@ async def aevaluate(
             says how, and what fails in a dream where this is left out.
         directory: the run directory to make; default: a new one under `settings.runs`.
         events: hears what happens while it happens.
+        stop: ends the run early, from any thread.
 
     Raises:
         UserError: something cannot be used as asked; nothing was run.
@@ -95,13 +98,13 @@ async def aevaluate(
             real_faults=faults is not None,
             weights=weights_of(policy, known),
         )
-        result = await run(request, events=events or NoEvents())
+        result = await run(request, events=events or NoEvents(), stop=stop)
     return evaluation_of(result, chosen, against=before)
 
 
 def evaluate(graph: object, tasks: Tasks, **options: Any) -> Evaluation:
     """`aevaluate` for sync code; also inside a running event loop."""
-    return waited(lambda: aevaluate(graph, tasks, **options))
+    return waited_run(lambda stop: aevaluate(graph, tasks, stop=stop, **options))
 
 
 def evaluation_request(

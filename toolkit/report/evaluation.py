@@ -22,7 +22,7 @@ from dreamgym_kit.trust.outcomes import (
     passed_once,
     task_outcomes,
 )
-from dreamgym_kit.vocabulary import EXIT_EXECUTED, Task, Verdict
+from dreamgym_kit.vocabulary import Task, Verdict
 
 EVALUATION_SCHEMA = 2
 FAMILY = "family"  # of a task's meta: which kind of task it is
@@ -130,8 +130,9 @@ class Evaluation:
 
     @property
     def exit_code(self) -> int:
-        """As the command line gives it: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran."""
-        return EXIT_EXECUTED if self.b.summary.executed else self.verdict.exit_code
+        """As the command line gives it: that of B's run, or of what is required against A."""
+        code = self.b.summary.exit_code
+        return self.verdict.exit_code if code in (0, 1, 3, 4) else code
 
     @property
     def sentence(self) -> str:

@@ -7,6 +7,7 @@ that terminal, JSON and exit codes cannot disagree. `summary` counts them.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from signal import Signals
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.gating import Rule, rules_of, verdict_of
@@ -299,8 +300,15 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """Of a command that made this run: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran."""
-        return EXIT_EXECUTED if self.executed else self.verdict.exit_code
+        """Of a command that made this run: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran.
+
+        130 or 143 where a signal ended it before its end.
+        """
+        if self.executed:
+            return EXIT_EXECUTED
+        stopped = str(self.fact("stopped"))
+        interrupted = self.not_run and stopped in Signals.__members__
+        return 128 + Signals[stopped] if interrupted else self.verdict.exit_code
 
     def check(self, *, fail_on: Sequence[str] = ()) -> bool:
         """Whether the run passed, also if findings of these kinds ("critical", "repeated_*") fail it."""
