@@ -21,7 +21,7 @@ from dreamgym_kit.report.headline import EVALUATES
 from dreamgym_kit.report.summary import Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals
-from dreamgym_kit.rollout.events import read_events
+from dreamgym_kit.rollout.events import busy_seconds, read_events
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
@@ -244,20 +244,8 @@ def spent(
     return {
         "calls": max(budget.calls, totals.calls),
         "usd": round(max(budget.usd - calibration.cost_usd, totals.cost_usd), 9),
-        "seconds": round(_seconds(directory), 3),
+        "seconds": busy_seconds([directory.path / EVENTS]),
     }
-
-
-def _seconds(directory: RunDirectory) -> float:
-    """How long all legs ran, without the time between them: each from its start to its last event."""
-    whole = began = last = 0.0
-    for event in read_events(directory.path / EVENTS):
-        if event.get("event") == "run_started":
-            whole += last - began
-            began = last = _number(event.get("at"))
-        elif event.get("episode"):  # what belongs to no episode may come before a leg starts
-            last = max(last, _number(event.get("at")))
-    return whole + last - began
 
 
 def _number(value: object) -> float:

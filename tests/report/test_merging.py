@@ -80,8 +80,14 @@ def test_spend_adds_up_and_what_a_shared_server_counted_does_not(tmp_path: Path)
         "servers": [{"server": "http://h", "prompt_tokens": 9}],
     }
     shards = [shard(tmp_path, number, [name], ended=ended) for number, name in ((1, "a"), (2, "b"))]
+    for path, begun in zip(shards, ([0, 100], [2]), strict=True):  # the first was resumed 90 s later
+        with (path / "events.jsonl").open("w") as log:
+            for at in begun:
+                log.write(json.dumps({"at": at, "event": "run_started"}) + "\n")
+                log.write(json.dumps({"at": at + 10, "event": "episode_finished", "episode": "a.1"}) + "\n")
     done = merge_runs(shards, tmp_path / "whole")
-    assert done.summary.manifest["spent"] == {"calls": 6, "usd": 1.0, "seconds": 4.0}
+    assert done.summary.manifest["spent"] == {"calls": 6, "usd": 1.0, "seconds": 22.0}
+    assert done.summary.elapsed_s == 22.0
     assert "servers" not in done.summary.manifest
 
 

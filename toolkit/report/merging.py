@@ -21,6 +21,7 @@ from dreamgym_kit.replay.fields import Fields, whole
 from dreamgym_kit.report.figures import Summary
 from dreamgym_kit.report.kept import curve_of, facts_of
 from dreamgym_kit.report.summary import Tally
+from dreamgym_kit.rollout.events import busy_seconds
 from dreamgym_kit.rollout.files import open_plain, write_atomically
 from dreamgym_kit.rollout.manifest import Manifest, differences
 from dreamgym_kit.rollout.rundir import EPISODES, EVENTS, MANIFEST, REPORT, RunDirectory, directory_name
@@ -253,8 +254,8 @@ def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path, episodes: in
     spent = [one for part in parts if isinstance(one := part.facts.get("spent"), Mapping)]
     if spent:
         facts["spent"] = {
-            name: (max if name == "seconds" else sum)(_number(one.get(name)) for one in spent)  # side by side
-            for name in ("calls", "usd", "seconds")
+            **{name: sum(_number(one.get(name)) for one in spent) for name in ("calls", "usd")},
+            "seconds": busy_seconds(part.path / EVENTS for part in parts),
         }
     facts.pop("servers", None)  # what each shard saw of servers that others used meanwhile adds up to nothing
     facts.pop("unmatched", None)

@@ -22,7 +22,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -122,3 +122,27 @@ def read_events(log: Path) -> Iterator[dict[str, Any]]:
                 continue
             if isinstance(event, dict):
                 yield event
+
+
+def busy_seconds(logs: Iterable[Path]) -> float:
+    """How long a run ran, by the logs of its shards: each part from its start to its last event.
+
+    Time between the parts of a resumed run is not counted, and time in which several shards ran only once.
+    """
+    parts: list[list[float]] = []
+    for log in logs:
+        mine: list[list[float]] = []
+        for event in read_events(log):
+            at = event.get("at")
+            if not isinstance(at, int | float):
+                continue
+            if event.get("event") == "run_started":
+                mine.append([at, at])
+            elif mine and event.get("episode"):  # what belongs to no episode may come before a part starts
+                mine[-1][1] = max(mine[-1][1], at)
+        parts += mine
+    whole = until = 0.0
+    for began, ended in sorted(parts):
+        whole += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return round(whole, 3)
