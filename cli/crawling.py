@@ -95,7 +95,7 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
             per_second=wanted.per_second,
             trust_guesses=wanted.trust_guesses,
         )
-        result = run_to_end(crawl(request, events=_Progress(), stop=stop))
+        result = run_to_end(crawl(request, events=_Progress(), stop=stop), stop)
     _show(result, path, worlds, as_json=as_json)
     end(_exit_code(result, stop), dreamt=False)
 

@@ -119,7 +119,7 @@ def command(
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Score an agent on its tasks: pass@1 and pass^k with 95 % intervals, by family, with cost.
+    """Score an agent on its tasks: pass rate and pass^k with 95 % intervals, by family, with cost.
 
     In a dream, or with --real on the real tools. --against says whether it beats an earlier run of the same
     tasks. Episodes that nobody can judge are told apart and count as neither passed nor failed. A pass
@@ -174,8 +174,9 @@ def command(
         plain=plain,
         faults=faults is not None,
         overlap=(concurrency or 1) > 1 or (workers or 1) > 1,
+        must_be=must_be.value if must_be is not None else "",
     )
-    _carry_out(asked, [policy] if policy_b is None else [policy, policy_b], against, resume, must_be, as_json)
+    _carry_out(asked, [policy] if policy_b is None else [policy, policy_b], against, resume, as_json)
 
 
 class _Asked(NamedTuple):
@@ -190,6 +191,7 @@ class _Asked(NamedTuple):
     plain: bool
     faults: bool
     overlap: bool  # asked for on the command line
+    must_be: str
 
 
 def _carry_out(
@@ -197,7 +199,6 @@ def _carry_out(
     policies: "list[str | None]",
     against: Path | None,
     resume: Path | None,
-    must_be: Least | None,
     as_json: bool,
 ) -> NoReturn:
     """Run one side after the other, show the last one held against the one before, and end."""
@@ -211,8 +212,10 @@ def _carry_out(
         with opened_policy(policy, side.settings) as server, _recordings(side) as store:
             weights = weights_of(policy, side.settings)
             result = carry_out(_request(side, resume, store, server, weights), plain=asked.plain)
-        found = evaluation_of(result, asked.own, against=before, run=near(result.directory))
-        codes.append(_code(found, result, must_be))
+        found = evaluation_of(
+            result, asked.own, against=before, run=near(result.directory), must_be=asked.must_be
+        )
+        codes.append(found.exit_code if result.stopped_by is None else result.exit_code)
         if result.stopped_by is not None or result.summary.executed:
             break
         before, resume = found.b, None
@@ -264,6 +267,7 @@ def _request(
         shard=asked.shard,
         gate=asked.settings.gate,
         overlap=asked.overlap,
+        must_be=asked.must_be,
     )
 
 
@@ -295,15 +299,3 @@ def _worst(codes: "list[int]") -> int:
     order = (6, 1, 4, 3)
     stopped = [code for code in codes if code > _LAST]
     return stopped[0] if stopped else next((code for code in order if code in codes), max(codes))
-
-
-def _code(found: "Evaluation", result: "RunResult", must_be: Least | None) -> int:
-    """The run's own code; 1 too where B is not what it must be."""
-    from dreamgym_kit.cli.running import DONE, FAILED
-    from dreamgym_kit.trust.beating import Word
-
-    code = result.exit_code
-    if code != DONE or must_be is None or found.beating is None:
-        return code
-    good = {Word.BETTER} if must_be is Least.BETTER else {Word.BETTER, Word.NO_DIFFERENCE}
-    return DONE if found.beating.word in good else FAILED

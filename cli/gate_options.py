@@ -82,6 +82,7 @@ RENAMED = {
     "--fail-on-findings": "--fail-on critical",
 }
 """Flags of earlier versions, by what each is called now."""
+_RENAMED_ONLY = {"success": "passed", "failure": "failed", "undetermined": "inconclusive"}
 Junit = Annotated[
     Path | None,
     typer.Option("--junit", metavar="FILE", help="Write JUnit XML here.", show_default=False),
@@ -95,17 +96,21 @@ Markdown = Annotated[
 
 
 def refuse_renamed(arguments: Sequence[str]) -> None:
-    """Say of a flag of an earlier version what it is called now.
+    """Say of a flag or a verdict of an earlier version what it is called now.
 
     Raises:
         UserError: one was given.
     """
     from dreamgym_kit.errors import UserError
 
-    for argument in arguments:
-        now = RENAMED.get(argument.partition("=")[0])
+    for argument, after in zip(arguments, [*arguments[1:], ""], strict=False):
+        flag, equals, value = argument.partition("=")
+        verdict = value if equals else after
+        if flag == "--only" and verdict in _RENAMED_ONLY:
+            raise UserError(f"--only {verdict} is now called --only {_RENAMED_ONLY[verdict]}. Use that.")
+        now = RENAMED.get(flag)
         if now is not None:
-            raise UserError(f"{argument.partition('=')[0]} is now called {now}. Use that.")
+            raise UserError(f"{flag} is now called {now}. Use that.")
 
 
 def most_calls(given: list[str] | None) -> dict[str, int] | None:

@@ -29,7 +29,7 @@ class Course:
     graph: str = ""
     total: int = 0
     done: int = 0
-    earlier: int | None = None  # episodes that a resumed run had done before
+    earlier: int = 0  # episodes that earlier parts of a resumed run finished
     calls: int = 0
     verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_VERDICTS, 0))
     running: dict[str, tuple[str, float]] = field(default_factory=dict)  # episode -> (tool, since)
@@ -42,6 +42,8 @@ class Course:
         episode = str(facts.get("episode", ""))
         if kind == "run_started":
             self.graph, self.total = str(facts["graph"]), int(facts["episodes"])
+            self.verdicts |= facts.get("kept", {})
+            self.done = self.earlier = sum(self.verdicts.values())
         elif kind == "episode_started":
             self.running.setdefault(episode, ("", time.monotonic()))
         elif kind == "call":
@@ -65,13 +67,11 @@ class Course:
         verdict = str(facts["verdict"])
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
         self.done, self.total = int(facts["done"]), int(facts["total"])
-        if self.earlier is None:
-            self.earlier = max(0, self.done - sum(self.verdicts.values()))
 
     @property
     def left_s(self) -> float | None:
         """Seconds left at the pace so far; None while there is no pace."""
-        here = self.done - (self.earlier or 0)
+        here = self.done - self.earlier
         if here <= 0:
             return None
         return (time.monotonic() - self.began) / here * (self.total - self.done)
@@ -107,7 +107,8 @@ class PlainProgress:
         course = self._course
         if kind == "run_started":
             episodes = f"{facts['tasks']} tasks x {facts['n']}"
-            return f"run {facts['run']}  {course.graph}  {episodes}  seed {facts['seed']}"
+            kept = f"  {course.earlier}/{course.total} kept: {course.tally()}" if course.earlier else ""
+            return f"run {facts['run']}  {course.graph}  {episodes}  seed {facts['seed']}{kept}"
         if kind == "finding":
             steps = facts.get("steps") or ()
             place = f"{facts['episode']} step {steps[-1]}" if steps else str(facts["episode"])

@@ -162,8 +162,8 @@ def _show_run(summary: "Summary", directory: "RunDirectory", *, tools: bool) -> 
     from dreamgym_kit.report.terminal import finding_list, next_steps, render_run, tool_table
 
     paint = stdout_paint()
-    say(f" {near(directory.path)}")
     say(render_run(summary, paint=paint))
+    say(f" {near(directory.path)}\n")
     if summary.findings:
         say(finding_list(summary, paint) + "\n")
     if tools:

@@ -41,7 +41,7 @@ def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
         prints_on_stderr(),
     ):
         try:
-            return run_to_end(run(request, events=events, stop=stop))
+            return run_to_end(run(request, events=events, stop=stop), stop)
         except Exception as error:
             if stop.code is None:
                 raise

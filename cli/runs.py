@@ -13,8 +13,9 @@ EXAMPLES = (
     "dreamgym-kit runs merge shards/* --into runs/nightly --json",
 )
 CODES = (
-    "Exit codes: 0 merged, also where it was before; 1 the gate failed, over all shards; 2 shards are "
-    "missing, twice there, not finished or of different runs; 6 a real call was executed in one of them."
+    "Exit codes: 0 merged, also where it was before; 1 failed, 3 inconclusive, 4 error, over all "
+    "shards; 2 shards are missing, twice there, not finished or of different runs; 6 a real call was "
+    "executed in one of them."
 )
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Run directories: put shards together.")
@@ -33,7 +34,8 @@ def runs() -> None:
 def merge(directories: Directories, into: Into, as_json: options.AsJson = False) -> None:
     """Put the shards of a run together: one run directory, one journal, one report.
 
-    All of them must be there, finished, and of the same run. Merging them again changes nothing.
+    All of them must be there, finished, and of the same run. Merging them again changes nothing, unless
+    errors in them were run again meanwhile: then the run is made anew.
     """
     from dreamgym_kit.cli.running import look_at, near, stdout_paint
     from dreamgym_kit.report.merging import merge_runs
@@ -44,7 +46,7 @@ def merge(directories: Directories, into: Into, as_json: options.AsJson = False)
         say_json(merged.summary.to_json())
     else:
         done = "were merged before" if merged.again else "merged"
-        say(f" {len(directories)} shards {done}: {merged.episodes} episodes in {near(merged.directory)}\n")
         say(render_run(merged.summary, paint=stdout_paint()))
+        say(f" {len(directories)} shards {done}: {merged.episodes} episodes in {near(merged.directory)}\n")
         say(next_steps([look_at(merged.summary, merged.directory)]))
     raise typer.Exit(merged.summary.exit_code)

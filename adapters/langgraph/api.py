@@ -37,6 +37,7 @@ from dreamgym_kit.gate.session import Session
 from dreamgym_kit.ports import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.loop import run_to_end
+from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.places import buffer_of, is_missing, place_of
@@ -57,6 +58,7 @@ async def asimulate(
     n: int | None = None,
     directory: str | Path | None = None,
     events: EventSink | None = None,
+    stop: StopSwitch | None = None,
 ) -> RunResult:
     """Dry-run a graph on tasks; no real tool runs.
 
@@ -72,6 +74,7 @@ async def asimulate(
         n: episodes per task.
         directory: the run directory to make; default: a new one under `settings.runs`.
         events: hears what happens while it happens.
+        stop: ends the run early, from any thread.
 
     Raises:
         UserError: something cannot be used as asked; nothing was run.
@@ -84,7 +87,7 @@ async def asimulate(
         request = _request(
             graph, tasks, known, Mode.DREAM, opened, directory, experience=experience, policy=answers
         )
-        return await run(request, events=events or NoEvents())
+        return await run(request, events=events or NoEvents(), stop=stop)
 
 
 async def arecord(
@@ -97,22 +100,23 @@ async def arecord(
     directory: str | Path | None = None,
     events: EventSink | None = None,
     label: str | None = None,
+    stop: StopSwitch | None = None,
 ) -> RunResult:
     """Run a graph on its REAL tools and keep every call in the store; see `asimulate` for arguments."""
     known = settings_of(settings, n)
     with opened_store(store, known, create=True) as opened:
         request = _request(graph, tasks, known, Mode.RECORD, opened, directory, label=label)
-        return await run(request, events=events or NoEvents())
+        return await run(request, events=events or NoEvents(), stop=stop)
 
 
 def simulate(graph: object, tasks: Tasks, **options: Any) -> RunResult:
     """`asimulate` for sync code; also inside a running event loop."""
-    return waited(lambda: asimulate(graph, tasks, **options))
+    return waited_run(lambda stop: asimulate(graph, tasks, stop=stop, **options))
 
 
 def record(graph: object, tasks: Tasks, **options: Any) -> RunResult:
     """`arecord` for sync code; also inside a running event loop."""
-    return waited(lambda: arecord(graph, tasks, **options))
+    return waited_run(lambda stop: arecord(graph, tasks, stop=stop, **options))
 
 
 @contextmanager
@@ -309,10 +313,16 @@ def opened_store(
             yield opened
 
 
-def waited(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def waited(make: Callable[[], Coroutine[Any, Any, T]], stop: StopSwitch | None = None) -> T:
     """Run to the end from sync code; on a loop's own thread, in a thread with a loop of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return run_to_end(make())
-    return apart(lambda: run_to_end(make()), name="dreamgym-run")
+        return run_to_end(make(), stop)
+    return apart(lambda: run_to_end(make(), stop), name="dreamgym-run")
+
+
+def waited_run(make: Callable[[StopSwitch], Coroutine[Any, Any, T]]) -> T:
+    """The same for a run, which a KeyboardInterrupt stops as Ctrl-C stops a command's."""
+    stop = StopSwitch()
+    return waited(lambda: make(stop), stop)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store, settings_of, waited
+from dreamgym_kit.adapters.langgraph.api import Tasks, opened_store, settings_of, waited_run
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import RunResult, run
 from dreamgym_kit.adapters.models.policies import Named, opened_policy, weights_of, with_policy
@@ -29,9 +29,13 @@ from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.shards import Shard
+from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.settings.model import GateSettings, Settings
 from dreamgym_kit.vocabulary import Split, Task
+
+_ALWAYS: dict[str, Any] = {"min_pass_rate": 0.0, "max_inconclusive": None, "max_errors": 0}
+"""Rules that every run is held to: an evaluation with no others requires nothing of its agent."""
 
 
 async def aevaluate(
@@ -49,6 +53,7 @@ async def aevaluate(
     faults: float | None = None,
     directory: str | Path | None = None,
     events: EventSink | None = None,
+    stop: StopSwitch | None = None,
 ) -> Evaluation:
     """Try an agent on tasks and score it; by default in a dream.
 
@@ -68,6 +73,7 @@ async def aevaluate(
             says how, and what fails in a dream where this is left out.
         directory: the run directory to make; default: a new one under `settings.runs`.
         events: hears what happens while it happens.
+        stop: ends the run early, from any thread.
 
     Raises:
         UserError: something cannot be used as asked; nothing was run.
@@ -92,13 +98,13 @@ async def aevaluate(
             real_faults=faults is not None,
             weights=weights_of(policy, known),
         )
-        result = await run(request, events=events or NoEvents())
+        result = await run(request, events=events or NoEvents(), stop=stop)
     return evaluation_of(result, chosen, against=before)
 
 
 def evaluate(graph: object, tasks: Tasks, **options: Any) -> Evaluation:
     """`aevaluate` for sync code; also inside a running event loop."""
-    return waited(lambda: aevaluate(graph, tasks, **options))
+    return waited_run(lambda stop: aevaluate(graph, tasks, stop=stop, **options))
 
 
 def evaluation_request(
@@ -117,17 +123,22 @@ def evaluation_request(
     shard: Shard | None = None,
     gate: GateSettings | None = None,
     overlap: bool = False,
+    must_be: str = "",
 ) -> RunRequest:
     """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams.
 
-    `gate`: its rules; None: those of the settings, but that no pass rate is required.
+    `gate`: its rules; None: those of the settings, but that no pass rate is required. `must_be`: what is
+    required against another run.
     """
+    gate = gate if gate is not None else replace(settings.gate, min_pass_rate=0.0)
+    asked = must_be or gate.min_pass_rate or replace(gate, **_ALWAYS) != GateSettings(**_ALWAYS)
     return RunRequest(
         graph=graph,
         tasks=tasks,
         settings=settings,
         mode=Mode.RECORD if real else Mode.DREAM,
-        gate=gate if gate is not None else replace(settings.gate, min_pass_rate=None),
+        gate=gate,
+        evaluates="required" if asked else "measured",
         store=None if real else store,
         directory=directory,
         resume=resume,
@@ -155,10 +166,15 @@ def under_faults(settings: Settings, rate: float | None) -> Settings:
 
 
 def evaluation_of(
-    result: RunResult, tasks: Sequence[Task], *, against: Scores | None = None, run: str = ""
+    result: RunResult,
+    tasks: Sequence[Task],
+    *,
+    against: Scores | None = None,
+    run: str = "",
+    must_be: str = "",
 ) -> Evaluation:
     """Score a run that has ended; `run` is how its directory is told, its path when left out."""
-    return evaluated(_scores(result.directory, tasks, run or str(result.directory)), against)
+    return evaluated(_scores(result.directory, tasks, run or str(result.directory)), against, must_be=must_be)
 
 
 def evaluation_between(evaluated_run: Path, against: Path | None, tasks: Sequence[Task]) -> Evaluation:

@@ -17,10 +17,11 @@ from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.gating import gate_to_record
+from dreamgym_kit.report.headline import EVALUATES
 from dreamgym_kit.report.summary import Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals
-from dreamgym_kit.rollout.events import read_events
+from dreamgym_kit.rollout.events import busy_seconds, read_events
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
@@ -173,6 +174,7 @@ def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "concurrency": request.settings.simulate.concurrency,
         "recordings": _recordings(request),
         "gate": gate_to_record(request.rules),
+        **({EVALUATES: request.evaluates} if request.evaluates else {}),
         "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
     }
 
@@ -228,10 +230,13 @@ def blocked_outside(directory: RunDirectory) -> list[JsonValue]:
     return list(dict.fromkeys([*(told if isinstance(told, list) else ()), *logged]))
 
 
-def spent(budget: RunBudget, totals: RunTotals, *, calibration: Spend) -> dict[str, JsonValue]:
+def spent(
+    directory: RunDirectory, budget: RunBudget, totals: RunTotals, *, calibration: Spend
+) -> dict[str, JsonValue]:
     """What all legs have spent, also on episodes that were cut; `count_earlier` finds it in the report.
 
     Args:
+        directory: its event log has the time that each leg took.
         budget: hears of all calls where there is a limit; workers ask it for nothing else.
         totals: of the journal, without what was cut.
         calibration: part of the budget's dollars, which a resumed run counts from elsewhere.
@@ -239,6 +244,7 @@ def spent(budget: RunBudget, totals: RunTotals, *, calibration: Spend) -> dict[s
     return {
         "calls": max(budget.calls, totals.calls),
         "usd": round(max(budget.usd - calibration.cost_usd, totals.cost_usd), 9),
+        "seconds": busy_seconds([directory.path / EVENTS]),
     }
 
 

@@ -36,6 +36,7 @@ class RunRequest:
         overlap: the caller asked for several episodes at once: where that cannot be, refuse.
         gate: the rules that its verdict follows from; None: those of the settings for a dream that judges an
             agent, else none but those that always hold.
+        evaluates: of an evaluation: "measured" where nothing is required of the agent, else "required".
         weights: digest of the policy's model directory, where that answers unchanged over the whole run.
     """
 
@@ -60,6 +61,7 @@ class RunRequest:
     shard: Shard | None = None
     gate: GateSettings | None = None
     overlap: bool = False
+    evaluates: str = ""
 
     @property
     def rules(self) -> GateSettings:

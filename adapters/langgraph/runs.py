@@ -50,6 +50,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import EventSink, ExperienceModel
 from dreamgym_kit.report.figures import CRITICAL, TrustPoint
 from dreamgym_kit.report.gating import gate_to_record
+from dreamgym_kit.report.headline import EVALUATES
 from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.report.unmatched import unmatched
 from dreamgym_kit.rollout.budgets import RunBudget
@@ -57,6 +58,7 @@ from dreamgym_kit.rollout.distributed import Told
 from dreamgym_kit.rollout.engine import RunTotals, kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.jobs import jobs_for
+from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
@@ -147,7 +149,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         tally.charge("calibration", who.spend)
         policy = policy_of(request)
         label = request.label if request.label is not None else directory.manifest.run
-        _tell_start(heard, request, tasks, directory)
+        _tell_start(heard, request, tasks, directory, journal)
         work = partial(
             run_episodes,
             jobs_for(tasks, settings.simulate.n),
@@ -227,7 +229,7 @@ def _count(tally: Tally, lock: LockWatch, switch: StopSwitch, episode: Episode) 
 
 
 def _tell_start(
-    events: EventSink, request: RunRequest, tasks: Sequence[Task], directory: RunDirectory
+    events: EventSink, request: RunRequest, tasks: Sequence[Task], directory: RunDirectory, journal: Journal
 ) -> None:
     asked = request.settings.simulate
     events.emit(
@@ -238,6 +240,9 @@ def _tell_start(
         episodes=len(tasks) * asked.n,
         n=asked.n,
         seed=asked.seed,
+        kept=Counter(
+            str(done.verdict) for name, done in journal.done.items() if not journal.next_attempt(name)
+        ),
         directory=str(directory.path),
     )
 
@@ -290,10 +295,11 @@ def _finish(
         "graph": name_of(request.graph),
         "directory": str(directory.path),
         "not_run": totals.total - totals.finished,
-        SPENT: spent(budget, totals, calibration=who.spend),
+        SPENT: spent(directory, budget, totals, calibration=who.spend),
         "stopped": totals.stopped,
         "strays": list(dict.fromkeys([*blocked_outside(directory), *map(ready.masker.text, PROCESS.told())])),
         "gate": gate_to_record(request.rules),
+        **({EVALUATES: request.evaluates} if request.evaluates else {}),
     }
     lost = unaccounted_writes(directory.path / EVENTS, directory.episodes()) if request.mode.bare else []
     if lost:

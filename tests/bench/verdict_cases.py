@@ -165,6 +165,7 @@ class Case:
     command: tuple[str, ...] = ("simulate",)
     about: tuple[str, ...] = ()  # texts that the command must print
     agent: Mapping[str, str] = field(default_factory=dict)  # replacements in the agent
+    word: str = ""  # that reports begin with; "": the verdict
 
     @property
     def expected_code(self) -> int:
@@ -262,7 +263,8 @@ CASES: tuple[Case, ...] = (
         faces=ONE_BY_ONE,
     ),
     Case("findings", (FINE,), P, settings='[gate]\nfail_on = ["critical"]\n', faces=ONE_BY_ONE),
-    Case("evaluate_measures", (FINE, BAD), P, faces=("command",), command=("evaluate",)),
+    Case("evaluate_measures", (FINE, BAD), P, faces=ONE_BY_ONE, command=("evaluate",), word="EVALUATED"),
+    Case("evaluate_unknown", (FINE, LOOK), INC, faces=ONE_BY_ONE, command=("evaluate",)),
     Case(
         "evaluate_required",
         (FINE, BAD),
@@ -270,7 +272,7 @@ CASES: tuple[Case, ...] = (
         faces=("command",),
         command=("evaluate", "--min-pass-rate", "1"),
     ),
-    Case("evaluate_error", (BROKEN,), E, faces=("command",), command=("evaluate",)),
+    Case("evaluate_error", (BROKEN,), E, faces=ONE_BY_ONE, command=("evaluate",)),
     Case("old_flag", (), E, code=2, faces=("command",), command=("simulate", "--gate-success", "1")),
     Case("old_key", (), E, settings="[gate]\nsuccess = 1\n", code=2, faces=("command",)),
     Case("unknown_key", (), E, settings="[gate]\nmin_pas_rate = 1\n", code=2, faces=("command",)),

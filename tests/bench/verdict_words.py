@@ -27,10 +27,10 @@ from verdict_cases import AGENT, CASES, Asked, Case
 DEADLINE_S = 120.0
 RUN = """
 import json, sys
-from dreamgym_kit import simulate
-done = simulate(sys.argv[1], "tasks.jsonl", directory="run")
-said = done.summary.to_json()
-told = {"verdict": said["verdict"], "code": done.exit_code, "passed": done.passed, "counts": said["counts"]}
+import dreamgym_kit
+done = getattr(dreamgym_kit, sys.argv[2])(sys.argv[1], "tasks.jsonl", directory="run")
+said = (done.summary if sys.argv[2] == "simulate" else done.b.summary).to_json()
+told = {"verdict": done.verdict, "code": done.exit_code, "passed": done.passed, "counts": said["counts"]}
 print(json.dumps(told | {"episodes": {line["id"]: line["verdict"] for line in said["list"]}}))
 """
 EFFECTS = {"look": "read", "remove": "destructive", "sign": "write"}
@@ -177,16 +177,37 @@ def by_command(case: Case, folder: Path, environ: dict[str, str]) -> list[str]:
     again = child(folder, environ, "-m", "dreamgym_kit.cli.main", "report", "--json")
     said = json.loads(again.stdout)
     episodes = {line["id"]: line["verdict"] for line in said["list"]}
-    if case.command[0] == "simulate":
-        wrong += compared(case, said["verdict"], said["counts"], episodes)
-        word = f"{case.verdict.upper()}  "
-        wrong += [] if done.stdout.startswith(word) else [f"begins: {done.stdout[:60]!r}"]
+    wrong += compared(case, said["verdict"], said["counts"], episodes)
+    word = case.word or case.verdict.upper()
+    for begins in (done.stdout, child(folder, environ, "-m", "dreamgym_kit.cli.main", "report").stdout):
+        wrong += [] if begins.startswith(f"{word}  ") else [f"begins: {begins[:60]!r}"]
+    if case.command == ("evaluate",):
+        wrong += against(case, folder, environ)
     return wrong
 
 
+def against(case: Case, folder: Path, environ: dict[str, str]) -> list[str]:
+    """What `evaluate` says of the run against itself, and `compare` of the two."""
+    (before,) = (folder / "runs").iterdir()
+    asked = ("evaluate", "--against", f"runs/{before.name}", "--must-be", "not-worse")
+    held = child(folder, environ, "-m", "dreamgym_kit.cli.main", *asked)
+    after = next(one for one in (folder / "runs").iterdir() if one != before)
+    both = child(folder, environ, "-m", "dreamgym_kit.cli.main", "compare", str(before), str(after))
+    words = [told.split("  ")[0] for told in (held.stdout, both.stdout)]
+    wrong = [] if words[0] == words[1] else [f"evaluate says {words[0]!r}, compare {words[1]!r}"]
+    right = (
+        "NO DIFFERENCE"
+        if any(task.verdict in ("passed", "failed") for task in case.tasks)
+        else "INCONCLUSIVE"
+    )
+    wrong += [] if words[0] == right else [f"{words[0]}, not {right}"]
+    codes = (held.returncode, both.returncode)
+    return wrong + ([] if codes == (case.expected_code, 0) else [f"evaluate and compare: codes {codes}"])
+
+
 def by_python(case: Case, folder: Path, environ: dict[str, str]) -> list[str]:
-    """By `simulate` in Python."""
-    done = child(folder, environ, "-c", RUN, f"agent_{folder.name}:graph")
+    """By `simulate` or `evaluate` in Python."""
+    done = child(folder, environ, "-c", RUN, f"agent_{folder.name}:graph", case.command[0])
     if done.returncode:
         return [f"raised: {done.stderr[-600:]}"]
     said = json.loads(done.stdout.splitlines()[-1])
@@ -269,16 +290,31 @@ def stopped(*signals: signal.Signals, code: int, word: str) -> Callable[[Path, d
                 process.wait()
         wrong = [] if ended == code else [f"code {ended}: {log.read_text()[-400:]}"]
         wrong += [] if out.read_text().startswith(word) else [f"begins: {out.read_text()[:80]!r}"]
-        (directory,) = (folder / "runs").iterdir()
-        agent = folder / f"agent_{folder.name}.py"
-        agent.write_text(agent.read_text().replace("time.sleep(120)", "pass"))
-        resume = ("simulate", "--concurrency", "1", "--resume", str(directory))
-        again = child(folder, environ, "-m", "dreamgym_kit.cli.main", *resume)
-        if not again.stdout.startswith("PASSED  3 passed, 0 failed, 0 inconclusive, 0 errors"):
-            wrong.append(f"resumed: {again.stdout[:80]!r}{again.stderr[-300:]}")
-        return wrong
+        return wrong + resumed(folder, environ, "time.sleep(120)")
 
     return run
+
+
+def resumed(folder: Path, environ: dict[str, str], held_up: str) -> list[str]:
+    """Go on with a run whose agent now does not do what stopped it."""
+    (directory,) = (folder / "runs").iterdir()
+    agent = folder / f"agent_{folder.name}.py"
+    agent.write_text(agent.read_text().replace(held_up, "pass"))
+    resume = ("simulate", "--concurrency", "1", "--resume", str(directory))
+    again = child(folder, environ, "-m", "dreamgym_kit.cli.main", *resume)
+    right = again.stdout.startswith("PASSED  3 passed, 0 failed, 0 inconclusive, 0 errors")
+    return [] if right else [f"resumed: {again.stdout[:80]!r}{again.stderr[-300:]}"]
+
+
+def raised(folder: Path, environ: dict[str, str]) -> list[str]:
+    """A KeyboardInterrupt of the agent's own code is a Ctrl-C."""
+    agent = folder / f"agent_{folder.name}.py"
+    agent.write_text(agent.read_text().replace("time.sleep(120)", "raise KeyboardInterrupt"))
+    done = child(folder, environ, "-m", "dreamgym_kit.cli.main", "simulate", "--concurrency", "1")
+    wrong = [] if done.returncode == 130 else [f"code {done.returncode}: {done.stderr[-400:]}"]
+    word = "INCONCLUSIVE (interrupted)  1 passed"
+    wrong += [] if done.stdout.startswith(word) else [f"begins: {done.stdout[:80]!r}"]
+    return wrong + resumed(folder, environ, "raise KeyboardInterrupt")
 
 
 def mended(folder: Path, environ: dict[str, str]) -> list[str]:
@@ -303,6 +339,7 @@ def mended(folder: Path, environ: dict[str, str]) -> list[str]:
 SIGNALS: dict[str, Callable[[Path, dict[str, str]], list[str]]] = {
     "ctrl_c": stopped(signal.SIGINT, signal.SIGINT, code=130, word="INCONCLUSIVE (interrupted)  1 passed"),
     "term": stopped(signal.SIGTERM, signal.SIGTERM, code=143, word="INCONCLUSIVE (interrupted)  1 passed"),
+    "interrupt_raised": raised,
     "kill": stopped(signal.SIGKILL, code=-9, word=""),
     "mended": mended,
 }

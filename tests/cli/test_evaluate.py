@@ -30,9 +30,10 @@ def with_world(project: Path) -> None:
 def test_a_dreamed_evaluation_is_scored_and_held_against_an_earlier_one(run, recorded: Path) -> None:
     done = run("evaluate", *FLAGS, "-n", "2")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(" EVALUATED  It solves 0 % of 2 tasks in the dream (95 %: 0 to 66).\n")
-    assert "  pass^2         0 %  (0 to 66)\n" in done.stdout
-    assert "  calls        12, 0 of them real\n" in done.stdout
+    assert done.stdout.startswith("EVALUATED  0 passed, 4 failed, 0 inconclusive, 0 errors\n")
+    assert "\n  Pass rate     0% of 2 tasks x 2 repeats (95% CI 0-66%, by task)\n" in done.stdout
+    assert "  pass^2          0 %  (0 to 66)\n" in done.stdout
+    assert "  Real calls    0 executed, 0 blocked, of 12 tool calls\n" in done.stdout
     assert not (recorded / "REAL").exists()
     (first,) = (recorded / "runs").iterdir()
     again = run("evaluate", *FLAGS, "-n", "2", "--against", str(first), "--json", "--must-be", "not-worse")
@@ -43,11 +44,19 @@ def test_a_dreamed_evaluation_is_scored_and_held_against_an_earlier_one(run, rec
     assert said["sentence"].startswith("No difference can be seen: B solves as many as A on the same 2 tasks")
     better = run("evaluate", *FLAGS, "--against", str(first), "--must-be", "better")
     assert better.returncode == 1
-    assert " NO DIFFERENCE SEEN  No difference can be seen:" in better.stdout
+    assert better.stdout.startswith("NO DIFFERENCE  No difference can be seen:")
+    assert "\n  gate must_be: no difference, required better\n" in better.stdout
+    shown = run("report", str(first))
+    assert shown.stdout.startswith("EVALUATED  0 passed, 4 failed, 0 inconclusive, 0 errors\n")
+    assert json.loads(run("report", str(first), "--json").stdout)["headline"].startswith("EVALUATED")
 
 
 def test_a_rule_of_the_gate_that_breaks_is_code_1(run, recorded: Path) -> None:
-    assert run("evaluate", *FLAGS, "--min-pass-rate", "0.5").returncode == 1
+    done = run("evaluate", *FLAGS, "--min-pass-rate", "0.5")
+    assert done.returncode == 1
+    assert done.stdout.startswith(
+        "FAILED  0 passed, 2 failed, 0 inconclusive, 0 errors\n  gate min_pass_rate:"
+    )
 
 
 @pytest.mark.slow
@@ -64,7 +73,7 @@ def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path) -> Non
     done = run("evaluate", *FLAGS, "--real", "--yes")
     assert done.returncode == 0, done.stderr
     assert (project / "REAL").read_text() == "xxxx"
-    assert "  calls        6, 6 of them real\n" in done.stdout
+    assert "  Real calls    6 of 6 tool calls, as asked\n" in done.stdout
     assert not (project / "dreamgym.db").exists()
 
 
@@ -98,7 +107,7 @@ def test_a_run_is_resumed_and_nothing_is_run_twice(run, recorded: Path) -> None:
     done = run("evaluate", *FLAGS, "-n", "2", "--resume", str(first))
     assert done.returncode == 0, done.stderr
     assert (first / "episodes.jsonl").read_text().splitlines()[: len(journal)] == journal
-    assert "2 tasks, 4 episodes" in done.stdout
+    assert "0 passed, 4 failed" in done.stdout
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_simulate_ends_with_6_before_all_other_codes(project: Path, run: Run) ->
     assert "cannot be written" in done.stderr
     assert "--resume" not in done.stdout
     shown = run("report")
-    assert shown.stdout.splitlines()[1] == FIRST
+    assert shown.stdout.splitlines()[0] == FIRST
     (place,) = (project / "runs").iterdir()
     again = run("simulate", "agent:graph", *ALONE, *loose, "--resume", str(place), "--json")
     assert (again.returncode, json.loads(again.stdout)["calls"]["executed"]) == (6, 1), again.stderr

@@ -71,6 +71,14 @@ def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
     assert told.startswith("before\n## FAILED 0 passed, 2 failed, 0 inconclusive, 0 errors\n")
 
 
+@pytest.mark.parametrize("old", [("--only", "success"), ("--only=undetermined",)])
+def test_an_old_verdict_is_code_2_and_names_the_new_one(project: Path, run, old: tuple[str, ...]) -> None:
+    done = run("report", *old)
+    now = "passed" if "success" in old else "inconclusive"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f" is now called --only {now}. Use that.\n")
+
+
 @pytest.mark.parametrize(("old", "now"), RENAMED.items())
 def test_an_old_flag_is_code_2_and_names_the_new_one(project: Path, run, old: str, now: str) -> None:
     done = run(*BASE, old, "1")
@@ -136,9 +144,9 @@ def test_two_runs_are_compared_in_text_and_json(recorded: Path, run) -> None:
     before, after = sorted(path.name for path in (recorded / "runs").iterdir())
     done = run("compare", f"runs/{before}", f"runs/{after}")
     assert done.returncode == 0, done.stderr
-    assert "NO CLEAR CHANGE  No clear change in success: 0% against 0% on 2 tasks" in done.stdout
+    assert done.stdout.startswith("NO DIFFERENCE  No difference can be seen: the run after solves as many as")
     said = json.loads(run("compare", f"runs/{before}", f"runs/{after}", "--json").stdout)
-    assert (said["kind"], said["success"]["change"], said["differs"]) == ("compare", 0.0, [])
+    assert (said["kind"], said["pass_rate"]["change"], said["differs"]) == ("compare", 0.0, [])
     wrong = run("compare", f"runs/{before}", "nowhere")
     assert (wrong.returncode, wrong.stderr) == (
         2,

@@ -92,9 +92,11 @@ def test_the_live_block_is_ascii_and_fits() -> None:
 
 
 def test_a_resumed_run_is_paced_by_what_it_did_itself(now: SimpleNamespace) -> None:
-    course = Course(total=20, began=now.s)
+    course = Course(began=now.s)
+    course.take("run_started", STARTED | {"kept": {"passed": 8, "failed": 2}})
+    assert (course.done, course.tally()) == (10, "8 passed, 2 failed, 0 inconclusive")
     now.s += 3.0
     _, facts = finished(11)
     course.take("episode_finished", facts)
-    assert course.earlier == 10
+    assert (course.done, course.tally()) == (11, "9 passed, 2 failed, 0 inconclusive")
     assert course.left_s == pytest.approx(9 * 3.0)

@@ -30,7 +30,8 @@ def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def without_its_name(report: dict[str, Any]) -> dict[str, Any]:
     """A report but for what no two runs share: its run's name, and times."""
-    report = {**report, "manifest": {**report["manifest"], "run": "", "directory": ""}}
+    spent = {**report["manifest"]["spent"], "seconds": 0}
+    report = {**report, "manifest": {**report["manifest"], "run": "", "directory": "", "spent": spent}}
     return {**report, "cost": {**report["cost"], "seconds": 0}}
 
 

@@ -10,6 +10,9 @@ from dreamgym_kit import Task, World
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import RunDirectoryError, UserError
+from dreamgym_kit.report.kept import facts_of
+from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.trust.beating import Word
@@ -63,7 +66,10 @@ def test_a_real_evaluation_runs_real_tools_in_worlds_put_back_and_keeps_nothing(
     assert found.b.once is not None
     assert (found.b.once.mean, found.b.in_a_row[2].mean) == (1.0, 1.0)
     assert not Path("dreamgym.db").exists()
-    assert str(found).startswith(" EVALUATED  It solves 100 % of 2 tasks on the real tools")
+    assert str(found).startswith("EVALUATED  4 passed, 0 failed, 0 inconclusive, 0 errors\n  Pass rate ")
+    directory = RunDirectory.open(Path(found.directory))
+    again = summarise(directory.episodes(), facts_of(directory))
+    assert again.headline == "EVALUATED  4 passed, 0 failed, 0 inconclusive, 0 errors"
 
 
 def test_a_dreamed_evaluation_runs_nothing_real(project: Any) -> None:
@@ -73,7 +79,7 @@ def test_a_dreamed_evaluation_runs_nothing_real(project: Any) -> None:
     found = dreamgym_kit.evaluate(graph, tasks(project), settings=shop(project), store=store)
     assert project.touched() == before
     assert (found.b.real, found.b.summary.real_calls) == (False, 0)
-    assert found.sentence.startswith("It solves 100 % of 2 tasks in the dream")
+    assert found.sentence.startswith("The pass rate in the dream is 100% of 2 tasks")
 
 
 @pytest.mark.slow

@@ -308,6 +308,10 @@ def test_resuming_runs_only_what_is_missing_and_refuses_other_settings(project: 
     journal = whole.directory / "episodes.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])
+    log = whole.directory / "events.jsonl"
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    told = [one | {"at": 50.0 * (one["event"] != "run_started")} for one in events]
+    log.write_text("".join(f"{json.dumps(one)}\n" for one in told))
     settings = Settings().with_overrides({"simulate.n": 3})
     request = RunRequest(
         graph=graph,
@@ -319,6 +323,9 @@ def test_resuming_runs_only_what_is_missing_and_refuses_other_settings(project: 
     )
     again = asyncio.run(run(request, events=NoEvents()))
     assert (again.totals.earlier, again.totals.passed) == (2, 3)
+    starts = [one["kept"] for line in log.read_text().splitlines() if "kept" in (one := json.loads(line))]
+    assert starts == [{}, {"passed": 2}]
+    assert 50 <= again.summary.elapsed_s < 1e6, "the years between both parts were counted"
     assert {one.digest for one in episodes(again)} == {one.digest for one in episodes(whole)}
     other = RunRequest(
         graph=graph,

@@ -231,3 +231,28 @@ def test_a_models_endpoint_is_told_from_the_agents_own_requests(
     (episode,) = JournalReader(done.directory / EPISODES)
     assert (episode.verdict, why in episode.reason) == (verdict, True), episode.reason
     assert bool(episode.traceback) is (verdict is Verdict.FAILED)
+
+
+INTERRUPTS = {
+    "in a node": "raise KeyboardInterrupt",
+    "in a task of the agent's own": "await asyncio.create_task(interrupts())",
+}
+
+
+@pytest.mark.parametrize("how", INTERRUPTS)
+def test_a_keyboard_interrupt_of_the_agent_ends_the_run_like_ctrl_c(project: Any, how: str) -> None:
+    body = f'if "two" in state["messages"][0].content:\n        {INTERRUPTS[how]}\n    return {{}}'
+    text = NODE.replace("BODY", body).replace("CHECK", "return True")
+    graph = project.write(f"{text}\n\nasync def interrupts():\n    raise KeyboardInterrupt\n")
+    tasks = [
+        Task(name, {"messages": [{"role": "user", "content": name}]}, checker=f"{project.module}:checks")
+        for name in ("one", "two", "three")
+    ]
+    settings = parse_settings("[simulate]\nconcurrency = 1\n")
+    spec = graph.replace(":graph", ":lazy")
+    done = dreamgym_kit.simulate(spec, tasks, settings=settings, store=MemoryStore())
+    assert (done.verdict, done.exit_code, done.summary.exit_code) == (Verdict.INCONCLUSIVE, 130, 130)
+    assert done.summary.headline.startswith("INCONCLUSIVE (interrupted)  1 passed, 0 failed, 0 inconclusive")
+    found = dreamgym_kit.evaluate(spec, tasks, settings=settings, store=MemoryStore())
+    assert (found.verdict, found.exit_code) == (Verdict.INCONCLUSIVE, 130)
+    assert (done.directory / REPORT).is_file(), "it cannot be resumed"

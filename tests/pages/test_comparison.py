@@ -13,7 +13,7 @@ from pages.payloads import PAYLOADS
 from pages.runs import call, episode, run_directory
 from pages.schema import blocks
 
-from dreamgym_kit.report.compare_text import render_comparison, stamp_of
+from dreamgym_kit.report.compare_text import render_comparison
 from dreamgym_kit.report.comparing import Comparison, compared
 from dreamgym_kit.report.page.comparison import comparison_block, comparison_page
 from dreamgym_kit.report.summary import summarise
@@ -52,12 +52,12 @@ def test_page_terminal_and_json_tell_the_same() -> None:
     page = blocks(comparison_page(comparison))[0]["compare"]
     assert page["sentence"] == told["sentence"]
     assert page["sentence"] in text
-    assert page["stamp"] == stamp_of(comparison)
+    assert page["stamp"] == comparison.word.told
     assert page["stamp"] in text
     rows = {row["name"]: row for row in [*page["figures"], *page["tools"], *page["findings"]]}
-    said = {"success": told["success"], "inconclusive": told["inconclusive"], "USD": told["cost_usd"]}
+    said = {"pass rate": told["pass_rate"], "inconclusive": told["inconclusive"], "USD": told["cost_usd"]}
     said |= {**told["tools"], **told["findings"]}
-    assert set(rows) == {name for name, one in said.items() if one["change"]} | {"success", "inconclusive"}
+    assert set(rows) == {name for name, one in said.items() if one["change"]} | {"pass rate", "inconclusive"}
     for name, row in rows.items():
         assert row["at"] == [said[name]["low"], said[name]["change"], said[name]["high"]]
         assert row["clear"] is said[name]["clear"]

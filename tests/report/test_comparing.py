@@ -3,6 +3,7 @@
 from dreamgym_kit.report.compare_text import render_comparison
 from dreamgym_kit.report.comparing import Comparison, compared
 from dreamgym_kit.report.summary import Summary, summarise
+from dreamgym_kit.trust.beating import Word
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,
@@ -51,17 +52,34 @@ def test_what_changed_is_told_by_task_worse_first() -> None:
     assert [(one.task, one.word) for one in told.tasks] == [
         *(("a", "worse"), ("d", "unknown"), ("b", "better"), ("c", "same")),
     ]
-    assert told.sentence.startswith("No clear change in success: 83% against 67% on 3 tasks (+17 points, ")
-    assert told.sentence.endswith("; 1 better, 1 worse.")
+    assert told.word is Word.NO_DIFFERENCE
+    assert told.sentence.startswith("No difference can be seen: the run after solves 17 points more than")
+    assert told.pass_rate is not None
+    assert (round(told.pass_rate.before, 2), round(told.pass_rate.after, 2)) == (0.67, 0.83)
 
 
 def test_a_clear_change_is_called_one_either_way() -> None:
     bad = run({f"t{number}": "x" for number in range(20)})
     good = run({f"t{number}": "." for number in range(20)})
-    assert found(bad, good).sentence.startswith("It succeeds more often: 100% against 0% on 20 tasks")
-    assert found(good, bad).sentence.startswith("It succeeds less often: 0% against 100% on 20 tasks")
-    assert "BETTER" in render_comparison(found(bad, good))
-    assert "WORSE" in render_comparison(found(good, bad))
+    better, worse = render_comparison(found(bad, good)), render_comparison(found(good, bad))
+    assert better.startswith(
+        "BETTER  The run after solves 100 points more than the run before on the same 20"
+    )
+    assert worse.startswith("WORSE  The run after solves 100 points less than the run before on the same 20")
+    assert "  pass rate        0% ->   100%" in better
+
+
+def test_inconclusive_episodes_that_could_turn_it_round_leave_it_inconclusive() -> None:
+    before = run({f"t{number}": "x--" for number in range(20)})
+    told = found(before, run({f"t{number}": "..." for number in range(20)}))
+    assert (told.word, told.to_json()["word"]) == (Word.BETTER, "better")
+    told = found(
+        run({f"t{number}": "x---" for number in range(20)}), run({f"t{n}": ".---" for n in range(20)})
+    )
+    assert (told.word, told.to_json()["word"]) == (Word.INCONCLUSIVE, "inconclusive")
+    assert render_comparison(told).startswith(
+        "INCONCLUSIVE  It cannot be said: the run after solves 100 points"
+    )
 
 
 def test_tools_and_findings_are_compared_by_episode() -> None:
@@ -77,11 +95,15 @@ def test_tools_and_findings_are_compared_by_episode() -> None:
 def test_only_shared_tasks_are_compared_and_the_others_named() -> None:
     told = found(run({"a": ".", "gone": "."}), run({"a": ".", "new": "x"}))
     assert (told.only_before, told.only_after) == (("gone",), ("new",))
-    assert told.success is not None
-    assert told.success.after == 1.0
-    assert found(run({"a": "."}), run({"b": "."})).sentence == "The two runs have no task in common."
+    assert told.pass_rate is not None
+    assert told.pass_rate.after == 1.0
+    text = render_comparison(found(run({"a": "."}), run({"b": "."})))
+    assert text.startswith("NO COMMON TASKS  The run before and the run after have no task in common.\n")
     nothing = found(run({"a": "-"}), run({"a": "."}))
-    assert nothing.sentence == "Nothing is known: of 1 task none is decided in both runs."
+    assert nothing.word is Word.INCONCLUSIVE
+    assert nothing.sentence == (
+        "It cannot be said: the only common task is not conclusive in both the run before and the run after."
+    )
 
 
 def test_other_settings_are_said() -> None:
@@ -92,8 +114,8 @@ def test_text_and_json_say_the_same_figures() -> None:
     told = found(run({"a": "..", "b": "xx"}), run({"a": ".x", "b": ".."}, calls=3))
     said, text = told.to_json(), render_comparison(told)
     assert said["sentence"] in " ".join(text.split())
-    success = said["success"]
-    assert f"{success['before']:>6.0%} -> {success['after']:>6.0%}" in text
+    rate = said["pass_rate"]
+    assert f"{rate['before']:>6.0%} -> {rate['after']:>6.0%}" in text
     refund = said["tools"]["refund"]
     assert f"{refund['before']:.2f} ->   {refund['after']:.2f}" in text
     assert all(len(line) <= 80 for line in text.splitlines())

@@ -103,6 +103,21 @@ def test_a_rule_holds_at_its_limit_and_breaks_beyond(
     assert (summary.verdict, summary.check()) == (verdict, broken is None)
 
 
+@pytest.mark.parametrize(
+    ("gate", "broken"),
+    [
+        ({"max_usd": 3.5, "max_seconds": 900}, []),
+        ({"max_usd": 2.0}, ["the run cost USD 3.50, the gate allows 2.00"]),
+        ({"max_seconds": 600}, ["the run took 900 s, the gate allows 600"]),
+    ],
+)
+def test_dollars_and_seconds_are_those_of_all_parts_of_a_resumed_run(
+    gate: dict[str, object], broken: list[str]
+) -> None:
+    summary = run(gate_of_rules(**gate), spent={"calls": 9, "usd": 3.5, "seconds": 900.0})
+    assert [rule.why for rule in summary.rules() if not rule.passed] == broken
+
+
 ERROR = {"verdict": Verdict.ERROR, "reason": "environment could not be set up"}
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.merging import merge_runs
+from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.rundir import EPISODES, RunDirectory
 from dreamgym_kit.vocabulary import Episode, Verdict, World
 
 
@@ -43,11 +45,49 @@ def test_whole_shards_become_one_run(tmp_path: Path) -> None:
     assert [one.id for one in RunDirectory.open(tmp_path / "whole").episodes()] == ["a.1", "c.1", "b.1"]
 
 
+def test_shards_whose_errors_were_run_again_are_merged_anew(tmp_path: Path) -> None:
+    shards = [shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, ["b"], lacks=1)]
+    lost = Episode("c.1", "c", 1, World("desk", 1), Verdict.ERROR, "lost", stop="lost")
+    with Journal(shards[1] / EPISODES) as journal:
+        journal.append(lost)
+    assert merge_runs(shards, tmp_path / "whole").summary.errors == 1
+    assert merge_runs(shards, tmp_path / "whole").again
+    with Journal(shards[1] / EPISODES) as journal:
+        journal.append(replace(lost, verdict=Verdict.PASSED, reason="done", stop="finished", attempt=2))
+    anew = merge_runs(shards, tmp_path / "whole")
+    assert (anew.again, anew.summary.errors, anew.summary.passed) == (False, 0, 3)
+    assert [one.verdict for one in RunDirectory.open(tmp_path / "whole").episodes()] == [Verdict.PASSED] * 3
+    assert merge_runs(shards, tmp_path / "whole").again
+    assert {path.name for path in tmp_path.iterdir()} == {"shard-1", "shard-2", "whole"}
+
+
+def test_a_merged_run_that_was_resumed_itself_is_not_merged_over(tmp_path: Path) -> None:
+    shards = [shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, [], lacks=1)]
+    lost = Episode("c.1", "c", 1, World("desk", 1), Verdict.ERROR, "lost", stop="lost")
+    with Journal(shards[1] / EPISODES) as journal:
+        journal.append(lost)
+    whole = merge_runs(shards, tmp_path / "whole").directory
+    with Journal(whole / EPISODES) as journal:
+        journal.append(replace(lost, verdict=Verdict.PASSED, reason="done", stop="finished", attempt=2))
+    with pytest.raises(UserError, match="was resumed after it was merged"):
+        merge_runs(shards, whole)
+    assert [one.verdict for one in RunDirectory.open(whole).episodes()] == [Verdict.PASSED] * 2
+
+
 def test_spend_adds_up_and_what_a_shared_server_counted_does_not(tmp_path: Path) -> None:
-    ended = {"spent": {"calls": 3, "usd": 0.5}, "servers": [{"server": "http://h", "prompt_tokens": 9}]}
+    ended = {
+        "spent": {"calls": 3, "usd": 0.5, "seconds": 4.0},
+        "servers": [{"server": "http://h", "prompt_tokens": 9}],
+    }
     shards = [shard(tmp_path, number, [name], ended=ended) for number, name in ((1, "a"), (2, "b"))]
+    for path, begun in zip(shards, ([0, 100], [2]), strict=True):  # the first was resumed 90 s later
+        with (path / "events.jsonl").open("w") as log:
+            for at in begun:
+                log.write(json.dumps({"at": at, "event": "run_started"}) + "\n")
+                log.write(json.dumps({"at": at + 10, "event": "episode_finished", "episode": "a.1"}) + "\n")
     done = merge_runs(shards, tmp_path / "whole")
-    assert done.summary.manifest["spent"] == {"calls": 6, "usd": 1.0}
+    assert done.summary.manifest["spent"] == {"calls": 6, "usd": 1.0, "seconds": 22.0}
+    assert done.summary.elapsed_s == 22.0
     assert "servers" not in done.summary.manifest
 
 

@@ -160,3 +160,11 @@ def test_a_record_that_was_edited_does_not_pass() -> None:
 def test_what_has_no_json_form_is_refused_on_writing(final: object) -> None:
     with pytest.raises(NotJson):
         episode_to_record(replace(FULL, final=final))
+
+
+@pytest.mark.parametrize(("stop", "now"), [("lost", "error"), ("error", "error"), ("limit", "inconclusive")])
+def test_what_the_kit_failed_in_an_earlier_version_is_an_error(stop: str, now: str) -> None:
+    old = replace(FULL, verdict=Verdict.INCONCLUSIVE, stop=stop)
+    record = episode_to_record(old)
+    assert record["verdict"] == "undetermined"
+    assert episode_from_record(record) == replace(old, verdict=Verdict(now))

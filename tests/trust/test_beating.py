@@ -73,9 +73,10 @@ def test_a_task_that_one_side_could_not_decide_is_left_out_and_weighs_in_the_bou
 
 def test_nothing_shared_is_said() -> None:
     other = (TaskOutcome("other", 1, 0),)
-    assert beaten(tasks("."), other).sentence == "Nothing can be said: no task is decided for both A and B."
-    assert beaten(tasks("-"), tasks(".")).word is Word.NOTHING_SHARED
-    assert beaten(tasks("-"), tasks(".")).sentence.endswith("A and B: of 1 task that both tried, none is.")
+    assert beaten(tasks("."), other).sentence == "A and B have no task in common."
+    assert beaten(tasks("."), other).word is Word.NO_COMMON_TASKS
+    assert beaten(tasks("-"), tasks(".")).word is Word.INCONCLUSIVE
+    assert beaten(tasks("-"), tasks(".")).sentence.endswith("is not conclusive in both A and B.")
 
 
 signs = st.lists(st.sampled_from(".x-"), max_size=4).map("".join)

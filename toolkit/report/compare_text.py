@@ -8,6 +8,7 @@ from dreamgym_kit.report.executed import executed_short
 from dreamgym_kit.report.paint import PLAIN, Paint
 from dreamgym_kit.report.terminal import WIDTH, fold
 from dreamgym_kit.report.whole import points_told
+from dreamgym_kit.trust.beating import Word
 
 _TASKS, _ROWS = 20, 8
 
@@ -24,15 +25,11 @@ def render_comparison(found: Comparison, *, paint: Paint = PLAIN, limit: int = _
 
 
 def _head(found: Comparison, paint: Paint) -> str:
-    word = stamp_of(found)
-    colour = {"BETTER": paint.green, "WORSE": paint.red}.get(word, paint.yellow)
-    lines = [
-        fold(f" {word}  {one_line(found.sentence)}", indent=len(word) + 3).replace(word, colour(word), 1)
-    ]
+    lines = [first_line(found.word, found.sentence, paint)]
     lines += [paint.red(fold(f"  ! {one_line(told)}", indent=4)) for told in executed_compared(found)]
     lines.append(f"  before       {one_line(found.before)}")
     lines.append(f"  after        {one_line(found.after)}")
-    for name, change in (("success", found.success), ("inconclusive", found.inconclusive)):
+    for name, change in (("pass rate", found.pass_rate), ("inconclusive", found.inconclusive)):
         if change is not None:
             lines.append(f"  {name:<13}{_row(change, share=True)}")
     if found.cost_usd is not None and (found.cost_usd.before or found.cost_usd.after):
@@ -43,11 +40,11 @@ def _head(found: Comparison, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def stamp_of(found: Comparison) -> str:
-    """The comparison in a word or three, for whoever reads no further."""
-    if found.success is None or not found.success.clear:
-        return "NO CLEAR CHANGE"
-    return "BETTER" if found.success.change > 0 else "WORSE"
+def first_line(word: Word, sentence: str, paint: Paint = PLAIN) -> str:
+    """What can be said of one run against another, and the sentence that says why."""
+    colour = {Word.BETTER: paint.green, Word.WORSE: paint.red}.get(word, paint.yellow)
+    line = fold(f"{word.told}  {one_line(sentence)}", indent=4)
+    return line.replace(word.told, colour(word.told), 1)
 
 
 def left_out(found: Comparison) -> list[str]:

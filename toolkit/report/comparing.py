@@ -1,7 +1,7 @@
 """Two runs on the same tasks: what changed, task by task and tool by tool, and how sure that is.
 
-One computation for terminal, JSON and page. Only tasks that both runs have are compared. A task's success
-is the share of its decided episodes; a task that is inconclusive on one side says nothing about success.
+One computation for terminal, JSON and page. Only tasks that both runs have are compared. Whether the run
+after is better, by its pass rate, is what `evaluate` says of the same two runs (`trust.beating`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import EFFECT_ORDER, MARKS, EpisodeLine, Summary, natural
-from dreamgym_kit.report.whole import points_told
 from dreamgym_kit.rollout.manifest import differences
+from dreamgym_kit.trust.beating import Beating, Word, beaten
+from dreamgym_kit.trust.outcomes import task_outcomes
 from dreamgym_kit.trust.paired import mean_change, share_change
 from dreamgym_kit.vocabulary import Executed, Verdict
 
-COMPARE_SCHEMA = 1
+COMPARE_SCHEMA = 2
 _EXPECTED = frozenset({"agent", "graph", "weights"})  # a comparison is there to compare agents
 
 
@@ -36,7 +37,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """One task in both runs; a share is None where nothing was decided."""
+    """One task in both runs; a share is None where nothing is conclusive."""
 
     task: str
     before: float | None
@@ -64,7 +65,7 @@ class Comparison:
     tasks: tuple[TaskChange, ...]  # worse first
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
-    success: Change | None  # None where no task is decided in both
+    beating: Beating  # of the pass rates
     inconclusive: Change | None
     tools: Mapping[str, Change]  # calls of an episode
     findings: Mapping[str, Change]  # share of episodes that such a finding stands in
@@ -74,19 +75,31 @@ class Comparison:
     executed: tuple[tuple[Executed, ...], tuple[Executed, ...]] = ((), ())  # real calls, before and after
 
     @property
+    def word(self) -> Word:
+        """Of the run after against the run before."""
+        return self.beating.word
+
+    @property
     def sentence(self) -> str:
         """The one sentence about it."""
-        return _sentence(self)
+        return self.beating.told("the run before", "the run after")
+
+    @property
+    def pass_rate(self) -> Change | None:
+        """None where no task is conclusive in both runs."""
+        told = self.beating
+        return Change(told.a, told.b, told.change, told.low, told.high) if told.tasks else None
 
     def to_json(self) -> dict[str, JsonValue]:
         """Give it as one JSON object."""
         return {
             "schema": COMPARE_SCHEMA,
             "kind": "compare",
+            "word": self.word.value,
             "sentence": self.sentence,
             "before": self.before,
             "after": self.after,
-            "success": _change_json(self.success),
+            "pass_rate": _change_json(self.pass_rate),
             "inconclusive": _change_json(self.inconclusive),
             "cost_usd": _change_json(self.cost_usd),
             "tools": {name: _change_json(change) for name, change in self.tools.items()},
@@ -119,7 +132,6 @@ def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comp
     old, new = before.tasks, after.tasks
     shared = sorted(old.keys() & new.keys(), key=natural)
     pairs = [(old[task], new[task]) for task in shared]
-    decided = [pair for pair in pairs if all(_success(lines) is not None for lines in pair)]
     order = {name: place for place, name in enumerate(("worse", "unknown", "better", "same"))}
     tasks = [_task(task, old[task], new[task]) for task in shared]
     return Comparison(
@@ -128,7 +140,9 @@ def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comp
         tasks=tuple(sorted(tasks, key=lambda one: (order[one.word], natural(one.task)))),
         only_before=tuple(sorted(old.keys() - new.keys(), key=natural)),
         only_after=tuple(sorted(new.keys() - old.keys(), key=natural)),
-        success=_shares(decided, lambda lines: _success(lines) or 0.0),
+        beating=beaten(
+            *(task_outcomes((line.task, line.verdict) for line in run.episodes) for run in (before, after))
+        ),
         inconclusive=_shares(pairs, lambda lines: _share(lines, Verdict.INCONCLUSIVE)),
         tools=_tools(before, after, pairs),
         findings=_kinds(before, after, pairs),
@@ -151,12 +165,12 @@ def _task(task: str, old: list[EpisodeLine], new: list[EpisodeLine]) -> TaskChan
     worst = min(new, key=lambda line: MARKS.index(line.mark))
     note = "" if worst.mark == "." else (worst.anomaly or worst.reason)
     marks = ["".join(line.mark for line in lines) for lines in (old, new)]
-    return TaskChange(task, _success(old), _success(new), marks[0], marks[1], note)
+    return TaskChange(task, _pass_rate(old), _pass_rate(new), marks[0], marks[1], note)
 
 
-def _success(lines: list[EpisodeLine]) -> float | None:
-    decided = [line for line in lines if line.verdict.conclusive]
-    return _share(decided, Verdict.PASSED) if decided else None
+def _pass_rate(lines: list[EpisodeLine]) -> float | None:
+    conclusive = [line for line in lines if line.verdict.conclusive]
+    return _share(conclusive, Verdict.PASSED) if conclusive else None
 
 
 def _share(lines: list[EpisodeLine], verdict: Verdict) -> float:
@@ -237,27 +251,6 @@ def _but_the_model(name: str, value: JsonValue) -> JsonValue:
     if name != "policy" or not isinstance(value, Mapping):
         return value
     return {key: said for key, said in value.items() if key != "model"}
-
-
-def _sentence(found: Comparison) -> str:
-    count, change = len(found.tasks), found.success
-    if not count:
-        return "The two runs have no task in common."
-    if change is None:
-        return f"Nothing is known: of {count} task{'s' if count != 1 else ''} none is decided in both runs."
-    words = [one.word for one in found.tasks if one.word != "unknown"]
-    on = f"on {len(words)} task{'s' if len(words) != 1 else ''}"
-    better, worse = words.count("better"), words.count("worse")
-    figures = f"{change.after:.0%} against {change.before:.0%} {on} ({_points(change)})"
-    moved = f"{better} better, {worse} worse"
-    if change.clear:
-        way = "more" if change.change > 0 else "less"
-        return f"It succeeds {way} often: {figures}; {moved}."
-    return f"No clear change in success: {figures}; {moved}."
-
-
-def _points(change: Change) -> str:
-    return f"{round(100 * change.change):+d} points, {points_told(change.low, change.high)}"
 
 
 def _change_json(change: Change | None) -> JsonValue:

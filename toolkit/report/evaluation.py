@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.comparing import differing
 from dreamgym_kit.report.figures import Summary, natural
-from dreamgym_kit.report.whole import interval_told, whole_bounds, whole_percent
-from dreamgym_kit.trust.beating import Beating, beaten
+from dreamgym_kit.report.gating import Rule, verdict_of
+from dreamgym_kit.report.headline import pass_rate_told
+from dreamgym_kit.report.jsonform import verdict_to_json
+from dreamgym_kit.trust.beating import Beating, Word, beaten
 from dreamgym_kit.trust.outcomes import (
     Share,
     TaskOutcome,
@@ -20,7 +22,7 @@ from dreamgym_kit.trust.outcomes import (
     passed_once,
     task_outcomes,
 )
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.vocabulary import Task, Verdict
 
 EVALUATION_SCHEMA = 2
 FAMILY = "family"  # of a task's meta: which kind of task it is
@@ -58,16 +60,9 @@ class Scores:
             "run": self.run,
             "agent": self.agent,
             "where": "real" if self.real else "dream",
+            **verdict_to_json(summary),
             "tasks": len(self.outcomes),
-            "episodes": {
-                "total": self.episodes,
-                "passed": summary.passed,
-                "failed": summary.failed,
-                "inconclusive": summary.inconclusive,
-                "errors": summary.errors,
-                "not_run": summary.not_run,
-            },
-            "pass_at_1": share_to_json(self.once),
+            "not_run": summary.not_run,
             "pass_all": {str(k): share_to_json(share) for k, share in self.in_a_row.items()},
             "pass_any": {str(k): share_to_json(share) for k, share in self.any_of.items()},
             "families": {name: share_to_json(share) for name, share in self.families.items()},
@@ -95,17 +90,49 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Who was evaluated (B), and, where there was somebody to be held against (A), how they compare."""
+    """Who was evaluated (B), and, where there was somebody to be held against (A), how they compare.
+
+    `verdict`, `passed` and `exit_code` are those of B's run; failed where B is not what it must be against A.
+    """
 
     b: Scores
     a: Scores | None = None
     beating: Beating | None = None
     differs: tuple[str, ...] = ()  # settings in which the runs differ, other than the agent
+    must_be: str = ""  # what is required of B against A: "better", "not-worse" or nothing
 
     @property
     def directory(self) -> str:
         """The run directory of B, absolute."""
         return self.b.directory
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What is required of B against A; the rules of its run are `b.summary.rules()`."""
+        if not self.must_be or self.beating is None:
+            return ()
+        word = self.beating.word
+        passed = word is Word.BETTER or (word is Word.NO_DIFFERENCE and self.must_be == "not-worse")
+        unknown = word in (Word.INCONCLUSIVE, Word.NO_COMMON_TASKS)
+        measured, limit = word.told.lower(), f"required {self.must_be}"
+        broken = Verdict.INCONCLUSIVE if unknown else Verdict.FAILED
+        return (Rule("must_be", passed, measured, limit, self.sentence * (not passed), (), broken),)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of B's run and of what is required against A."""
+        return verdict_of((*self.b.summary.rules(), *self.rules))
+
+    @property
+    def passed(self) -> bool:
+        """Whether the verdict is that it passed."""
+        return self.verdict is Verdict.PASSED
+
+    @property
+    def exit_code(self) -> int:
+        """As the command line gives it: that of B's run, or of what is required against A."""
+        code = self.b.summary.exit_code
+        return self.verdict.exit_code if code in (0, 1, 3, 4) else code
 
     @property
     def sentence(self) -> str:
@@ -117,6 +144,8 @@ class Evaluation:
         return {
             "schema": EVALUATION_SCHEMA,
             "kind": "evaluate",
+            "verdict": str(self.verdict),
+            "exit_code": self.exit_code,
             "sentence": self.sentence,
             "b": self.b.to_json(),
             "a": self.a.to_json() if self.a is not None else None,
@@ -155,29 +184,18 @@ def scores_of(summary: Summary, tasks: Sequence[Task], *, run: str, directory: s
     )
 
 
-def evaluated(b: Scores, a: Scores | None = None) -> Evaluation:
+def evaluated(b: Scores, a: Scores | None = None, *, must_be: str = "") -> Evaluation:
     """Hold B against A, where there is one; the draws of the bootstrap are always the same."""
     if a is None:
         return Evaluation(b)
-    return Evaluation(
-        b, a, beaten(a.outcomes, b.outcomes), tuple(differing(a.summary, b.summary, names=("of A", "of B")))
-    )
+    differs = tuple(differing(a.summary, b.summary, names=("of A", "of B")))
+    return Evaluation(b, a, beaten(a.outcomes, b.outcomes), differs, must_be)
 
 
 def scored(scores: Scores) -> str:
     """One run in one plain sentence."""
     where = "on the real tools" if scores.real else "in the dream"
-    share, tasks = scores.once, len(scores.outcomes)
-    of = f"{tasks} task{'s' if tasks != 1 else ''}"
-    if share is None:
-        return f"Nothing is known: no episode of {of} was decided {where}."
-    bounds = interval_told(share.low, share.high)
-    told = f"It solves {whole_percent(share.mean)} % of {of} {where} (95 %: {bounds})"
-    if not scores.inconclusive:
-        return f"{told}."
-    counted = f"{scores.inconclusive} of {scores.episodes} episodes are inconclusive and count as neither"
-    worst, best = whole_bounds(share.worst, share.best)
-    return f"{told}; {counted}: between {worst} and {best} %, whichever way they went."
+    return f"The pass rate {where} is {pass_rate_told(scores.summary)}."
 
 
 def share_to_json(share: Share | None) -> JsonValue:

@@ -1,75 +1,45 @@
-"""An evaluation on the terminal: the sentence, the figures with their intervals, then family by family."""
+"""An evaluation on the terminal: verdict, pass rate and what else was measured, then family by family."""
 
 from collections.abc import Mapping
 
 from dreamgym_kit.report.clean import one_line, shown
+from dreamgym_kit.report.compare_text import first_line
 from dreamgym_kit.report.evaluation import Evaluation, Scores
-from dreamgym_kit.report.executed import executed_of
+from dreamgym_kit.report.headline import broken_told
 from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.terminal import executed_first, fold
-from dreamgym_kit.report.whole import duration, interval_told, points_told, whole_percent
-from dreamgym_kit.trust.beating import Beating, Word
+from dreamgym_kit.report.terminal import executed_first, fold, verdict
+from dreamgym_kit.report.whole import interval_told, points_told, whole_percent
+from dreamgym_kit.trust.beating import Beating
 from dreamgym_kit.trust.outcomes import Share
 
-_LABEL = 15
+_LABEL = 16
 _FAMILIES, _FAMILY_WIDTH = 20, 24
-_STAMPS = {
-    Word.BETTER: "B IS BETTER",
-    Word.WORSE: "B IS WORSE",
-    Word.NO_DIFFERENCE: "NO DIFFERENCE SEEN",
-    Word.INCONCLUSIVE: "CANNOT BE SAID",
-    Word.NOTHING_SHARED: "NOTHING SHARED",
-}
 
 
 def render_evaluation(found: Evaluation, *, paint: Paint = PLAIN) -> str:
     """Give the whole evaluation."""
-    parts = [executed_first(found.b.summary, paint), _head(found, paint)]
+    parts = [executed_first(found.b.summary, paint)]
     if found.a is not None and found.beating is not None:
-        parts.append(_scores(found.a, "A"))
-        parts.append(_scores(found.b, "B"))
-        parts.append(_against(found, found.beating))
+        parts.append(_against(found, found.beating, paint))
+        parts += [f" A\n{_scores(found.a, paint)}", f" B\n{_scores(found.b, paint)}"]
     else:
-        parts.append(_scores(found.b, ""))
+        parts.append(_scores(found.b, paint))
     parts.append(_families(found))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def stamp_of(found: Evaluation) -> str:
-    """The evaluation in a word or three, for whoever reads no further."""
-    if found.beating is not None:
-        return _STAMPS[found.beating.word]
-    return "EVALUATED" if found.b.once is not None else "INCONCLUSIVE"
-
-
-def _head(found: Evaluation, paint: Paint) -> str:
-    word = stamp_of(found)
-    colours = {"B IS BETTER": paint.green, "EVALUATED": paint.green, "B IS WORSE": paint.red}
-    line = fold(f" {word}  {one_line(found.sentence)}", indent=len(word) + 3)
-    return line.replace(word, colours.get(word, paint.yellow)(word), 1)
-
-
-def _scores(scores: Scores, name: str) -> str:
-    summary = scores.summary
-    where = "the real tools" if scores.real else "a dream, no real tool ran"
-    if summary.executed:
-        where = f"a dream; {executed_of(summary)}"
+def _scores(scores: Scores, paint: Paint) -> str:
     rows = [
-        ("agent", one_line(scores.agent)),
-        ("run", one_line(scores.run)),
-        ("on", f"{where}; {len(scores.outcomes)} tasks, {scores.episodes} episodes"),
-        ("pass@1", share_told(scores.once)),
         *((f"pass^{k}", share_told(share)) for k, share in _doubling(scores.in_a_row)),
         *((f"pass@{k}", share_told(share)) for k, share in list(scores.any_of.items())[-1:]),
+        ("Agent", one_line(scores.agent)),
+        ("Run", f"{one_line(scores.run)}, {'on the real tools' if scores.real else 'in a dream'}"),
     ]
-    if scores.inconclusive:
-        rows.append(("inconclusive", f"{scores.inconclusive} episodes, neither success nor failure"))
-    if summary.not_run:
-        rows.append(("not run", f"{summary.not_run} episodes"))
-    rows.append(("calls", f"{summary.calls:,}, {summary.real_calls:,} of them real"))
-    rows.append(("cost", _cost(scores)))
-    told = [fold(f"  {label:<{_LABEL - 2}}{text}", indent=_LABEL) for label, text in rows if text]
-    return "\n".join([f" {name}", *told] if name else told)
+    return "\n".join([verdict(scores.summary, paint), *(_row(label, told) for label, told in rows)])
+
+
+def _row(label: str, told: str) -> str:
+    return fold(f"  {label:<{_LABEL - 2}}{told}", indent=_LABEL)
 
 
 def _doubling(shares: Mapping[int, Share]) -> list[tuple[int, Share]]:
@@ -83,29 +53,25 @@ def share_told(share: Share | None) -> str:
     if share is None:
         return "not known"
     told = f"{whole_percent(share.mean):>3} %  ({interval_told(share.low, share.high)})"
-    left = f"{share.left_out} task{'s' if share.left_out != 1 else ''} left out, too little decided"
+    left = f"{share.left_out} task{'s' if share.left_out != 1 else ''} left out, too few conclusive episodes"
     return f"{told}   {left}" if share.left_out else told
 
 
-def _cost(scores: Scores) -> str:
-    summary = scores.summary
-    told = [f"{summary.model_calls:,} model calls"]
-    told += [f"{summary.tokens:,} tokens"] if summary.tokens else []
-    told += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
-    return ", ".join([*told, duration(summary.elapsed_s)])
-
-
-def _against(found: Evaluation, beating: Beating) -> str:
+def _against(found: Evaluation, beating: Beating, paint: Paint) -> str:
+    """What can be said of B against A, what of it was required, and the figures that it rests on."""
+    lines = [first_line(beating.word, found.sentence, paint)]
+    lines += [paint.red(fold(f"  {told}", indent=4)) for told in broken_told(found.rules)]
     change, bounds = f"{100 * beating.change:+.0f}", points_told(beating.low, beating.high)
-    lines = [" B against A, on the tasks that both decided"]
-    lines.append(f"  {'pass@1':<{_LABEL - 2}}{change} points ({bounds})")
+    lines.append(_row("Pass rate", f"{change} points ({bounds}), on the tasks that are conclusive in both"))
     same = beating.tasks - beating.better - beating.worse
-    lines.append(f"  {'tasks':<{_LABEL - 2}}{beating.better} better, {beating.worse} worse, {same} the same")
+    lines.append(_row("Tasks", f"{beating.better} better, {beating.worse} worse, {same} the same"))
     if beating.left_out:
-        lines.append(f"  {'left out':<{_LABEL - 2}}{beating.left_out} tasks that one side did not decide")
+        lines.append(
+            _row("Left out", f"{beating.left_out} tasks without a conclusive episode in one of them")
+        )
     if beating.inconclusive_a or beating.inconclusive_b:
-        text = f"{points_told(beating.least, beating.most)} points, whichever way the inconclusive went"
-        lines.append(f"  {'bounds':<{_LABEL - 2}}{text}")
+        bounds = points_told(beating.least, beating.most)
+        lines.append(_row("Range", f"{bounds} points with the inconclusive episodes failed or passed"))
     lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
     return "\n".join(lines)
 
@@ -117,7 +83,7 @@ def _families(found: Evaluation) -> str:
         return ""
     width = min(_FAMILY_WIDTH, max(len(one_line(name)) for name in names))
     before = found.a.families if found.a is not None else None
-    lines = [f" pass@1 by family{', A -> B' if before is not None else ''}"]
+    lines = [f" Pass rate by family{', A -> B' if before is not None else ''}"]
     for name in names[:_FAMILIES]:
         row = f"  {shown(name, width):<{width}}  "
         if before is not None:

@@ -7,6 +7,7 @@ that terminal, JSON and exit codes cannot disagree. `summary` counts them.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from signal import Signals
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.gating import Rule, rules_of, verdict_of
@@ -124,7 +125,7 @@ class Summary:
     model_calls: int
     tokens: int
     cost_usd: float  # of the agent and of the dream
-    elapsed_s: float  # from the first start to the last end
+    elapsed_s: float  # of all parts of a resumed run, without the time between them
     dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
     curve: tuple[TrustPoint, ...] = ()  # by threshold; empty where nothing was mined
     executed: tuple[tuple[str, Executed], ...] = ()  # (episode, real call that ran where none may)
@@ -193,6 +194,13 @@ class Summary:
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of `rate`."""
         return (self.once.low, self.once.high) if self.once else None
+
+    @property
+    def spent_usd(self) -> float:
+        """Dollars of all parts of a resumed run, also for episodes that were cut or run again."""
+        spent, calibration = self.manifest.get("spent"), self.dream_spend.get("calibration", Spend())
+        told = spent.get("usd") if isinstance(spent, Mapping) else None
+        return max(self.cost_usd, (told if isinstance(told, int | float) else 0.0) + calibration.cost_usd)
 
     @property
     def calls(self) -> int:
@@ -301,8 +309,15 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """Of a command that made this run: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran."""
-        return EXIT_EXECUTED if self.executed else self.verdict.exit_code
+        """Of a command that made this run: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran.
+
+        130 or 143 where a signal ended it before its end.
+        """
+        if self.executed:
+            return EXIT_EXECUTED
+        stopped = str(self.fact("stopped"))
+        interrupted = self.not_run and stopped in Signals.__members__
+        return 128 + Signals[stopped] if interrupted else self.verdict.exit_code
 
     def check(self, *, fail_on: Sequence[str] = ()) -> bool:
         """Whether the run passed, also if findings of these kinds ("critical", "repeated_*") fail it."""

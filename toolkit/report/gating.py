@@ -266,8 +266,8 @@ def _detectors(summary: "Summary") -> Iterator[Rule]:
 
 def _limits(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
     if gate.max_usd is not None:
-        passed = summary.cost_usd <= gate.max_usd
-        measured, limit = _beside(gate.max_usd, summary.cost_usd, 2), _money(gate.max_usd)
+        passed = summary.spent_usd <= gate.max_usd
+        measured, limit = _beside(gate.max_usd, summary.spent_usd, 2), _money(gate.max_usd)
         why = "" if passed else f"the run cost USD {measured}, the gate allows {limit}"
         yield Rule("max_usd", passed, f"USD {measured}", f"at most {limit} allowed", why)
     if gate.max_seconds is not None:

@@ -14,6 +14,9 @@ from dreamgym_kit.report.gating import Rule
 from dreamgym_kit.report.whole import count_told, duration, whole_bounds, whole_percent
 from dreamgym_kit.vocabulary import REACHED, Provenance, Spend, Verdict
 
+EVALUATES = (
+    "evaluates"  # in the manifest of an evaluation: "measured" where nothing was required, or "required"
+)
 _TOOLS_NAMED = 5
 _INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP", "interrupted")
 _EXPLAINED = ("forbid", "max_calls", "fail_on", "detectors", "episodes")  # figures alone say too little
@@ -24,10 +27,13 @@ _NOT_ALSO = ("abstained", "judges_agree", "judges_disagree")  # counts that a li
 def word(summary: Summary) -> str:
     """The run's verdict in capitals: "PASSED", or "INCONCLUSIVE (interrupted)" of one that was cut short.
 
-    A recording that nothing spoiled is RECORDED: it judges no agent.
+    A recording that nothing spoiled is RECORDED: it judges no agent. So is an evaluation of which no rate was
+    required EVALUATED.
     """
-    verdict = summary.verdict
-    if verdict is Verdict.PASSED and summary.fact("mode") == "record":
+    verdict, evaluates = summary.verdict, summary.fact(EVALUATES)
+    if verdict is Verdict.PASSED and evaluates == "measured":
+        return "EVALUATED"
+    if verdict is Verdict.PASSED and summary.fact("mode") == "record" and evaluates is None:
         return "RECORDED"
     if verdict is not Verdict.INCONCLUSIVE or not summary.not_run:
         return verdict.upper()

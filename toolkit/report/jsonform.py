@@ -6,7 +6,7 @@ Fields (schema 2; a later version adds fields and keeps these):
     manifest     the run's manifest as it was written; "servers" in it, where vLLM served: [{"server",
                  "prompt_tokens", "generated_tokens", "cached_share": 0..1 or null, "most_running",
                  "most_waiting": requests}], as their /metrics counted meanwhile, whoever asked; "spent":
-                 {"calls", "usd"} of all legs, episodes that were cut and run again included;
+                 {"calls", "usd", "seconds"} of all legs, episodes that were cut and run again included;
                  "unaccounted": [{"episode", "tool", "calls"}], real writes that stand in no finished episode
     verdict      "passed", "failed", "inconclusive" or "error"; of the run
     exit_code    of a command that made it
@@ -51,38 +51,10 @@ from dreamgym_kit.vocabulary import REACHED, Spend, Verdict
 
 def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
     """Give a summary as the JSON object that this module's text describes."""
-    once = summary.once
     return {
         "schema": SUMMARY_SCHEMA,
         "manifest": dict(summary.manifest),
-        "verdict": str(summary.verdict),
-        "exit_code": summary.exit_code,
-        "headline": headline(summary),
-        "gate": [
-            {
-                "key": rule.key,
-                "passed": rule.passed,
-                "verdict": None if rule.passed else str(rule.broken),
-                "measured": rule.measured,
-                "limit": rule.limit,
-                "why": rule.why,
-                "at": [{"episode": episode, "step": step} for episode, step in rule.at],
-            }
-            for rule in summary.rules()
-        ],
-        "counts": {
-            "passed": summary.passed,
-            "failed": summary.failed,
-            "inconclusive": summary.inconclusive,
-            "errors": summary.errors,
-        },
-        "pass_rate": {
-            "value": once and once.mean,
-            "low": once and once.low,
-            "high": once and once.high,
-            "all_low": once and once.worst,
-            "all_high": once and once.best,
-        },
+        **verdict_to_json(summary),
         "calls": {
             "total": summary.calls,
             "real": summary.real_calls,
@@ -123,6 +95,41 @@ def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
             "dream": {part: _spend(spend) for part, spend in summary.dream_spend.items()},
         },
         "list": _list(summary),
+    }
+
+
+def verdict_to_json(summary: Summary) -> dict[str, JsonValue]:
+    """Give what a run came to: verdict, exit code, headline, gate, counts and pass rate."""
+    once = summary.once
+    return {
+        "verdict": str(summary.verdict),
+        "exit_code": summary.exit_code,
+        "headline": headline(summary),
+        "gate": [
+            {
+                "key": rule.key,
+                "passed": rule.passed,
+                "verdict": None if rule.passed else str(rule.broken),
+                "measured": rule.measured,
+                "limit": rule.limit,
+                "why": rule.why,
+                "at": [{"episode": episode, "step": step} for episode, step in rule.at],
+            }
+            for rule in summary.rules()
+        ],
+        "counts": {
+            "passed": summary.passed,
+            "failed": summary.failed,
+            "inconclusive": summary.inconclusive,
+            "errors": summary.errors,
+        },
+        "pass_rate": {
+            "value": once and once.mean,
+            "low": once and once.low,
+            "high": once and once.high,
+            "all_low": once and once.worst,
+            "all_high": once and once.best,
+        },
     }
 
 

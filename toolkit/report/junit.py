@@ -13,7 +13,7 @@ from dreamgym_kit.report.clean import clean
 from dreamgym_kit.report.executed import executed_of, what_to_do
 from dreamgym_kit.report.figures import MARKS, EpisodeLine, Summary
 from dreamgym_kit.report.gating import REAL
-from dreamgym_kit.report.headline import faults_told, headline
+from dreamgym_kit.report.headline import faults_told, headline, pass_rate_told
 from dreamgym_kit.vocabulary import Verdict
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -47,6 +47,7 @@ def junit(summary: Summary, look: Callable[[str], str]) -> str:
         _task(tasks, name, task, lines, look, run)
     properties = Element("properties")
     SubElement(properties, "property", name="headline", value=_xml(headline(summary)))
+    SubElement(properties, "property", name="pass_rate", value=_xml(pass_rate_told(summary)))
     if summary.executed:
         SubElement(properties, "property", name="executed", value=_xml(executed_of(summary)))
     if summary.faults:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.executed import what_to_do
 from dreamgym_kit.report.figures import CRITICAL, EFFECT_ORDER, MARKS, EpisodeLine, Summary
-from dreamgym_kit.report.headline import causes, figures_told, headline
+from dreamgym_kit.report.headline import broken_told, causes, figures_told, headline
 from dreamgym_kit.vocabulary import Effect
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|~^:/$=])")
@@ -22,6 +22,7 @@ def markdown(summary: Summary, look: Callable[[str], str]) -> str:
     """Give the page; `look` is the command that shows an episode."""
     parts = [
         f"## {plain(headline(summary))}",
+        "\n".join(f"- {plain(told)}" for told in broken_told(summary.rules())),
         _executed(summary, look),
         _figures(summary),
         _rules(summary),

@@ -1,7 +1,8 @@
 """The shards of a run put together: one run directory, one journal, and the report that one run would have.
 
 Nothing is guessed: all shards must be there, each whole, each once, and of the same run in everything that
-matters. The directory appears in one step; merging the same shards into it again changes nothing.
+matters. The directory appears in one step; merging the same shards into it again changes nothing, unless
+errors in them were run again with --resume meanwhile: then it is made anew from what the shards have now.
 """
 
 import heapq
@@ -20,6 +21,7 @@ from dreamgym_kit.replay.fields import Fields, whole
 from dreamgym_kit.report.figures import Summary
 from dreamgym_kit.report.kept import curve_of, facts_of
 from dreamgym_kit.report.summary import Tally
+from dreamgym_kit.rollout.events import busy_seconds
 from dreamgym_kit.rollout.files import open_plain, write_atomically
 from dreamgym_kit.rollout.manifest import Manifest, differences
 from dreamgym_kit.rollout.rundir import EPISODES, EVENTS, MANIFEST, REPORT, RunDirectory, directory_name
@@ -70,8 +72,9 @@ def merge_runs(paths: Sequence[Path], into: Path) -> Merged:
         raise UserError(
             f"{into}: no name of a run directory; take letters, digits, - and _. Nothing was merged."
         )
-    if place.exists() or place.is_symlink():
-        return _there(place, manifest)
+    there = _there(place, manifest) if place.exists() or place.is_symlink() else None
+    if there is not None and not _run_again(there, parts):
+        return _again(there)
     half = place.parent / directory_name(f"{place.name}{_MERGING}")
     _clear(half)
     with RunDirectory.create(half.parent, half.name, manifest) as made:
@@ -84,6 +87,8 @@ def merge_runs(paths: Sequence[Path], into: Path) -> Merged:
         _trials(made, parts, tally)
         summary = tally.summary(_facts(parts, manifest, place, episodes), curve_of(parts[0].directory))
         made.write_report(summary.to_json())
+        if there is not None:
+            shutil.rmtree(place)  # all of it is in the shards
         made.path.rename(place)
     return Merged(place, summary, episodes, again=False)
 
@@ -140,11 +145,24 @@ def _manifest(parts: Sequence[_Part]) -> Manifest:
     )
 
 
-def _there(place: Path, manifest: Manifest) -> Merged:
+def _there(place: Path, manifest: Manifest) -> RunDirectory:
     """What an earlier merge of the same shards made; anything else is in the way."""
     there = RunDirectory.open(place) if (place / MANIFEST).is_file() and not place.is_symlink() else None
     if there is None or there.manifest != manifest or there.read_report() is None:
         raise UserError(f"{place}: is there already, and is not what these shards come to; name another.")
+    return there
+
+
+def _run_again(there: RunDirectory, parts: Sequence[_Part]) -> bool:
+    """Whether the shards have later attempts of some episode than an earlier merge of them."""
+    now = {episode.id: episode.attempt for part in parts for episode in part.directory.episodes()}
+    merged = {episode.id: episode.attempt for episode in there.episodes()}
+    if any(attempt > now.get(name, 0) for name, attempt in merged.items()):
+        raise UserError(f"{there.path}: was resumed after it was merged. Name another directory.")
+    return now != merged
+
+
+def _again(there: RunDirectory) -> Merged:
     tally = Tally()
     count = 0
     for count, episode in enumerate(there.episodes(), 1):  # noqa: B007  the last count is all
@@ -152,7 +170,7 @@ def _there(place: Path, manifest: Manifest) -> Merged:
     kept = there.read_trials()
     if kept is not None:
         tally.charge("calibration", kept[1])
-    return Merged(place, tally.summary(_ended(there), curve_of(there)), count, again=True)
+    return Merged(there.path, tally.summary(_ended(there), curve_of(there)), count, again=True)
 
 
 def _ended(there: RunDirectory) -> Mapping[str, JsonValue]:
@@ -235,7 +253,10 @@ def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path, episodes: in
     }
     spent = [one for part in parts if isinstance(one := part.facts.get("spent"), Mapping)]
     if spent:
-        facts["spent"] = {name: sum(_number(one.get(name)) for one in spent) for name in ("calls", "usd")}
+        facts["spent"] = {
+            **{name: sum(_number(one.get(name)) for one in spent) for name in ("calls", "usd")},
+            "seconds": busy_seconds(part.path / EVENTS for part in parts),
+        }
     facts.pop("servers", None)  # what each shard saw of servers that others used meanwhile adds up to nothing
     facts.pop("unmatched", None)
     everywhere = [name for name in unmatched[0] if all(name in one for one in unmatched)]

@@ -186,7 +186,7 @@ class Tally:
             model_calls=self.model_calls,
             tokens=self.tokens,
             cost_usd=fsum(self.costs),
-            elapsed_s=max(0.0, self.last - (self.first or 0.0)),
+            elapsed_s=_seconds(manifest) or max(0.0, self.last - (self.first or 0.0)),
             dream_spend={part: _total(spends) for part, spends in sorted(self.spends.items())},
             curve=tuple(curve),
         )
@@ -215,6 +215,13 @@ class Tally:
             at = tuple((episode, step) for episode, step, _ in places)
             groups.append(FindingGroup(kind, severity, tool, found.effect, places[0][2], len(at), at))
         return tuple(sorted(groups, key=_worst_first))
+
+
+def _seconds(manifest: Mapping[str, JsonValue]) -> float:
+    """What all parts of a resumed run took, without the time between them; 0 where that was not kept."""
+    spent = manifest.get("spent")
+    told = spent.get("seconds") if isinstance(spent, Mapping) else None
+    return told if isinstance(told, int | float) else 0.0
 
 
 def _total(spends: Iterable[Spend]) -> Spend:

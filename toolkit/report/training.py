@@ -75,7 +75,7 @@ class Training:
         if len(self.steps) < self.planned:
             return "look", "NOT FINISHED"
         gain = self.gain
-        if gain is None or gain.word in (Word.NOTHING_SHARED, Word.INCONCLUSIVE):
+        if gain is None or gain.word in (Word.NO_COMMON_TASKS, Word.INCONCLUSIVE):
             return "inconclusive", "NOT MEASURED" if gain is None else "CANNOT BE SAID"
         return {
             Word.BETTER: ("passed", "BETTER"),
@@ -97,7 +97,7 @@ class Training:
             return "Nothing can be said: held-out tasks were dreamed before and real after, or the other way."
         if gain is None:
             return "What it learned was not measured on held-out tasks."
-        if gain.word is Word.NOTHING_SHARED:
+        if not gain.tasks:
             return "Nothing can be said: no held-out task was decided both before and after."
         where = "on the real tools" if self.evaluations[-1].real else "in the dream"
         told = (

@@ -7,6 +7,7 @@ never read. What ran on real tools is never given out again: what it did is unkn
 """
 
 import asyncio
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -248,7 +249,7 @@ class DistributedRunner:
         if came.gone:
             self.gone(EndpointError(came.gone[0], came.gone[1]))
         if came.interrupted:
-            self._stop.cancel("SIGINT")
+            self._stop.press(signal.SIGINT)
         return came.episode
 
     def _hear(self, strays: Sequence[str], notes: Sequence[str]) -> None:

@@ -175,7 +175,10 @@ class _Run:
                 await asyncio.sleep(pace.pause_s(place))
             if self._stop.requested:
                 return
-            await self._one(job)
+            try:
+                await self._one(job)
+            except KeyboardInterrupt as error:
+                self._stop.interrupt(error)
 
     async def _one(self, job: Job) -> None:
         self._begun += 1

@@ -1,6 +1,6 @@
 """Who hears what happens in a run: the event log, several sinks at once, or nobody.
 
-    run_started       run, graph, tasks, episodes, n, seed       the command
+    run_started       run, graph, tasks, episodes, n, seed, kept the command
     episode_started   episode                                    the engine
     call              episode, tool, step, provenance, effect    the gate's session
     finding           episode, finding, text, steps              whoever judges
@@ -11,16 +11,18 @@
     run_stopping      reason                                     the engine
     run_finished      the totals                                 the command
 
-The log is for people and progress, and tells of real writes that no finished episode accounts for; nothing is
-resumed or judged from it, so it never stops a run: where it cannot be written it falls silent and says so in
-`failed`.
+`kept`: episodes by verdict that earlier parts of a resumed run finished, and that are not run again.
+
+The log is for people and progress, and tells of real writes that no finished episode accounts for, and how
+long a run took; nothing is resumed or judged from it, so it never stops a run: where it cannot be written it
+falls silent and says so in `failed`.
 """
 
 import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -120,3 +122,27 @@ def read_events(log: Path) -> Iterator[dict[str, Any]]:
                 continue
             if isinstance(event, dict):
                 yield event
+
+
+def busy_seconds(logs: Iterable[Path]) -> float:
+    """How long a run ran, by the logs of its shards: each part from its start to its last event.
+
+    Time between the parts of a resumed run is not counted, and time in which several shards ran only once.
+    """
+    parts: list[list[float]] = []
+    for log in logs:
+        mine: list[list[float]] = []
+        for event in read_events(log):
+            at = event.get("at")
+            if not isinstance(at, int | float):
+                continue
+            if event.get("event") == "run_started":
+                mine.append([at, at])
+            elif mine and event.get("episode"):  # what belongs to no episode may come before a part starts
+                mine[-1][1] = max(mine[-1][1], at)
+        parts += mine
+    whole = until = 0.0
+    for began, ended in sorted(parts):
+        whole += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return round(whole, 3)

@@ -50,7 +50,7 @@ async def run_bounded(
     Args:
         runner: runs it.
         job: which one.
-        stop: is cancelled where the episode is interrupted from the keyboard.
+        stop: is pressed where the episode raises KeyboardInterrupt.
         backstop_s: seconds after which it is ended; None: never.
     """
     began = time.time()
@@ -88,8 +88,8 @@ async def _guarded(runner: EpisodeRunner, job: Job, stop: StopSwitch) -> Episode
         raise
     except EpisodeStop as error:
         return ended(job, str(error), _stop_word(error), began)
-    except KeyboardInterrupt:  # Ctrl-C where no handler was installed; it would tear the loop down
-        stop.cancel("SIGINT")
+    except KeyboardInterrupt as error:  # Ctrl-C where no handler was installed, or the agent's own
+        stop.interrupt(error)
         return ended(job, "interrupted", "cancelled", began)
     except BaseException as error:  # noqa: BLE001  also SystemExit: a tool that exits ends its episode only
         return ended(job, f"its runner failed: {one_line(error)}", "error", began)

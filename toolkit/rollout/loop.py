@@ -1,7 +1,7 @@
 """Runs a whole run on a loop of its own, which a `sys.exit()` in somebody's node cannot end.
 
-asyncio lets SystemExit out of the task that raised it *and* out of the loop. The task's episode hears of
-it as of any other failure; the loop is simply entered again, and the other episodes go on.
+asyncio lets SystemExit and KeyboardInterrupt out of the task that raised it *and* out of the loop. The task's
+episode hears of it as of any other failure; the loop is simply entered again, and the other episodes go on.
 """
 
 import asyncio
@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.rollout.stop import StopSwitch
 
 T = TypeVar("T")
 
 
-def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, but only Ctrl-C or the end of `work` ends it."""
+def run_to_end(work: Coroutine[Any, Any, T], stop: StopSwitch | None = None) -> T:
+    """`asyncio.run`, but only the end of `work` ends it, or a KeyboardInterrupt that no `stop` takes."""
     with asyncio.Runner() as runner, _woken_by_signals(runner.get_loop()):
         runner.get_loop().set_exception_handler(_without_refusals)
         task = runner.get_loop().create_task(work)
@@ -28,9 +29,11 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
             except SystemExit:
                 if task.done():
                     raise
-            except KeyboardInterrupt:
-                task.cancel()
-                raise
+            except KeyboardInterrupt as error:
+                if stop is None or task.done():
+                    task.cancel()
+                    raise
+                stop.interrupt(error)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ written beside them and compared on reading: a record that was edited or mixed u
 
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
+from dataclasses import replace
 from typing import Any
 
 from dreamgym_kit.canonical import canonical
@@ -26,6 +27,7 @@ from dreamgym_kit.replay.fields import (
     whole,
 )
 from dreamgym_kit.replay.records import transition_from_record, transition_to_record
+from dreamgym_kit.rollout.jobs import ERRORS
 from dreamgym_kit.vocabulary import (
     SCHEMA_VERSION,
     Episode,
@@ -105,6 +107,8 @@ def episode_from_record(record: object) -> Episode:
     written = fields.take("digest", text)
     if written != episode.digest:
         raise NotJson(f"digest: {shown(written)} is not that of this content ({episode.digest})")
+    if episode.verdict is Verdict.INCONCLUSIVE and episode.stop in ERRORS:  # an earlier version had no errors
+        return replace(episode, verdict=Verdict.ERROR)
     return episode
 
 

@@ -7,7 +7,7 @@ attributes (one at a time, each complete) and calls listeners that must return a
 """
 
 from collections.abc import Callable
-from signal import Signals
+from signal import SIGINT, Signals
 
 EXECUTED = 6  # exit code: a real call was executed; before all others
 
@@ -30,6 +30,7 @@ class StopSwitch:
         self.signal: int | None = None
         self.code: int | None = None
         self._listeners: tuple[Callable[[], None], ...] = ()
+        self._interrupt: KeyboardInterrupt | None = None
 
     @property
     def exit_code(self) -> int | None:
@@ -64,6 +65,12 @@ class StopSwitch:
             self.cancel(name)
         else:
             self.request(name)
+
+    def interrupt(self, error: KeyboardInterrupt) -> None:
+        """Take a KeyboardInterrupt as Ctrl-C, once, however often the same one is met on its way out."""
+        if error is not self._interrupt:
+            self._interrupt = error
+            self.press(SIGINT)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` at each change; gives the function that ends it."""

@@ -92,7 +92,7 @@ class Working:
 
     def run(self) -> None:
         """Serve until `stop`; nothing that an episode raises ends it."""
-        run_to_end(self._serve())
+        run_to_end(self._serve(), StopSwitch())
 
     def stop(self) -> None:
         """End `run`; what is open is closed first."""
@@ -212,7 +212,7 @@ class _Open:
             turns=place.turns(job.episode),
             strays=tuple(place.strays()),
             notes=tuple(place.notes()),
-            interrupted=stop.cancelled,
+            interrupted=stop.requested,
             gone=place.gone(),
         )
         try:

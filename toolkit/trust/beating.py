@@ -21,8 +21,13 @@ class Word(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     NO_DIFFERENCE = "no_difference"  # none can be seen: that is not to say there is none
-    INCONCLUSIVE = "inconclusive"  # the episodes that nobody can judge could turn it round
-    NOTHING_SHARED = "nothing_shared"  # no task is decided on both sides
+    INCONCLUSIVE = "inconclusive"  # inconclusive episodes could turn it round, or leave no task to compare
+    NO_COMMON_TASKS = "no_common_tasks"
+
+    @property
+    def told(self) -> str:
+        """As reports say it: "NO DIFFERENCE"."""
+        return self.value.replace("_", " ").upper()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class Beating:
     def word(self) -> Word:
         """The judgement."""
         if not self.tasks:
-            return Word.NOTHING_SHARED
+            return Word.INCONCLUSIVE if self.left_out else Word.NO_COMMON_TASKS
         if self.low <= 0 <= self.high:
             return Word.NO_DIFFERENCE
         turned = self.least <= 0 if self.change > 0 else self.most >= 0
@@ -104,9 +109,13 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _sentence(found: Beating, a: str, b: str) -> str:
-    if found.word is Word.NOTHING_SHARED:
-        tried = f": of {_tasks(found.left_out)} that both tried, none is" if found.left_out else ""
-        return f"Nothing can be said: no task is decided for both {a} and {b}{tried}."
+    if found.word is Word.NO_COMMON_TASKS:
+        return _sentence_case(f"{a} and {b} have no task in common.")
+    if not found.tasks:
+        common = (
+            "the only common task is" if found.left_out == 1 else f"none of {found.left_out} common tasks is"
+        )
+        return f"It cannot be said: {common} {'not ' * (found.left_out == 1)}conclusive in both {a} and {b}."
     interval = f"(95 %: {_points(found.low)} to {_points(found.high)})"
     told = f"{b} solves {_difference(found.change, a)} on the same {_tasks(found.tasks)} {interval}"
     neither = _inconclusive(found, a, b)
@@ -115,7 +124,11 @@ def _sentence(found: Beating, a: str, b: str) -> str:
     if found.word is Word.INCONCLUSIVE:
         bounds = f"between {_points(found.least)} and {_points(found.most)} points, whichever way they went"
         return f"It cannot be said: {told}, but{neither[:-1]}: {bounds}."
-    return f"{told[:1].upper()}{told[1:]}.{neither}"
+    return f"{_sentence_case(told)}.{neither}"
+
+
+def _sentence_case(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _difference(change: float, a: str) -> str:

@@ -23,13 +23,13 @@ from dreamgym_kit.report.compare_text import (
     faults_compared,
     figures_told,
     left_out,
-    stamp_of,
 )
 from dreamgym_kit.report.comparing import Change, Comparison, TaskChange
 from dreamgym_kit.report.page.document import SCHEMA, document
 from dreamgym_kit.report.page.packing import packed
+from dreamgym_kit.trust.beating import Word
 
-_SIGNS = {"BETTER": "passed", "WORSE": "failed"}
+_SIGNS = {Word.BETTER: "passed", Word.WORSE: "failed"}
 _WORDS = ("worse", "unknown", "better", "same")
 _NOTE = 300
 
@@ -41,14 +41,17 @@ def comparison_page(found: Comparison) -> str:
 
 def comparison_block(found: Comparison) -> dict[str, JsonValue]:
     """Give the data of the page, every judgement in it already made."""
-    stamp = stamp_of(found)
     return {
         "schema": SCHEMA,
         "kind": "compare",
-        "run": {"name": "compare", "title": f"{found.before} and {found.after}", "notes": _notes(found)},
+        "run": {
+            "name": "compare",
+            "title": f"{found.word.told}  {found.before} and {found.after}",
+            "notes": _notes(found),
+        },
         "compare": {
-            "stamp": stamp,
-            "sign": _SIGNS.get(stamp, "inconclusive"),
+            "stamp": found.word.told,
+            "sign": _SIGNS.get(found.word, "inconclusive"),
             "sentence": found.sentence,
             "before": found.before,
             "after": found.after,
@@ -72,8 +75,8 @@ def _notes(found: Comparison) -> list[JsonValue]:
 
 def _figures(found: Comparison) -> list[JsonValue]:
     rows: list[JsonValue] = []
-    if found.success is not None:
-        rows.append(_row("success", found.success, share=True, good=True, most=1.0))
+    if found.pass_rate is not None:
+        rows.append(_row("pass rate", found.pass_rate, share=True, good=True, most=1.0))
     if found.inconclusive is not None:
         rows.append(_row("inconclusive", found.inconclusive, share=True, good=False, most=1.0))
     cost = found.cost_usd

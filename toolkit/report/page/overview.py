@@ -35,7 +35,15 @@ from collections.abc import Sequence
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.executed import what_to_do
 from dreamgym_kit.report.figures import CRITICAL, MARKS, EpisodeLine, FindingGroup, Summary
-from dreamgym_kit.report.headline import causes, counts_told, coverage_told, figures_told, word
+from dreamgym_kit.report.headline import (
+    broken_told,
+    causes,
+    counts_told,
+    coverage_told,
+    figures_told,
+    headline,
+    word,
+)
 from dreamgym_kit.report.page.costs import costs
 from dreamgym_kit.report.page.document import SCHEMA
 from dreamgym_kit.report.page.facts import manifest_rows, run_title
@@ -74,7 +82,7 @@ def overview(
         "kind": "record" if summary.recorded else "simulate",
         "run": {
             "name": run_title(summary),
-            "title": f"{run_title(summary)}, dreamgym-kit",
+            "title": f"{headline(summary)}, {run_title(summary)}",
             "notes": list(notes),
         },
         "verdict": _verdict(summary, place),
@@ -100,7 +108,8 @@ def overview(
 def _verdict(summary: Summary, place: str) -> dict[str, JsonValue]:
     low, high = summary.interval or (None, None)
     reasons = causes(summary)
-    why: list[JsonValue] = [["Why", str(cause)] for cause in reasons[:_CAUSES]]
+    why: list[JsonValue] = [["Gate", told.removeprefix("gate ")] for told in broken_told(summary.rules())]
+    why += [["Why", str(cause)] for cause in reasons[:_CAUSES]]
     if len(reasons) > _CAUSES:
         why.append(["Why", f"and {count_told(len(reasons) - _CAUSES, 'other reason')}"])
     return {

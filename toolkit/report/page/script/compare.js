@@ -69,7 +69,7 @@ const change = () =>
       h('dt', {}, 'after'),
       h('dd', {class: 'mono'}, C.after),
     ),
-    C.figures.length ? changes('Success and cost', C.figures, 'Figure') : null,
+    C.figures.length ? changes('Pass rate and cost', C.figures, 'Figure') : null,
   );
 const foundIn = () =>
   C.findings.length
