@@ -295,6 +295,8 @@ def _finish(
         "strays": list(dict.fromkeys([*blocked_outside(directory), *map(ready.masker.text, PROCESS.told())])),
         "gate": gate_to_record(request.rules),
     }
+    if outside := egress.reached_outside():
+        manifest["reached"] = outside
     if request.evaluates:
         manifest[EVALUATES] = True
     lost = unaccounted_writes(directory.path / EVENTS, directory.episodes()) if request.mode.bare else []
