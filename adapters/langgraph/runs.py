@@ -301,6 +301,8 @@ def _finish(
         "gate": gate_to_record(request.rules),
         **({EVALUATES: request.evaluates} if request.evaluates else {}),
     }
+    if outside := egress.reached_outside():
+        manifest["reached"] = outside
     lost = unaccounted_writes(directory.path / EVENTS, directory.episodes()) if request.mode.bare else []
     if lost:
         manifest["unaccounted"] = lost

@@ -30,7 +30,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("help", "orchestration", "signals", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
         *("disconnects", "store", "million", "findings"),
-        "verdict_words",
+        *("advice", "verdict_words"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
         *("learns", "learned_dream", "algorithms", "faults", "ablations", "curriculum"),
         *("s2r", "divergence", "approval", "promotion"),
@@ -471,3 +471,18 @@ def test_planted_runs_have_the_right_verdicts_and_a_wrong_one_is_counted(bench: 
     (passes,) = [case for case in bench.CASES if case.name == "passes"]
     planted = replace(passes, verdict="failed", faces=("python",))
     assert [value for name, value, _ in bench.figures([planted], signals=False) if name == "wrong"] == [1]
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("bench", ["advice"], indirect=True)
+def test_lines_of_advice_do_what_they_foretell_and_a_wrong_one_is_counted(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["lines"] >= 5
+    assert figures["wrong"] == 0
+    for then in bench.CHECKS:
+        monkeypatch.setitem(bench.CHECKS, then, bench.reached)
+    planted = {name: value for name, value, _ in bench.figures(bench.singles(["model"]))}
+    assert planted["wrong"] == planted["lines"] > 0

@@ -19,6 +19,7 @@ _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdl
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _SAMPLES = f"{_OURS}recipes{os.sep}"  # agents that are shipped are somebody's own code
 _handed = threading.local()
+IMPORTING = " in <module>"  # at the end of a place, where a module is imported
 
 
 class Caller(NamedTuple):

@@ -33,7 +33,7 @@ from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.gate import begun, exempting, sealing
 from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
 from dreamgym_kit.gate.begun import Owner
-from dreamgym_kit.gate.callers import Caller, caller
+from dreamgym_kit.gate.callers import IMPORTING, Caller, caller
 from dreamgym_kit.gate.connections import foreign_connections
 from dreamgym_kit.gate.exempting import exempt
 from dreamgym_kit.gate.gaps import KNOWN_GAPS
@@ -41,7 +41,7 @@ from dreamgym_kit.settings import advice
 
 __all__ = [
     "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "disarm", "exempt", "listen", "models_at", "owner",
-    "put_back", "refuse_uvloop", "trips", "watching",
+    "put_back", "reached_outside", "refuse_uvloop", "trips", "watching",
 ]  # fmt: skip
 
 
@@ -86,6 +86,7 @@ class _Guard:
         self.commands = allowance.commands
         self.on_trip = on_trip
         self.trips: deque[Trip] = deque(maxlen=1000)
+        self.outside: set[str] = set()  # hosts that were reached outside of episodes
         self.resolved: dict[str, set[int | None]] = {}  # address -> ports that its names may be reached on
         for (
             rule
@@ -179,6 +180,8 @@ class _Guard:
         if seal is not None:  # what a tool's body does is stopped at the tool
             answered = advice.tool_answered(seal.tool, "write")
         else:
+            if by.line.endswith(IMPORTING):  # no function does it
+                return [advice.allowed(attempt.setting, attempt.target)]
             answered = advice.function_answered(by.function or advice.SOME_FUNCTION)
         return [answered, advice.allowed(attempt.setting, attempt.target)]
 
@@ -188,12 +191,14 @@ class _Guard:
         return {f"{name}:{attempt.port}" for name in {attempt.host, *known}}
 
     def note(self, attempt: Attempt) -> None:
-        """Have an episode tell of the host that it reaches, if no model is asked there."""
-        mine = owner()
-        if mine is not None and attempt.port is not None:
-            names = self.names(attempt)
-            if _models.isdisjoint(names):
-                mine.reached(min(names, key=_by_name_first))
+        """Have an episode, or the run, tell of the host that it reaches, if no model is asked there."""
+        names = self.names(attempt) if attempt.port is not None else set()
+        if names and _models.isdisjoint(names):
+            host, mine = min(names, key=_by_name_first), owner()
+            if mine is not None:
+                mine.reached(host)
+            else:
+                self.outside.add(host)
 
 
 class _Watch(_Guard):
@@ -442,6 +447,11 @@ def trips() -> list[Trip]:
     """What was refused since `arm`, oldest first; the last thousand."""
     guard = _guard
     return [] if guard is None else list(guard.trips)
+
+
+def reached_outside() -> list[str]:
+    """Allowed hosts, "name:port", that were reached since `arm` by what belongs to no episode; no models'."""
+    return sorted(_guard.outside) if _guard is not None else []
 
 
 def refuse_uvloop() -> None:

@@ -227,12 +227,11 @@ class Summary:
 
     @property
     def reached(self) -> dict[str, int]:
-        """Allowed hosts that are no model's and were really reached: episodes by "name:port"."""
-        return {
-            what.removeprefix(REACHED): count
-            for what, count in sorted(self.counts.items())
-            if what.startswith(REACHED)
-        }
+        """Allowed hosts, "name:port", that were really reached, no models': in so many episodes, or 0."""
+        outside = self.fact("reached")
+        hosts = {str(host): 0 for host in outside} if isinstance(outside, list) else {}
+        episodes = {what: count for what, count in self.counts.items() if what.startswith(REACHED)}
+        return hosts | {what.removeprefix(REACHED): count for what, count in sorted(episodes.items())}
 
     @property
     def judges(self) -> tuple[int, int]:

@@ -212,7 +212,10 @@ def fidelity_told(summary: Summary) -> str:
 
 def reached_told(summary: Summary) -> str:
     """Hosts that were allowed, are no model's, and were really reached; empty where there are none."""
-    named = [f"{one_line(host)} in {count_told(n, 'episode')}" for host, n in summary.reached.items()]
+    named = [
+        f"{one_line(host)} in {count_told(n, 'episode')}" if n else f"{one_line(host)} outside of episodes"
+        for host, n in summary.reached.items()
+    ]
     more = [f"and {len(named) - _TOOLS_NAMED} more hosts"] if len(named) > _TOOLS_NAMED else []
     return f"for real: {', '.join([*named[:_TOOLS_NAMED], *more])}" if named else ""
 
