@@ -17,7 +17,6 @@ from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.gating import gate_to_record
-from dreamgym_kit.report.headline import EVALUATES
 from dreamgym_kit.report.summary import Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals
@@ -174,7 +173,6 @@ def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "concurrency": request.settings.simulate.concurrency,
         "recordings": _recordings(request),
         "gate": gate_to_record(request.rules),
-        **({EVALUATES: request.evaluates} if request.evaluates else {}),
         "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
     }
 

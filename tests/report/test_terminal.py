@@ -79,8 +79,8 @@ def test_the_first_screen_of_a_run() -> None:
     assert render_run(run()) == (
         "FAILED  3 passed, 1 failed, 0 inconclusive, 0 errors\n"
         "  gate min_pass_rate: 75%, required 100%\n"
-        "  refund-03.2  failed: the payment was refunded twice\n"
         "  Pass rate     75% of 2 tasks x 2 repeats (95% CI 25-97%, by task)\n"
+        "  refund-03.2  failed: the payment was refunded twice\n"
         "  Real calls    0 executed, 0 blocked, of 2 tool calls\n"
         "  Side effects  simulated: refund_payment 2; 1 of these wrong\n"
         "  Coverage      100% of 1 call answered from recordings: 1 recorded\n"

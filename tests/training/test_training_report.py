@@ -39,7 +39,7 @@ def told(*evaluations: EvaluationRecord, dream: tuple[int, int] = (1, 9), **outc
 def test_the_result_is_what_held_out_tasks_say_however_high_the_dream_rewards() -> None:
     training = told(evaluation(0, [0.5] * 30), evaluation(2, [0.5] * 30), dream=(1, 10))
     assert training.stamp[1] == "NO GAIN SEEN"
-    assert "held-out success went from 50 % to 50 % in the dream" in training.sentence
+    assert "held-out pass rate went from 50 % to 50 % in the dream" in training.sentence
     assert "that is what it learned from, not what it is worth" in render_training(training).replace(
         "\n" + " " * 14, " "
     )

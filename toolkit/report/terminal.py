@@ -76,11 +76,13 @@ def _band(tasks: Sequence[Sequence[EpisodeLine]], paint: Paint) -> list[str]:
 
 
 def verdict(summary: Summary, paint: Paint = PLAIN) -> str:
-    """Give the verdict with the counts of all episodes, what broke, and the figures below it."""
+    """Give the verdict with all counts, what broke, the pass rate, reasons, and the other figures."""
     colour = _colour(summary.verdict, paint)
     lines = [headline(summary).replace(word(summary), colour(word(summary)), 1)]
     for told in broken_told(summary.rules()):
         lines += map(colour, fold(f"  {told}", indent=4).split("\n"))
+    (label, rate), *figures = figures_told(summary)
+    lines += _row(label, rate)
     shown_causes = causes(summary)
     for cause in shown_causes[:_CAUSES]:
         lines += fold(f"  {cause}", indent=4).split("\n")
@@ -88,7 +90,7 @@ def verdict(summary: Summary, paint: Paint = PLAIN) -> str:
     if len(shown_causes) > _CAUSES:
         lines.append(f"  and {count_told(len(shown_causes) - _CAUSES, 'other reason')}")
     real = paint.red if summary.executed or summary.violations else str
-    for label, told in figures_told(summary):
+    for label, told in figures:
         rows = _row(label, told)
         lines += map(real, rows) if label == "Real calls" else rows
     return "\n".join(lines)

@@ -101,7 +101,7 @@ class Training:
             return "Nothing can be said: no held-out task was decided both before and after."
         where = "on the real tools" if self.evaluations[-1].real else "in the dream"
         told = (
-            f"held-out success went from {whole_percent(gain.a)} % to {whole_percent(gain.b)} % {where} "
+            f"held-out pass rate went from {whole_percent(gain.a)} % to {whole_percent(gain.b)} % {where} "
             f"({_points(gain.change)} points, 95 %: {points_told(gain.low, gain.high)}; "
             f"{gain.tasks} tasks)"
         )

@@ -54,7 +54,7 @@ def curves_of(training: Training) -> tuple[Curve, ...]:
     found = (
         Curve(
             "success",
-            "Success",
+            "Pass rate",
             "Line: in the dream, on what it learns from. Points: on held-out tasks, which is what counts.",
             (Line("in the dream", [step.success for step in steps]),),
             share=True,

@@ -77,7 +77,7 @@ def _episodes(training: Training) -> str:
 
 
 def _dreamt(first: float, last: float) -> str:
-    moved = f"success {whole_percent(first)} % in the first steps, {whole_percent(last)} % in the last"
+    moved = f"pass rate {whole_percent(first)} % in the first steps, {whole_percent(last)} % in the last"
     return f"{moved}; that is what it learned from, not what it is worth"
 
 

@@ -108,8 +108,9 @@ def overview(
 def _verdict(summary: Summary, place: str) -> dict[str, JsonValue]:
     low, high = summary.interval or (None, None)
     reasons = causes(summary)
-    why: list[JsonValue] = [["Gate", told.removeprefix("gate ")] for told in broken_told(summary.rules())]
-    why += [["Why", str(cause)] for cause in reasons[:_CAUSES]]
+    rate, *figures = figures_told(summary)
+    broken = [["Gate", told.removeprefix("gate ")] for told in broken_told(summary.rules())]
+    why: list[JsonValue] = [["Why", str(cause)] for cause in reasons[:_CAUSES]]
     if len(reasons) > _CAUSES:
         why.append(["Why", f"and {count_told(len(reasons) - _CAUSES, 'other reason')}"])
     return {
@@ -120,7 +121,7 @@ def _verdict(summary: Summary, place: str) -> dict[str, JsonValue]:
         "low": low,
         "high": high,
         "counts": {str(verdict): count for verdict, count in summary.by_verdict.items()},
-        "facts": [*why, *([label, told] for label, told in figures_told(summary))],
+        "facts": [*broken, list(rate), *why, *(list(figure) for figure in figures)],
         "rules": rules_told(summary),
         "next": _next(summary, place),
     }
