@@ -194,8 +194,8 @@ class Project:
             "OPENAI_API_KEY": "placeholder",
             "NO_COLOR": "1",
         }
-        for name in ("CI", "DREAMGYM_AGENTS"):  # the latter would read as a setting
-            environ.pop(name, None)
+        for unset in ("CI", "DREAMGYM_AGENTS"):  # the latter would read as a setting
+            environ.pop(unset, None)
         command = [sys.executable, "-m", "dreamgym_kit.cli.main", name, self.subject.graph]
         return subprocess.run(
             [*command, "--tasks", "tasks.jsonl", *arguments],
