@@ -233,7 +233,7 @@ CASES: tuple[Case, ...] = (
     Case("provider_reset", (Asked("hi", E),), E, settings=WORLD.format("Reset"), **RECORD),
     Case("provider_close", (Asked("hi", E),), E, settings=WORLD.format("Close"), **RECORD),
     Case("provider_unclosed", (FINE,), E, settings=WORLD.format("Unclosed"), code=2, faces=("command",)),
-    Case("recorded", (FINE,), P, about=("RECORDED  1 passed",), **RECORD),
+    Case("recorded", (FINE,), P, word="RECORDED", **RECORD),
     Case("context", (Asked("context", E),), E, agent={"CONTEXT": "Context"}),
     Case("context_unused", (FINE,), P, agent={"CONTEXT": "Context"}),
     *(
