@@ -149,8 +149,9 @@ class Project:
         dreamt = self.run(self.subject.settings)
         text += dreamt.text
         found = dict.fromkeys(LINE.findall(" ".join(text.replace('\\"', '"').split())))
-        # a tool's effect shows in no dream that another thing keeps from beginning
-        shown = [line for line in found if dreamt.report or not line[0].startswith("[tools.")]
+        # what a tool or a model does shows in no dream that another thing keeps from beginning
+        shown = [one for one in found if dreamt.report or not one[0].startswith("[tools.")]
+        shown = [one for one in shown if dreamt.report or "model is really asked" not in one[1]]
         return [(line, then) for line, then in shown if FOR_THE_PERSON not in line]
 
     def tried(self, line: str, then: str) -> str:
