@@ -150,7 +150,7 @@ def _agree(plan: "CrawlPlan", worlds: "list[Crawled]", most: int, wanted: Wanted
     from dreamgym_kit.adapters.langgraph.crawling import nothing_to_read
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.clean import one_line
-    from dreamgym_kit.report.terminal import fold
+    from dreamgym_kit.report.paint import fold
 
     if not plan.reads:
         raise UserError(nothing_to_read(plan))

@@ -107,7 +107,8 @@ def _factory(*, fixed: bool) -> "Callable[[], AbstractAsyncContextManager[Any]]"
 def _show(result: "RunResult", *, fixed: bool) -> None:
     from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings
     from dreamgym_kit.report.episode import render_episode
-    from dreamgym_kit.report.terminal import fold, next_steps, render_run
+    from dreamgym_kit.report.paint import fold
+    from dreamgym_kit.report.terminal import next_steps, render_run
     from dreamgym_kit.vocabulary import Effect
 
     paint = stdout_paint()

@@ -129,7 +129,8 @@ def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
 
     from dreamgym_kit.cli.running import near, stdout_paint
     from dreamgym_kit.report.clean import one_line
-    from dreamgym_kit.report.terminal import fold, next_steps
+    from dreamgym_kit.report.paint import fold
+    from dreamgym_kit.report.terminal import next_steps
 
     if as_json:
         say_json(done.to_json())

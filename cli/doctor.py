@@ -416,7 +416,7 @@ def _engine(settings: "Settings") -> Check:
 
 def _below(line: str) -> str:
     """A further line of a check; a line of somebody's code stays whole, with its place."""
-    from dreamgym_kit.report.terminal import fold
+    from dreamgym_kit.report.paint import fold
 
     told = f"{' ' * 19}{line}"
     return told if _FRAME.match(line) else fold(told, indent=19)
@@ -440,8 +440,7 @@ def _extras() -> Iterator[Check]:
 
 def _told(check: Check) -> str:
     from dreamgym_kit.report.clean import clean, one_line
-    from dreamgym_kit.report.paint import Paint
-    from dreamgym_kit.report.terminal import fold
+    from dreamgym_kit.report.paint import Paint, fold
 
     paint = Paint(colour=coloured(sys.stdout))
     colour = {"ok": paint.green, "fix": paint.yellow, "stop": paint.red}.get(check.level, paint.dim)

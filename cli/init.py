@@ -259,7 +259,8 @@ def _as_json(told: "_Written", facts: "GraphFacts") -> dict[str, object]:
 def _show(told: "_Written", facts: "GraphFacts", settings: "Settings") -> None:
     from dreamgym_kit.cli.tool_table import effects_told
     from dreamgym_kit.report.clean import one_line
-    from dreamgym_kit.report.terminal import fold, next_steps
+    from dreamgym_kit.report.paint import fold
+    from dreamgym_kit.report.terminal import next_steps
 
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
     say(effects_told(facts.every(), written=told.settings.name))

@@ -40,7 +40,7 @@ from dreamgym_kit.cli import (
     train,
 )
 from dreamgym_kit.cli.lean import lean
-from dreamgym_kit.cli.output import coloured, finish, tell
+from dreamgym_kit.cli.output import coloured, columns, finish, tell
 from dreamgym_kit.errors import UserError
 
 CANNOT_RUN, NO_TASK, OUR_FAULT, INTERRUPTED = 2, 5, 70, 130
@@ -97,6 +97,9 @@ def dreamgym(
     ] = False,
 ) -> None:
     """Dry-run LangGraph agents: every tool call is answered by a dream, no real tool runs."""
+    from dreamgym_kit.report.paint import WIDTH
+
+    WIDTH.set(columns())
 
 
 def main() -> None:

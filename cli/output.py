@@ -5,6 +5,7 @@ what the command says.
 """
 
 import os
+import shutil
 import sys
 from contextlib import suppress
 from typing import Any, TextIO
@@ -35,6 +36,13 @@ def coloured(stream: TextIO) -> bool:
         and not os.environ.get("NO_COLOR")
         and os.environ.get("TERM") != "dumb"
     )
+
+
+def columns() -> int:
+    """How wide text is folded: as the terminal is, within 80 and 160; not at all where there is none."""
+    if not sys.stdout.isatty():
+        return sys.maxsize
+    return min(max(shutil.get_terminal_size().columns, 80), 160)
 
 
 def finish() -> None:

@@ -53,6 +53,9 @@ OnlyThese = Annotated[
     Only | None, typer.Option("--only", help="List the episodes of this kind.", show_default=False)
 ]
 List = Annotated[bool, typer.Option("--list", help="List the episodes, the worst first.", show_default=False)]
+Full = Annotated[
+    bool, typer.Option("--full", help="With --episode: cut no text, however long.", show_default=False)
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Most episodes listed.")]
 Tools = Annotated[
     bool,
@@ -83,6 +86,7 @@ def command(
     only: OnlyThese = None,
     list_all: List = False,
     limit: Limit = _LISTED,
+    full: Full = False,
     tools: Tools = False,
     html: Html = False,
     to: To = None,
@@ -121,7 +125,7 @@ def command(
         _write_page(directory, to, open_it=open_it, as_json=as_json)
         return
     if episode is not None:
-        _show_episode(directory, episode, as_json=as_json)
+        _show_episode(directory, episode, full=full, as_json=as_json)
         return
     summary = summary_of(directory)
     gate_options.write_reports(summary, directory.path, junit, markdown)
@@ -215,7 +219,7 @@ def _show_list(summary: "Summary", directory: "RunDirectory", only: Only | None,
     say(next_steps([("Look", f"dreamgym-kit report {place} --episode ID", "one of them, step by step")]))
 
 
-def _show_episode(directory: "RunDirectory", name: str, *, as_json: bool) -> None:
+def _show_episode(directory: "RunDirectory", name: str, *, full: bool, as_json: bool) -> None:
     from dreamgym_kit.cli.running import stdout_paint
     from dreamgym_kit.report.episode import render_episode
     from dreamgym_kit.rollout.records import episode_to_record
@@ -225,7 +229,7 @@ def _show_episode(directory: "RunDirectory", name: str, *, as_json: bool) -> Non
         say_json(episode_to_record(found))
         return
     recorded = directory.manifest.matters.get("mode") in ("record", "s2r-staged", "s2r-live")
-    say(render_episode(found, paint=stdout_paint(), recorded=recorded).rstrip("\n"))
+    say(render_episode(found, paint=stdout_paint(), recorded=recorded, full=full).rstrip("\n"))
 
 
 def _find(directory: "RunDirectory", name: str) -> "Episode":

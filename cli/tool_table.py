@@ -1,14 +1,15 @@
-"""A graph's tools on a terminal of 80 columns: by effect for a glance, one line each to go through them."""
+"""A graph's tools on a terminal: by effect for a glance, one line each to go through them."""
 
 from collections.abc import Iterator, Sequence
 
-from dreamgym_kit.report.clean import one_line, shown
-from dreamgym_kit.report.terminal import WIDTH
+from dreamgym_kit.report.clean import one_line
+from dreamgym_kit.report.paint import WIDTH, hung
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 _FIRST = 15  # columns before the names
 _GAP = 2
 _NAME_MAX = 40
+_MOST = 160  # columns, also where nothing is folded
 _EFFECTS = (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.PURE, Effect.CONTROL)
 
 
@@ -35,8 +36,8 @@ def tool_rows(tools: Sequence[ToolSpec]) -> list[str]:
     width = min(_NAME_MAX, max((len(one_line(spec.name)) for spec in tools), default=0))
     rows = []
     for spec in tools:
-        head = f"  {shown(spec.name, width):<{width}}  {spec.effect:<11}  {spec.source:<9}  "
-        rows.append(f"{head}{shown(spec.reason, max(20, WIDTH - len(head)))}".rstrip())
+        head = f"  {one_line(spec.name):<{width}}  {spec.effect:<11}  {spec.source:<9}  "
+        rows.append(hung(head, one_line(spec.reason)).rstrip())
     return rows
 
 
@@ -49,7 +50,7 @@ def _columns(names: Sequence[str]) -> Iterator[str]:
     if not names:
         return
     width = max(len(name) for name in names) + _GAP
-    across = max(1, (WIDTH - _FIRST + _GAP) // width)
+    across = max(1, (min(WIDTH.get(), _MOST) - _FIRST + _GAP) // width)
     down = -(-len(names) // across)
     for row in range(down):
         yield "".join(f"{name:<{width}}" for name in names[row::down]).rstrip()

@@ -368,15 +368,26 @@ class Executed:
     how: str = ""  # a plain sentence: how it was noticed
 
     def __str__(self) -> str:
-        return f"{self.tool}({', '.join(f'{name}={_short(value)}' for name, value in self.args.items())})"
+        return call_text(self.tool, self.args)
 
 
-def _short(value: JsonValue) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... (+{len(text) - _LONGEST} chars)"
+MOST_SHOWN = 300  # characters of one value in a sentence; records keep all of it
 
 
-_LONGEST = 300  # characters of one argument in a sentence; records keep all of it
+def call_text(tool: str, args: Mapping[str, JsonValue], *, most: int = MOST_SHOWN, how: str = "") -> str:
+    """A call as it would be written, `tool(name='value')`; its values as `value_text` gives them."""
+    told = (f"{name}={value_text(value, most=most, how=how)}" for name, value in args.items())
+    return f"{tool}({', '.join(told)})"
+
+
+def value_text(value: JsonValue, *, most: int = MOST_SHOWN, how: str = "") -> str:
+    """A value as Python writes it, in ASCII; one that is longer than `most` is cut as by `cut_end`."""
+    return cut_end(ascii(value), most, how)
+
+
+def cut_end(text: str, most: int, how: str = "") -> str:
+    """At most so many characters, how many more there are, and `how` they are shown."""
+    return text if len(text) <= most else f"{text[:most]}... (+{len(text) - most} chars{how})"
 
 
 def executed_told(calls: Sequence[Executed]) -> str:

@@ -243,7 +243,7 @@ def test_report_shows_the_run_its_episodes_and_one_of_them(run, recorded: Path) 
     assert " refund-1.1  failed        step 3  ! refund_payment A-1 called twice\n" in listed.stdout
     assert " 3 more; all: --limit 4\n" in listed.stdout
     assert one.stdout.startswith(' refund-1.2  "Please refund A-1"\n')
-    assert "; the same call as step 2\n" in one.stdout
+    assert "      the same call as step 2\n" in one.stdout
     assert json.loads(all_json.stdout)["counts"]["failed"] == 4
     wrong = run("report", "--episode", "refund-1.3")
     assert wrong.returncode == 2

@@ -108,13 +108,13 @@ async def test_an_interrupt_that_the_task_answers_or_leaves_open_is_kept() -> No
     told = await runner.run(Task("t", ask, replies=("yes",)), sibling=1, attempt=1)
     assert told.user_turns == (UserTurn("interrupt", "task", 1, 0, "Really?", "yes"),)
     text = render_episode(told)
-    assert '      waits for  "Really?"\n      told       "yes"  task\n      agent      "Heard: yes"' in text
+    assert '      waits for: "Really?"\n      told: "yes"  [task]\n      agent: "Heard: yes"' in text
     left = await runner.run(Task("t", ask), sibling=1, attempt=1)
     assert (left.stop, left.user_turns) == (
         "interrupted",
         (UserTurn("interrupt", "nobody", 1, 0, "Really?"),),
     )
-    assert "told       nothing: nobody answers" in render_episode(left)
+    assert "told: nothing, nobody answers" in render_episode(left)
 
 
 async def test_a_secret_in_an_interrupt_is_masked() -> None:

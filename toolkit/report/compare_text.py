@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.comparing import Change, Comparison, TaskChange
 from dreamgym_kit.report.executed import executed_short
-from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.terminal import WIDTH, fold
+from dreamgym_kit.report.paint import PLAIN, Paint, fold, hung
 from dreamgym_kit.report.whole import points_told
 from dreamgym_kit.trust.beating import Word
 
@@ -107,5 +106,5 @@ def _task(task: TaskChange, width: int, paint: Paint) -> str:
     colour = {"worse": paint.red, "better": paint.green}.get(task.word, paint.yellow)
     head = f" {one_line(task.task):<{width}}  "
     marks = f"{shown(task.before_marks, 12)} -> {shown(task.after_marks, 12)}  "
-    room = max(20, WIDTH - len(head) - 9 - len(marks))
-    return f"{head}{colour(f'{task.word:<7}')}  {marks}{shown(task.note, room)}".rstrip()
+    row = hung(f"{head}{task.word:<7}  {marks}", one_line(task.note))
+    return row.replace(f" {task.word} ", f" {colour(task.word)} ", 1).rstrip()

@@ -1,40 +1,51 @@
 """One episode on the terminal: what was asked, each call with its answer and where that came from.
 
 refund-03.2  "My yoga mat from order A-1416 arrived broken."
-  5 get_payment     pay_2188            captured, 88.00              composed
-  7 refund_payment  pay_2188 88.00      TimeoutError after 30 s      fault
-      ledger        destructive, did not run
-  agent             "The refund did not go through."
+   5  get_payment(payment_id='pay_2188') -> {'status': 'captured', 'amount': 88.0}  [read, composed]
+   7  refund_payment(payment_id='pay_2188', amount=88.0) -> TimeoutError 'after 30 s'  [destructive, fault]
+      agent: "The refund did not go through."
   ! refunded twice
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping
 
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.clean import one_line, shown
+from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.figures import CRITICAL
-from dreamgym_kit.report.paint import PLAIN, Paint
+from dreamgym_kit.report.paint import GLUE, PLAIN, Paint, fold, glued, hung
 from dreamgym_kit.report.telling import telling
-from dreamgym_kit.report.terminal import WIDTH, fold
 from dreamgym_kit.report.whole import duration
-from dreamgym_kit.vocabulary import Episode, Finding, Provenance, Transition, UserTurn, Verdict
+from dreamgym_kit.vocabulary import (
+    MOST_SHOWN,
+    Episode,
+    Finding,
+    Provenance,
+    Transition,
+    UserTurn,
+    Verdict,
+    call_text,
+    cut_end,
+    value_text,
+)
 
-_STEP, _ARGS, _SOURCE = 4, 20, 9
-_TOOL_MAX = 22
+_HOW = ", --full"  # shows the rest of a text
+_BESIDE = " " * 6  # before what is said between the calls
 
 
-def render_episode(episode: Episode, *, paint: Paint = PLAIN, recorded: bool = False) -> str:
+def render_episode(
+    episode: Episode, *, paint: Paint = PLAIN, recorded: bool = False, full: bool = False
+) -> str:
     """Give one episode step by step.
 
     Args:
         episode: the episode.
         paint: colours, or none.
-        recorded: real tools were meant to run, so nothing is told as "did not run".
+        recorded: real tools were meant to run.
+        full: no text is cut; else each at 300 characters.
     """
-    layout = _Layout(episode, paint, recorded)
+    layout = _Layout(episode, paint, recorded, full)
     lines = [layout.head(), *layout.body(), *layout.end()]
     return "\n".join(lines) + "\n"
 
@@ -54,15 +65,11 @@ def text_of(content: JsonValue) -> str:
 
 
 class _Layout:
-    def __init__(self, episode: Episode, paint: Paint, recorded: bool) -> None:
+    def __init__(self, episode: Episode, paint: Paint, recorded: bool, full: bool) -> None:
         self._episode = episode
         self._paint = paint
         self._recorded = recorded
-        names = [len(one_line(step.call.tool)) for step in episode.transitions]
-        self._tool = min(
-            _TOOL_MAX, max([len("agent" if not self._episode.user_turns else "waits for"), *names])
-        )
-        self._answer = WIDTH - 1 - _STEP - self._tool - _ARGS - _SOURCE - 6
+        self._most = sys.maxsize if full else MOST_SHOWN
         self._same: dict[str, int] = {}
 
     def head(self) -> str:
@@ -71,7 +78,7 @@ class _Layout:
             "",
         )
         name = f" {one_line(self._episode.id)}"
-        return f"{name}  {_quoted(asked, WIDTH - len(name) - 2)}" if asked else name
+        return hung(f"{name}  ", self._quoted(asked)) if asked else name
 
     def body(self) -> Iterator[str]:
         """What happened, in its order; what the task itself asked stands in the head."""
@@ -112,92 +119,62 @@ class _Layout:
         yield f" {calls}, {duration(episode.elapsed_s)}{stop}"
 
     def _line(self, who: str, text: str, by: str = "") -> str:
-        """Something said; who stood in for a user stands where the source of an answer stands."""
-        head, tail = f"{' ' * _STEP}  {who:<{self._tool}}  ", f"  {one_line(by)}" if by else ""
-        return head + _quoted(text, WIDTH - len(head) - len(tail)) + self._paint.dim(tail)
+        """Something said; `by`: who stood in for a user."""
+        tail = glued(f"[{one_line(by)}]") if by else ""
+        return self._tagged(hung(f"{_BESIDE}{who}: ", f"{self._quoted(text)}  {tail}".rstrip()), tail)
+
+    def _quoted(self, text: str) -> str:
+        return f'"{cut_end(one_line(text), self._most, _HOW)}"'
+
+    def _tagged(self, text: str, tail: str, colour: Callable[[str], str] | None = None) -> str:
+        """The text with its last part in a colour of its own."""
+        tail = tail.replace(GLUE, " ")
+        head, found, rest = text.rpartition(tail) if tail else (text, "", "")
+        return f"{head}{(colour or self._paint.dim)(found)}{rest}" if found else text
 
     def _interrupt(self, turn: UserTurn) -> Iterator[str]:
         yield self._line("waits for", text_of(turn.asked))
         if turn.by == "nobody":
-            yield self._paint.yellow(f"{' ' * (_STEP + 2)}{'told':<{self._tool}}  nothing: nobody answers")
+            yield self._paint.yellow(f"{_BESIDE}told: nothing, nobody answers")
         else:
             yield self._line("told", text_of(turn.answer), turn.by)
 
     def _call(self, step: Transition) -> Iterator[str]:
-        tool = f"{shown(step.call.tool, self._tool):<{self._tool}}"
-        args = f"{shown(arguments(step.call.args), _ARGS):<{_ARGS}}"
-        answer = f"{shown(_answer(step), self._answer):<{self._answer}}"
-        line = f" {step.step:>{_STEP}} {tool}  {args}  {self._coloured(step, answer)} {self._source(step)}"
-        yield line.rstrip()
-        if step.effect.changes_world:
-            yield f"{' ' * (_STEP + 6)}{self._paint.dim('ledger')}  {self._ledger(step)}"
+        tail = glued(f"[{step.effect}, {step.answer.provenance}]")
+        args = {one_line(name): value for name, value in step.call.args.items()}
+        called = call_text(one_line(step.call.tool), args, most=self._most, how=_HOW)
+        told = hung(f"  {step.step:>2}  ", f"{called} -> {_answer(step, self._most)}  {tail}")
+        yield self._tagged(told, tail, self._colour(step))
+        before = self._same.setdefault(step.call.key, step.step)
+        if step.effect.changes_world and before != step.step:
+            yield f"{_BESIDE}the same call as step {before}"
         for finding in self._episode.findings:
             if finding.steps and finding.steps[-1] == step.step:
                 yield self._finding(finding)
 
-    def _ledger(self, step: Transition) -> str:
-        really = step.answer.provenance is Provenance.REAL
-        told = f"{step.effect}, {'really ran' if really else 'did not run'}"
-        before = self._same.setdefault(step.call.key, step.step)
-        return told if before == step.step else f"{told}; the same call as step {before}"
-
-    def _coloured(self, step: Transition, answer: str) -> str:
-        return self._paint.yellow(answer) if step.answer.error is not None else answer
-
-    def _source(self, step: Transition) -> str:
-        source = str(step.answer.provenance)
-        if step.answer.abstained:
-            return self._paint.yellow(source)
+    def _colour(self, step: Transition) -> Callable[[str], str]:
         if step.answer.provenance is Provenance.REAL and not step.effect.runs_in_dream and not self._recorded:
-            return self._paint.red(source)
-        return self._paint.dim(source)
+            return self._paint.red
+        doubtful = step.answer.abstained or step.answer.error is not None
+        return self._paint.yellow if doubtful else self._paint.dim
 
     def _finding(self, finding: Finding) -> str:
         colour = self._paint.red if finding.severity == CRITICAL else self._paint.yellow
         return colour(fold(f"  ! {one_line(finding.text)}", indent=4))
 
 
-def arguments(args: Mapping[str, JsonValue]) -> str:
-    """Arguments in short: their values where these are few and simple, else JSON."""
-    values: Sequence[JsonValue] = list(args.values())
-    if all(isinstance(value, (str, int, float, bool)) for value in values):
-        return " ".join(str(value) for value in values)
-    return json.dumps(dict(args), separators=(",", ":"))
-
-
-def _answer(step: Transition) -> str:
+def _answer(step: Transition, most: int) -> str:
     answer = step.answer
     if answer.error is not None:
-        if answer.error_type in (None, "ToolException"):
-            return answer.error if "error" in answer.error.lower() else f"error: {answer.error}"
-        return f"{answer.error_type}: {answer.error}"
+        kind = "error" if answer.error_type in (None, "ToolException") else one_line(str(answer.error_type))
+        return f"{kind} {value_text(answer.error, most=most, how=_HOW)}"
     if answer.abstained:
-        return answer.why or "not known"
+        return f"unanswered: {cut_end(one_line(answer.why or 'not known'), most, _HOW)}"
     if answer.content is None and answer.update is not None:
         return "updates the state"
-    return _short(text_of(answer.content))
+    blocks = isinstance(answer.content, list) and all(_is_text(block) for block in answer.content)
+    return value_text(text_of(answer.content) if blocks else answer.content, most=most, how=_HOW)
 
 
-def _short(text: str) -> str:
-    """An answer in JSON as its values, "captured, 88.00"; any other text as it is."""
-    if not text.startswith(("{", "[")):
-        return text
-    try:
-        value = read_json(text)
-    except NotJson:
-        return text
-    return ", ".join(_values(value)) or text
-
-
-def _values(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _values(item)
-    else:
-        yield str(value)
-
-
-def _quoted(text: str, width: int) -> str:
-    return f'"{shown(text, width - 2)}"'
+def _is_text(block: JsonValue) -> bool:
+    return isinstance(block, Mapping) and isinstance(block.get("text"), str)

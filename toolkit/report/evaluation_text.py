@@ -6,8 +6,8 @@ from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.compare_text import first_line
 from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.headline import broken_told
-from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.terminal import executed_first, fold, verdict
+from dreamgym_kit.report.paint import PLAIN, Paint, fold
+from dreamgym_kit.report.terminal import executed_first, verdict
 from dreamgym_kit.report.whole import interval_told, points_told, whole_percent
 from dreamgym_kit.trust.beating import Beating
 from dreamgym_kit.trust.outcomes import Share

@@ -1,5 +1,11 @@
-"""Colour marks a verdict or a level; every colour has a word beside it, so without it nothing is lost."""
+"""Colour, and the width that text is folded at.
 
+Colour marks a verdict or a level; every colour has a word beside it, so without it nothing is lost.
+"""
+
+import re
+import textwrap
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 _CODES = {"red": "1;31", "green": "32", "yellow": "33", "dim": "2"}
@@ -32,3 +38,26 @@ class Paint:
 
 
 PLAIN = Paint()
+WIDTH: ContextVar[int] = ContextVar("dreamgym_kit_width", default=80)
+"""Columns of whatever shows the text; a command sets those of its terminal."""
+_SETTING = re.compile(r"(?:\[[^\[\]\s]+\] )?\b\w+ = (?:\[\"[^\"]*\"\]|\"[^\"]*\")(?:, name = \"[^\"]*\")?")
+GLUE = "\ue000"  # a blank that no line is broken at
+
+
+def fold(text: str, *, indent: int) -> str:
+    """Fold at the width, never inside a word: ids, paths, commands and settings stay whole."""
+    whole = _SETTING.sub(lambda found: glued(found[0]), text)
+    lines = textwrap.wrap(
+        whole, WIDTH.get(), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines).replace(GLUE, " ") or text
+
+
+def glued(text: str) -> str:
+    """The text for `fold`, which then breaks no line in it."""
+    return text.replace(" ", GLUE)
+
+
+def hung(head: str, text: str) -> str:
+    """Text behind a head, its further lines below its first where 20 columns are left for them."""
+    return fold(f"{head}{text}", indent=len(head) if len(head) + 20 <= WIDTH.get() else 4)

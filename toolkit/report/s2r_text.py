@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dreamgym_kit.report.clean import one_line
-from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.terminal import fold
+from dreamgym_kit.report.paint import PLAIN, Paint, fold
 from dreamgym_kit.report.whole import interval_told
 
 MODE = "s2r"  # of the run directory's manifest

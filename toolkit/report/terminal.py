@@ -1,30 +1,26 @@
-"""A run on the terminal: its verdict, what broke, its figures, its matrix. 80 columns, ASCII.
+"""A run on the terminal: its verdict, what broke, its figures, its matrix. ASCII, as wide as the terminal.
 
 Lays out what `figures` says and decides nothing. Text from tools, tasks and models passes `clean`;
 ids are never cut, since they are what one copies.
 """
 
-import re
-import textwrap
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from dreamgym_kit.report.clean import one_line, shown
+from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.executed import executed_of, what_to_do
 from dreamgym_kit.report.figures import CRITICAL, MARKS, EpisodeLine, FindingGroup, Summary, ToolUse
 from dreamgym_kit.report.headline import broken_told, causes, figures_told, headline, word
-from dreamgym_kit.report.paint import PLAIN, Paint
+from dreamgym_kit.report.paint import PLAIN, WIDTH, Paint, fold, hung
 from dreamgym_kit.report.whole import count_told
 from dreamgym_kit.vocabulary import Effect, Verdict
 
-WIDTH = 80
+_MATRIX = 80  # columns
 _LABEL = 16  # columns before a value
-_BAND = WIDTH - 4  # tasks on one line of the matrix
+_BAND = _MATRIX - 4  # tasks on one line of the matrix
 _BANDS = 5
 _STEP = 10  # columns before a command to paste
 _CAUSES = 6
-_SETTING = re.compile(r"(?:\[[^\[\]\s]+\] )?\b\w+ = (?:\[\"[^\"]*\"\]|\"[^\"]*\")(?:, name = \"[^\"]*\")?")
-_GLUE = "\ue000"  # a blank that no line is broken at
 _LEGEND = "! finding  x failed  E error  - inconclusive  . passed"
 
 
@@ -42,7 +38,7 @@ def executed_first(summary: Summary, paint: Paint = PLAIN) -> str:
         f"FAILED  {one_line(executed_of(summary))}",
         *(f"  {one_line(step)}" for step in what_to_do(summary)),
     ]
-    lines = [textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False) for text in told]
+    lines = [fold(text, indent=4).split("\n") for text in told]
     return "\n".join([*map(paint.red, lines[0]), *(row for step in lines[1:] for row in step)])
 
 
@@ -53,7 +49,7 @@ def matrix(summary: Summary, paint: Paint = PLAIN) -> str:
         return ""
     rows = max(line.sibling for lines in tasks for line in lines)
     head = f" {count_told(len(tasks), 'task')} across, {count_told(rows, 'episode')} down"
-    gap = WIDTH - len(head) - len(_LEGEND)
+    gap = _MATRIX - len(head) - len(_LEGEND)
     lines = [f"{head}{' ' * gap}{_LEGEND}"] if gap >= 2 else [head, f" {_LEGEND}"]
     for start in range(0, min(len(tasks), _BAND * _BANDS), _BAND):
         lines += [""] if start else []
@@ -174,32 +170,25 @@ def _episode_row(line: EpisodeLine, width: int, paint: Paint) -> str:
     mark = "! " if line.anomaly is not None else ""
     head = f" {one_line(line.id):<{width}}  "
     told = f"{line.verdict:<12}"
-    room = max(20, WIDTH - len(head) - len(told) - 2 - len(step) - len(mark))
-    return f"{head}{colour(told)}  {step}{mark}{shown(line.anomaly or line.reason, room)}"
+    row = hung(f"{head}{told}  ", f"{step}{mark}{one_line(line.anomaly or line.reason)}")
+    return row.replace(told, colour(told), 1)
 
 
 def next_steps(steps: Sequence[tuple[str, str, str]]) -> str:
     """Give what to do next: (what, command to paste, what it does); commands are never cut."""
-    fit = [step for step in steps if _STEP + len(step[1]) + 3 + len(step[2]) <= WIDTH]
+    fit = [step for step in steps if _STEP + len(step[1]) + 3 + len(step[2]) <= WIDTH.get()]
     width = max((len(command) for _, command, _ in fit), default=0)
     lines = []
     for what, command, why in steps:
         line = f" {what:<{_STEP - 1}}{command:<{width}}   {why}"
-        lines.append(line if len(line) <= WIDTH else f" {what:<{_STEP - 1}}{command}\n{' ' * _STEP}{why}")
+        lines.append(
+            line if len(line) <= WIDTH.get() else f" {what:<{_STEP - 1}}{command}\n{' ' * _STEP}{why}"
+        )
     return "\n".join(lines)
 
 
 def _row(label: str, value: str) -> list[str]:
     return fold(f"  {label:<{_LABEL - 2}}{value}", indent=_LABEL).split("\n")
-
-
-def fold(text: str, *, indent: int) -> str:
-    """Fold at the terminal's width, never inside a word: ids, paths, commands and settings stay whole."""
-    whole = _SETTING.sub(lambda found: found[0].replace(" ", _GLUE), text)
-    folded = textwrap.wrap(
-        whole, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(folded).replace(_GLUE, " ") or text
 
 
 def _words(name: str) -> str:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.curriculum import facts_of_curriculum
 from dreamgym_kit.report.headline import servers_told
-from dreamgym_kit.report.paint import PLAIN, Paint
-from dreamgym_kit.report.terminal import fold
+from dreamgym_kit.report.paint import PLAIN, Paint, fold
 from dreamgym_kit.report.training import Training, mean_success, share_of
 from dreamgym_kit.report.whole import duration, interval_told, whole_percent
 from dreamgym_kit.training.records import EvaluationRecord
