@@ -227,7 +227,8 @@ def _never_free(name: str, called: object, settings: Settings) -> str | None:
     where = settings.where("tools", name) if entry is not None else "@effect"
     return (
         f"'{name}' is answered by an MCP server, so it is never '{said}' ({where}): what runs there cannot "
-        f'be seen. Say what it does: [tools.{name}] effect = "read", "write" or "destructive"'
+        "be seen. Say that it is a read, a write, or destructive; "
+        f"{advice.told(advice.tool_answered(name, 'destructive'))}"
     )
 
 

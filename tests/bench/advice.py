@@ -28,6 +28,10 @@ from advice_cases import ACTS, MAKES, SINGLES, agent_of
 TESTS = Path(__file__).parents[1]
 DEADLINE_S = 180.0
 LINE = re.compile(r'((?:\[[^\[\]\s]+\] )?\w+ = (?:\["[^"]*"\]|"[^"]*")(?:, name = "[^"]*")?) \(([^()]+)\)')
+BARE = re.compile(  # without what happens then
+    r"\[(?:tools|functions|nodes|guard)[^\[\]\s]*\] \w+ = (?:\[[^\]]*\]|\"[^\"]*\")(?!(?:, name = \S+)? \()"
+)
+MODEL = "the model is really asked, in every dream"
 FOR_THE_PERSON = "package.module"  # in a line that cannot be added as it stands
 
 
@@ -49,7 +53,7 @@ class Run:
 
     text: str  # all that it printed
     report: dict[str, Any]
-    bank: int  # requests
+    bank: list[dict[str, Any]]  # requests
     asked: list[dict[str, Any]]  # requests to the model
     touched: bool  # the file is there, by the agent or by its program
     tool_ran: bool
@@ -76,19 +80,27 @@ def quick(seed: int) -> Iterator[tuple[str, float, str]]:
 
 
 def figures(subjects: Sequence[Subject]) -> Iterator[tuple[str, float, str]]:
-    """Try every line once, and say on stderr what was wrong."""
-    lines = wrong = 0
+    """Try every line once, and say on stderr what was wrong, and what no run can show."""
+    tried: list[Subject] = []
+    unseen = wrong = 0
     with servers() as (bank, model), tempfile.TemporaryDirectory() as root:
         for place, subject in enumerate(subjects):
             project = Project(Path(root) / f"p{place}", subject, bank, model)
             for line, then in project.lines():
-                lines += 1
                 why = project.tried(line, then)
+                if why == UNSEEN:
+                    unseen += 1
+                    print(f"not seen: {subject.name}: {line}", file=sys.stderr)
+                    continue
+                tried.append(subject)
                 if why:
                     wrong += 1
                     print(f"wrong: {subject.name}: {line} ({then}): {why}", file=sys.stderr)
-    yield "lines", lines, ""
+    yield "lines", len(tried), ""
     yield "wrong", wrong, "lines"
+    yield "not_seen", unseen, "lines"
+    if any(subject.path for subject in subjects):
+        yield "public", sum(bool(subject.path) for subject in tried), "lines of public agents"
 
 
 def shapes(makes: Sequence[str]) -> list[Subject]:
@@ -131,12 +143,16 @@ SAID = {
 }
 
 
+UNSEEN = "no dream shows it"  # another thing keeps the dream from beginning, or the agent from calling it
+
+
 class Project:
     """A folder with a subject, which is run with one setting after the other."""
 
     def __init__(self, folder: Path, subject: Subject, bank: "Server", model: "Server") -> None:
         folder.mkdir()
         self.folder, self.subject, self.bank, self.model = folder, subject, bank, model
+        self.before, self.model_line = Run("", {}, [], [], False, False), ""
         for name, text in subject.files:
             (folder / name).write_text(text)
         (folder / "tasks.jsonl").write_text(json.dumps(subject.task) + "\n")
@@ -148,19 +164,23 @@ class Project:
         text = "\n".join(f"{check['text']} {check['remedy']}" for check in told["checks"])
         dreamt = self.run(self.subject.settings)
         text += dreamt.text
-        found = dict.fromkeys(LINE.findall(" ".join(text.replace('\\"', '"').split())))
-        # what a tool or a model does shows in no dream that another thing keeps from beginning
-        shown = [one for one in found if dreamt.report or not one[0].startswith("[tools.")]
-        shown = [one for one in shown if dreamt.report or "model is really asked" not in one[1]]
-        return [(line, then) for line, then in shown if FOR_THE_PERSON not in line]
+        plain = " ".join(text.replace('\\"', '"').split())
+        found = dict.fromkeys(LINE.findall(plain))
+        self.before = dreamt
+        self.model_line = next((line for line, then in found if then == MODEL), "")
+        bare = [(line, "") for line in dict.fromkeys(BARE.findall(plain))]
+        return [(line, then) for line, then in [*found, *bare] if FOR_THE_PERSON not in line]
 
     def tried(self, line: str, then: str) -> str:
         """What does not happen as foretold once the line stands there; empty where all does."""
         check = CHECKS.get(then)
         if check is None:
-            return "nobody knows how to see that"
+            return "it says nothing of what happens then" if not then else "nobody knows how to see that"
+        settings = with_line(self.subject.settings, line)
+        if line.startswith("[tools.") and self.model_line:  # else the agent never comes to its tools
+            settings = with_line(settings, self.model_line)
         try:
-            return check(line, self.run(with_line(self.subject.settings, line)), self)
+            return check(line, self.run(settings), self)
         except (ValueError, KeyError) as error:
             return f"could not be tried: {error!r}"
 
@@ -177,7 +197,7 @@ class Project:
         return Run(
             done.stdout + done.stderr,
             report,
-            len(self.bank.heard),
+            list(self.bank.heard),
             list(self.model.heard),
             (self.folder / "touched").exists(),
             (self.folder / "tool_ran").exists(),
@@ -227,34 +247,39 @@ def _merge(into: dict[str, Any], added: dict[str, Any]) -> None:
 
 def answered(line: str, run: Run, project: Project) -> str:
     """Its calls are answered, and nothing of it runs."""
-    del project
+    section, named = next(iter(tomllib.loads(line.partition("] ")[0] + "]").items()))
+    key = next(iter(named)).rpartition(":")[2].rpartition(".")[2]
     if run.bank or run.touched or run.tool_ran:
-        return f"it ran: bank {run.bank}, file {run.touched}, tool {run.tool_ran}"
+        return f"it ran: bank {len(run.bank)}, file {run.touched}, tool {run.tool_ran}"
+    if section == "tools" and not run.report and not project.before.report:
+        return UNSEEN
     if not run.report:
         return f"no dream: {run.text[-300:]}"
-    name = tomllib.loads(line.partition("] ")[0] + "]")
-    section, named = next(iter(name.items()))
-    key = next(iter(named)).rpartition(":")[2].rpartition(".")[2]
-    if run.report["violations"] and section == "functions":
-        return f"still refused: {run.report['violations'][0]['text'][:200]}"
     used = {tool["name"]: tool for tool in run.report["tools"]}
-    if section == "functions" and key not in used:
+    if section == "tools" and key not in used:
+        return UNSEEN
+    if run.report["violations"]:
+        return f"still refused: {run.report['violations'][0]['text'][:200]}"
+    if key not in used:
         return f"not called in the dream: {list(used)}"
-    return "it was real" if key in used and "real" in used[key]["provenance"] else ""
+    return "it was real" if "real" in used[key]["provenance"] else ""
 
 
 def reached(line: str, run: Run, project: Project) -> str:
     """The host is reached, and the report counts it."""
     host = line.split('"')[1]
-    if not run.bank:
+    del project
+    if host not in {request["host"] for request in run.bank}:
         return f"nothing arrived: {run.text[-300:]}"
     return "" if host in run.report["reached"] else f"the report counts {run.report['reached']}"
 
 
 def asks_model(line: str, run: Run, project: Project) -> str:
     """The model is asked, and is no host that the report counts."""
-    del line, project
-    if not run.asked:
+    if not run.asked and not run.report and not project.before.report:
+        return UNSEEN
+    host = line.split('"')[1]
+    if host not in {request["host"] for request in run.asked}:
         return f"the model was not asked: {run.text[-300:]}"
     return f"the report counts {run.report['reached']}" if run.report["reached"] else ""
 
@@ -276,6 +301,8 @@ def not_offered(line: str, run: Run, project: Project) -> str:
     del project
     if not run.report:
         return f"no dream: {run.text[-300:]}"
+    if not run.asked:
+        return f"the model was not asked: {run.text[-300:]}"
     name = line.split('"')[1]
     return "it was offered" if any(name in json.dumps(one.get("tools", [])) for one in run.asked) else ""
 
@@ -291,7 +318,7 @@ def runs_nothing(line: str, run: Run, project: Project) -> str:
 CHECKS: dict[str, Callable[[str, Run, Project], str]] = {
     "a dream answers its calls, and it does not run": answered,
     "it is really reached, in every dream; the report counts that": reached,
-    "the model is really asked, in every dream": asks_model,
+    MODEL: asks_model,
     "it is really touched, in every dream": touched,
     "it really runs, in every dream": touched,
     "the node really runs, in every dream": node_ran,
@@ -324,7 +351,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         said = json.loads(body) if body.startswith(b"{") else {}
         assert isinstance(self.server, Server)
-        self.server.heard.append(said)
+        self.server.heard.append({**said, "host": self.headers.get("Host", "")})
         sent = json.dumps(_completion(said)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

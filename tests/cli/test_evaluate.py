@@ -32,7 +32,7 @@ def test_a_dreamed_evaluation_is_scored_and_held_against_an_earlier_one(run, rec
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("EVALUATED  0 passed, 4 failed, 0 inconclusive, 0 errors\n")
     assert "\n  Pass rate     0% of 2 tasks x 2 repeats (95% CI 0-66%, by task)\n" in done.stdout
-    assert "  pass^2          0 %  (0 to 66)\n" in done.stdout
+    assert "  pass^2        0% (95% CI 0-66%)\n" in done.stdout
     assert "  Real calls    0 executed, 0 blocked, of 12 tool calls\n" in done.stdout
     assert not (recorded / "REAL").exists()
     (first,) = (recorded / "runs").iterdir()

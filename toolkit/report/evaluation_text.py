@@ -1,14 +1,14 @@
 """An evaluation on the terminal: verdict, pass rate and what else was measured, then family by family."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.compare_text import first_line
 from dreamgym_kit.report.evaluation import Evaluation, Scores
-from dreamgym_kit.report.headline import broken_told
+from dreamgym_kit.report.gating import Rule
 from dreamgym_kit.report.paint import PLAIN, Paint, fold
 from dreamgym_kit.report.terminal import executed_first, verdict
-from dreamgym_kit.report.whole import interval_told, points_told, whole_percent
+from dreamgym_kit.report.whole import points_told, whole_bounds, whole_percent
 from dreamgym_kit.trust.beating import Beating
 from dreamgym_kit.trust.outcomes import Share
 
@@ -21,21 +21,23 @@ def render_evaluation(found: Evaluation, *, paint: Paint = PLAIN) -> str:
     parts = [executed_first(found.b.summary, paint)]
     if found.a is not None and found.beating is not None:
         parts.append(_against(found, found.beating, paint))
-        parts += [f" A\n{_scores(found.a, paint)}", f" B\n{_scores(found.b, paint)}"]
+        parts += [f" A\n{_scores(found.a, paint)}", f" B\n{_scores(found.b, paint, also=found.rules)}"]
     else:
         parts.append(_scores(found.b, paint))
     parts.append(_families(found))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _scores(scores: Scores, paint: Paint) -> str:
+def _scores(scores: Scores, paint: Paint, *, also: Sequence[Rule] = ()) -> str:
     rows = [
         *((f"pass^{k}", share_told(share)) for k, share in _doubling(scores.in_a_row)),
         *((f"pass@{k}", share_told(share)) for k, share in list(scores.any_of.items())[-1:]),
         ("Agent", one_line(scores.agent)),
         ("Run", f"{one_line(scores.run)}, {'on the real tools' if scores.real else 'in a dream'}"),
     ]
-    return "\n".join([verdict(scores.summary, paint), *(_row(label, told) for label, told in rows)])
+    return "\n".join(
+        [verdict(scores.summary, paint, also=also), *(_row(label, told) for label, told in rows)]
+    )
 
 
 def _row(label: str, told: str) -> str:
@@ -52,7 +54,8 @@ def share_told(share: Share | None) -> str:
     """A share with its interval, in the words of every form."""
     if share is None:
         return "not known"
-    told = f"{whole_percent(share.mean):>3} %  ({interval_told(share.low, share.high)})"
+    low, high = whole_bounds(share.low, share.high)
+    told = f"{whole_percent(share.mean)}% (95% CI {low}-{high}%)"
     left = f"{share.left_out} task{'s' if share.left_out != 1 else ''} left out, too few conclusive episodes"
     return f"{told}   {left}" if share.left_out else told
 
@@ -60,7 +63,6 @@ def share_told(share: Share | None) -> str:
 def _against(found: Evaluation, beating: Beating, paint: Paint) -> str:
     """What can be said of B against A, what of it was required, and the figures that it rests on."""
     lines = [first_line(beating.word, found.sentence, paint)]
-    lines += [paint.red(fold(f"  {told}", indent=4)) for told in broken_told(found.rules)]
     change, bounds = f"{100 * beating.change:+.0f}", points_told(beating.low, beating.high)
     lines.append(_row("Pass rate", f"{change} points ({bounds}), on the tasks that are conclusive in both"))
     same = beating.tasks - beating.better - beating.worse

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary
-from dreamgym_kit.report.gating import Rule
+from dreamgym_kit.report.gating import Rule, verdict_of
 from dreamgym_kit.report.whole import count_told, duration, whole_bounds, whole_percent
 from dreamgym_kit.vocabulary import REACHED, Provenance, Spend, Verdict
 
@@ -24,13 +24,13 @@ _SURE = 0.5  # the confidence that a dream requires unless its run says otherwis
 _NOT_ALSO = ("abstained", "judges_agree", "judges_disagree")  # counts that a line of their own tells
 
 
-def word(summary: Summary) -> str:
+def word(summary: Summary, *, also: Sequence[Rule] = ()) -> str:
     """The run's verdict in capitals: "PASSED", or "INCONCLUSIVE (interrupted)" of one that was cut short.
 
     A recording that nothing spoiled is RECORDED: it judges no agent. So is an evaluation of which no rate was
-    required EVALUATED.
+    required EVALUATED. `also`: rules that hold beside those of its gate.
     """
-    verdict, evaluates = summary.verdict, summary.fact(EVALUATES)
+    verdict, evaluates = verdict_of((*summary.rules(), *also)), summary.fact(EVALUATES)
     if verdict is Verdict.PASSED and evaluates == "measured":
         return "EVALUATED"
     if verdict is Verdict.PASSED and summary.fact("mode") == "record" and evaluates is None:
@@ -48,9 +48,9 @@ def counts_told(counts: Mapping[Verdict, int]) -> str:
     return ", ".join([*told, f"{errors} error{'s'[: errors != 1]}"])
 
 
-def headline(summary: Summary) -> str:
-    """The verdict with the counts of all episodes."""
-    return f"{word(summary)}  {counts_told(summary.by_verdict)}"
+def headline(summary: Summary, *, also: Sequence[Rule] = ()) -> str:
+    """The verdict with the counts of all episodes; `also` as for `word`."""
+    return f"{word(summary, also=also)}  {counts_told(summary.by_verdict)}"
 
 
 def broken_told(rules: Sequence[Rule]) -> list[str]:

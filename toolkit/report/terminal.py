@@ -10,6 +10,7 @@ from itertools import groupby
 from dreamgym_kit.report.clean import one_line
 from dreamgym_kit.report.executed import executed_of, what_to_do
 from dreamgym_kit.report.figures import CRITICAL, MARKS, EpisodeLine, FindingGroup, Summary, ToolUse
+from dreamgym_kit.report.gating import Rule, verdict_of
 from dreamgym_kit.report.headline import broken_told, causes, figures_told, headline, word
 from dreamgym_kit.report.paint import PLAIN, WIDTH, Paint, fold, hung
 from dreamgym_kit.report.whole import count_told
@@ -71,11 +72,15 @@ def _band(tasks: Sequence[Sequence[EpisodeLine]], paint: Paint) -> list[str]:
     return lines
 
 
-def verdict(summary: Summary, paint: Paint = PLAIN) -> str:
-    """Give the verdict with all counts, what broke, the pass rate, reasons, and the other figures."""
-    colour = _colour(summary.verdict, paint)
-    lines = [headline(summary).replace(word(summary), colour(word(summary)), 1)]
-    for told in broken_told(summary.rules()):
+def verdict(summary: Summary, paint: Paint = PLAIN, *, also: Sequence[Rule] = ()) -> str:
+    """Give the verdict with all counts, what broke, the pass rate, reasons, and the other figures.
+
+    `also`: rules that hold beside those of its gate.
+    """
+    rules, said = (*summary.rules(), *also), word(summary, also=also)
+    colour = _colour(verdict_of(rules), paint)
+    lines = [headline(summary, also=also).replace(said, colour(said), 1)]
+    for told in broken_told(rules):
         lines += map(colour, fold(f"  {told}", indent=4).split("\n"))
     (label, rate), *figures = figures_told(summary)
     lines += _row(label, rate)
