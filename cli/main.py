@@ -15,6 +15,7 @@
 
 import os
 import sys
+from contextvars import copy_context
 from typing import Annotated
 
 import typer
@@ -97,14 +98,11 @@ def dreamgym(
     ] = False,
 ) -> None:
     """Dry-run LangGraph agents: every tool call is answered by a dream, no real tool runs."""
-    from dreamgym_kit.report.paint import WIDTH
-
-    WIDTH.set(columns())
 
 
 def main() -> None:
     """Run the command line."""
-    code = _code()
+    code = copy_context().run(_code)
     if code in (CANNOT_RUN, NO_TASK, OUR_FAULT):  # nothing of the agent's is under way that anybody asked for
         from dreamgym_kit.cli.running import let_go
 
@@ -113,6 +111,9 @@ def main() -> None:
 
 
 def _code() -> int:
+    from dreamgym_kit.report.paint import WIDTH
+
+    WIDTH.set(columns())
     try:
         gate_options.refuse_renamed(sys.argv[1:])
         get_command(lean(app, sys.argv[1:]))(prog_name="dreamgym-kit")
