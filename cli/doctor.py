@@ -350,7 +350,7 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None
     asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)
     if not asks or stated or settings.endpoint.model is not None:
         return Check("fix", "recordings", f"none yet ({place})", typed, step)
-    told = f"none yet ({place}); no call would be answered, and simulate would be INCONCLUSIVE"
+    told = f"none yet ({place}); no tool call would be answered: simulate would be INCONCLUSIVE"
     return Check("stop", "recordings", told, typed, step)
 
 

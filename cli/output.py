@@ -39,8 +39,8 @@ def coloured(stream: TextIO) -> bool:
 
 
 def columns() -> int:
-    """How wide text is folded: as the terminal is, within 80 and 160; not at all where there is none."""
-    if not sys.stdout.isatty():
+    """How wide text is folded: as COLUMNS or the terminal says, 80 to 160; without both, not at all."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
         return sys.maxsize
     return min(max(shutil.get_terminal_size().columns, 80), 160)
 

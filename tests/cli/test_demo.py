@@ -10,13 +10,13 @@ pytest.importorskip("langchain_mcp_adapters", reason="the extra `desk` is not in
 
 @pytest.mark.slow
 def test_the_demo_shows_the_double_refund_and_ends_with_0(run, tmp_path: Path) -> None:
-    done = run("demo", "--keep", str(tmp_path / "demo"))
+    done = run("demo", "--keep", str(tmp_path / "demo"), COLUMNS="80")
     assert done.returncode == 0, done.stderr
     assert "The agent's model is a script, no language model, with one planted bug." in done.stdout.replace(
         "\n", " "
     )
     assert " called twice, after a time-out\n" in done.stdout
-    assert "; the same call as step " in done.stdout
+    assert "\n      the same call as step " in done.stdout
     assert "\nFAILED  61 passed, 11 failed, 0 inconclusive, 0 errors\n" in done.stdout
     assert "  Real calls    0 executed, 0 blocked, of " in done.stdout
     assert " Fix      dreamgym-kit demo --fixed " in done.stdout
