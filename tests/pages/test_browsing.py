@@ -18,6 +18,7 @@ from dreamgym_kit.vocabulary import Effect, UserTurn, Verdict
 
 pytestmark = pytest.mark.browser
 
+TITLE = "INCONCLUSIVE (unfinished) 1 passed, 1 failed, 2 inconclusive, 0 errors, desk 7f3a"
 ALL = ["refund-1.1", "where-2.1", "where-2.2", "refund-1.2"]
 
 
@@ -30,7 +31,7 @@ def test_the_verdict_stands_first(small: Shown) -> None:
     assert small.text("h1") == "1 passed, 1 failed, 2 inconclusive, 0 errors"
     assert small.text(".stamp") == "INCONCLUSIVE (unfinished)"
     assert small.ids() == ALL
-    assert small.page.title() == "desk 7f3a, dreamgym-kit"
+    assert small.page.title() == TITLE
     small.quiet()
 
 
@@ -99,7 +100,7 @@ def test_an_episode_opens_with_its_calls_changes_and_siblings(small: Shown) -> N
     assert (
         " ".join(small.text("#row-3 .led").split()) == "P1 status captured → refunded refunded 0.00 → 176.00"
     )
-    assert small.page.title() == "refund-1.1, desk 7f3a, dreamgym-kit"
+    assert small.page.title() == f"refund-1.1, {TITLE}"
     small.quiet()
 
 
