@@ -132,7 +132,7 @@ class TestInABrowser:
         assert page.text("#live") == "No task has the name nobody"
         page.press("?")
         assert page.ask("document.querySelector('dialog').open") is True
-        assert page.page.title() == "runs/before and runs/after"
+        assert page.page.title() == "NO DIFFERENCE runs/before and runs/after"
         page.quiet()
 
     @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
