@@ -265,7 +265,7 @@ def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
             f"{settings.where('tools', first.name)}  correct what is wrong, then: dreamgym-kit init --confirm"
         )
     else:
-        remedy = advice.told(advice.tool_answered(first.name, first.effect))
+        remedy = advice.format_lines(advice.tool_answered(first.name, first.effect))
     yield Check("fix", "effects", f"{len(guessed)} guessed: {told}", remedy)
 
 
@@ -291,7 +291,7 @@ def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
     for host in facts.hosts:
         if host not in allowed and host.rpartition(":")[0] not in allowed:
             text = f"the chat model at {host} is not let through the guard"
-            yield Check("fix", "model", text, advice.told(advice.model_allowed(host)))
+            yield Check("fix", "model", text, advice.format_lines(advice.model_allowed(host)))
 
 
 def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") -> Check:

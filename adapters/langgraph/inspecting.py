@@ -131,7 +131,7 @@ def inspect_compiled(
     if not (facts.tools or makes_tools or HOLDINGS.schemas or HOLDINGS.unhookable):
         facts.problems.append(
             "nothing in this graph can be intercepted: it has no tool, and no function that acts was found. "
-            f"Name what acts; {advice.told(advice.function_answered(advice.SOME_FUNCTION))}"
+            f"Name what acts; {advice.format_lines(advice.function_answered(advice.SOME_FUNCTION))}"
         )
     bound = bound_in(graph) if own_model else ()
     facts.problems += [refusal(name) for name in bound if name not in settings.leave_out]
@@ -215,7 +215,7 @@ def _said_of_all(name: str, effect: Effect) -> str:
     """How a person says one effect of several tools; settings let no two of them run in a dream."""
     if effect.runs_in_dream:
         return f'@effect("{effect}") on each'
-    return advice.told(advice.tool_answered(name, effect.value))
+    return advice.format_lines(advice.tool_answered(name, effect.value))
 
 
 def _never_free(name: str, called: object, settings: Settings) -> str | None:
@@ -228,7 +228,7 @@ def _never_free(name: str, called: object, settings: Settings) -> str | None:
     return (
         f"'{name}' is answered by an MCP server, so it is never '{said}' ({where}): what runs there cannot "
         "be seen. Say that it is a read, a write, or destructive; "
-        f"{advice.told(advice.tool_answered(name, 'destructive'))}"
+        f"{advice.format_lines(advice.tool_answered(name, 'destructive'))}"
     )
 
 
@@ -283,7 +283,7 @@ def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphFacts) -
         facts.problems.append(
             f"{where} acts on the world by itself ({function.__module__}.{function.__qualname__} "
             f"uses {acting}). Put what acts into a function of its own, or have this one answered; "
-            f"{advice.told(advice.function_answered(named), advice.node_runs(node))}"
+            f"{advice.format_lines(advice.function_answered(named), advice.node_runs(node))}"
         )
     return found.makes_tools
 
@@ -296,7 +296,7 @@ def _check_bound(settings: Settings, facts: GraphFacts) -> None:
             facts.problems.append(
                 f"'{name}' is bound to the model but is a callable that cannot be hooked ({why}). "
                 f"Bind a plain function or a tool, or name the function under it; "
-                f"{advice.told(advice.function_answered(f'package.module:{name}'))}"
+                f"{advice.format_lines(advice.function_answered(f'package.module:{name}'))}"
             )
     for name in sorted(HOLDINGS.schemas - known - named):
         facts.warnings.append(

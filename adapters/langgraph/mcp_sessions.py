@@ -155,12 +155,12 @@ def _check(name: str) -> None:
     if body is not None:
         session.refuse(
             f"'{body.name}', whose effect is pure, called the MCP tool '{name}'; that did not run. What "
-            f"asks a server is not pure; {advice.told(advice.tool_answered(body.name, 'read'))}"
+            f"asks a server is not pure; {advice.format_lines(advice.tool_answered(body.name, 'read'))}"
         )
     session.refuse(
         f"the MCP tool '{name}' was called on its client session; it did not run. Call it through the "
         "tools of langchain-mcp-adapters or langchain.mcp, or name the function that calls it; "
-        f"{advice.told(advice.function_answered(advice.SOME_FUNCTION, name=name))}"
+        f"{advice.format_lines(advice.function_answered(advice.SOME_FUNCTION, name=name))}"
     )
 
 

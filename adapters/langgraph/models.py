@@ -364,5 +364,5 @@ def _refuse(session: Session, name: str, why: str, function: str) -> None:
     session.refuse(
         f"the model called '{name}', which {why}: some node would run it for real. Name the function that "
         f"runs it, or say that it only shapes an answer; "
-        f"{advice.told(advice.function_answered(function, name=name), advice.only_shapes(name))}"
+        f"{advice.format_lines(advice.function_answered(function, name=name), advice.only_shapes(name))}"
     )

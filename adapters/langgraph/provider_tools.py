@@ -83,7 +83,7 @@ def refusal(name: str) -> str:
     """Why a tool of the provider's stops a dream, and what takes it out."""
     return (
         f"'{name}' is a tool that the model's provider runs: its calls pass no gate and could not be dreamt; "
-        f"{advice.told(advice.left_out(name))}"
+        f"{advice.format_lines(advice.left_out(name))}"
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _SAMPLES = f"{_OURS}recipes{os.sep}"  # agents that are shipped are somebody's own code
+_LOOP = asyncio.events.Handle._run.__code__  # below it stands who started the event loop
 _handed = threading.local()
 IMPORTING = " in <module>"  # at the end of a place, where a module is imported
 
@@ -31,15 +32,20 @@ class Caller(NamedTuple):
 
 def caller(frame: FrameType | None) -> Caller:
     """The innermost function of the agent's in `frame` and its callers, else the innermost place of all."""
-    first = frame
-    while frame is not None:
+    found = _on_stack(frame) or _waiting()
+    if found is not None:
+        return found
+    return Caller(_line(frame) if frame is not None else "unknown place")
+
+
+def _on_stack(frame: FrameType | None) -> Caller | None:
+    """The agent's function in `frame` and its callers, else the one that handed this work over."""
+    while frame is not None and frame.f_code is not _LOOP:
         if _is_agents(frame):
             return Caller(_line(frame), _reference(frame))
         frame = frame.f_back
-    handed: Caller | None = getattr(_handed, "caller", None) or _waiting()
-    if handed is not None:
-        return handed
-    return Caller(_line(first) if first is not None else "unknown place")
+    handed: Caller | None = getattr(_handed, "caller", None)
+    return handed
 
 
 def _waiting() -> Caller | None:
@@ -48,7 +54,8 @@ def _waiting() -> Caller | None:
         tasks = asyncio.all_tasks()
     except RuntimeError:  # no event loop here
         return None
-    found = {by.function: by for task in tasks if (by := _innermost(task.get_coro())).function}
+    # one without a name of its own counts too: else another episode's function would be named for it
+    found = {by.function or by.line: by for task in tasks if (by := _innermost(task.get_coro())).line}
     return next(iter(found.values())) if len(found) == 1 else None
 
 
@@ -63,8 +70,8 @@ def _innermost(coroutine: Any) -> Caller:
 
 def handed_over(work: Callable[..., Any]) -> Callable[..., Any]:
     """The same work, known by who hands it over."""
-    mine = caller(sys._getframe(1))
-    if not mine.function:
+    mine = _on_stack(sys._getframe(1))
+    if mine is None or not mine.function:
         return work
 
     @functools.wraps(work, updated=())
@@ -87,7 +94,7 @@ def _is_agents(frame: FrameType) -> bool:
 
 def _reference(frame: FrameType | None) -> str:
     """By the innermost function that has a name to be found by: not a lambda's, not one inside another."""
-    while frame is not None:
+    while frame is not None and frame.f_code is not _LOOP:
         if _is_agents(frame) and (name := _named(frame)):
             return name
         frame = frame.f_back

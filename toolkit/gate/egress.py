@@ -161,7 +161,7 @@ class _Guard:
         by = caller(sys._getframe(2))
         message = _printable(
             f"refused to {attempt.deed}: nothing outside is touched in a dream ({by.line}); "
-            f"{advice.told(*self._advice(attempt, by))}"
+            f"{advice.format_lines(*self._advice(attempt, by))}"
         )
         trip = Trip(event, attempt.target, threading.current_thread().name, by.line, message)
         self.trips.append(trip)
@@ -206,9 +206,10 @@ class _Watch(_Guard):
 
     def meet(self, event: str, attempt: Attempt) -> None:
         where = caller(sys._getframe(2)).line
+        allow = advice.format_lines(advice.allowed(attempt.setting, attempt.target))
         message = _printable(
             f"loading the graph makes it {attempt.deed} ({where}), which a dry run refuses: move that "
-            f"to where it is first used, or {advice.told(advice.allowed(attempt.setting, attempt.target))}"
+            f"to where it is first used, or {allow}"
         )
         self.trips.append(Trip(event, attempt.target, threading.current_thread().name, where, message))
 
@@ -334,7 +335,7 @@ def _break(seal: sealing.Seal, attempt: Attempt) -> NoReturn:
     """Answer a pure body that reaches for a host: it is refused."""
     message = _printable(
         f"refused to {attempt.deed}: {seal.tool} is pure, and what is pure reaches no host "
-        f"({caller(sys._getframe(2)).line}); {advice.told(advice.tool_answered(seal.tool, 'read'))}"
+        f"({caller(sys._getframe(2)).line}); {advice.format_lines(advice.tool_answered(seal.tool, 'read'))}"
     )
     try:
         with exempt():

@@ -27,7 +27,7 @@ class Advice:
         return f"{self.line} ({self.then})"
 
 
-def told(*advice: Advice) -> str:
+def format_lines(*advice: Advice) -> str:
     """Give all of them, the safest first: "add to dreamgym.toml: LINE (THEN); or LINE (THEN)"."""
     return f"add to dreamgym.toml: {'; or '.join(map(str, advice))}"
 
