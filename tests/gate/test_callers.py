@@ -1,6 +1,7 @@
 """A refusal names the agent's function that can be answered instead; hosts that are allowed are counted."""
 
 import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -33,6 +34,13 @@ pytestmark = [  # a refused connection leaves its socket, and ends its thread
 def port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
+
+
+@pytest.fixture(autouse=True)
+def no_socket_is_left() -> Iterator[None]:
+    """What a refusal left open is closed here, and not in whatever test comes next."""
+    yield
+    gc.collect()
 
 
 @contextmanager
