@@ -461,8 +461,10 @@ async def _follow(
         for waiting in course.waiting:
             if not await _replied(waiting, replies, user, course, replied):
                 return
-        # by id where several wait; LangGraph refuses to guess which one is meant
-        given = Command(resume=replied if len(replied) > 1 else next(iter(replied.values())))
+        first = next(iter(replied.values()))
+        # by id where several wait: LangGraph refuses to guess which one is meant; also an empty reply, which
+        # it takes for none
+        given = Command(resume=replied if len(replied) > 1 or not first else first)
 
 
 async def _replied(

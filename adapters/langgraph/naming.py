@@ -37,7 +37,9 @@ def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWo
     for name, kind in world_kinds(settings, names).items():
         try:
             worlds[name] = kind() if isinstance(kind, type) else kind
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit() too: nothing has run, and the command must not end with 0
             where = f"{settings.where('worlds', name, 'ref')}: '{settings.worlds[name]}'"
             frames = "".join(f"\n  {line}" for line in own_frames(error))
             raise UserError(

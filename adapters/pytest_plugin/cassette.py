@@ -147,7 +147,7 @@ def recordable(calls: Sequence[Transition]) -> tuple[Transition, ...]:
 def _call_record(entry: Transition) -> dict[str, JsonValue]:
     """A call without what differs each time and what the reader fills in."""
     full = transition_to_record(entry)
-    full["call"] = {key: full["call"][key] for key in ("tool", "args")}
+    full["call"] = {key: full["call"][key] for key in ("tool", "args", "replies") if key in full["call"]}
     answer = full["answer"]
     full["answer"] = {
         key: value

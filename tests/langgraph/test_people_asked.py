@@ -79,7 +79,9 @@ def test_a_recorded_reply_gets_its_own_answer_and_the_question_is_asked_again(pr
     assert project.touched() == ran
 
 
-@pytest.mark.parametrize("replies", [["no"], ["less", 6], [{"approve": True}]])
+@pytest.mark.parametrize(
+    "replies", [["no"], ["less", 6], [{"approve": True}], [None], [{}], [False], [0], [""]]
+)
 def test_a_reply_that_was_not_recorded_is_inconclusive(project: Any, replies: list[Any]) -> None:
     graph, buffer = agent(project), MemoryStore()
     recorded(graph, buffer, tasks(["yes"], ["less", 5]))

@@ -196,18 +196,21 @@ def test_a_name_in_settings_that_leads_nowhere_is_named_with_its_place(
     assert project.touched() == []
 
 
-def test_a_world_that_cannot_be_made_is_named_with_its_line(project: Any) -> None:
+@pytest.mark.parametrize(
+    ("failing", "raised"), [('int("many")', "ValueError"), ('__import__("sys").exit(0)', "SystemExit")]
+)
+def test_a_world_that_cannot_be_made_is_named_with_its_line(project: Any, failing: str, raised: str) -> None:
     graph = project.write(
-        """
+        f"""
         class Shop:
-            def __init__(self): self.days = int("many")
-            def configurable(self, world, episode): return {}
+            def __init__(self): self.days = {failing}
+            def configurable(self, world, episode): return {{}}
             async def reset(self, world, episode): pass
             async def close(self, episode): pass
         """
     )
     settings = parse_settings(f'[worlds.default]\nref = "{project.module}:Shop"\n')
-    with pytest.raises(UserError, match=r"raised ValueError when it was made: [^\n]+\n  .* in __init__: def"):
+    with pytest.raises(UserError, match=rf"raised {raised} when it was made: [^\n]+\n  .* in __init__: def"):
         dreamgym_kit.simulate(graph, [TASK], settings=settings, store=MemoryStore())
 
 

@@ -12,7 +12,7 @@ from dreamgym_kit.adapters.pytest_plugin.turns import ModelTurn
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.jsonl import import_jsonl
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.vocabulary import Answer, Call, Effect, Reply, Transition
 
 
 def called(step: int, tool: str = "get_order", *, at: float = 5.0, content: object = "ok") -> Transition:
@@ -44,6 +44,18 @@ def test_text_that_has_no_utf8_form_is_kept(tmp_path: Path) -> None:
     cassette = Cassette(tmp_path / "t.jsonl")
     put(cassette, "t", called(1, content="half \ud83d"))
     assert cassette.calls()[0].answer.content == "half \ud83d"
+
+
+def test_a_recorded_yes_stays_apart_from_a_no(tmp_path: Path) -> None:
+    cassette = Cassette(tmp_path / "t.jsonl")
+    yes, no = (
+        replace(called(step), call=replace(called(step).call, replies=(Reply("refund?", reply),)))
+        for step, reply in ((1, "yes"), (2, "no"))
+    )
+    put(cassette, "t", yes, no)
+    kept = [entry.call for entry in cassette.calls()]
+    assert [call.replies for call in kept] == [yes.call.replies, no.call.replies]
+    assert kept[0].key != kept[1].key
 
 
 def test_a_buffer_takes_a_cassette(tmp_path: Path) -> None:
