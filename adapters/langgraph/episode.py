@@ -461,10 +461,8 @@ async def _follow(
         for waiting in course.waiting:
             if not await _replied(waiting, replies, user, course, replied):
                 return
-        first = next(iter(replied.values()))
-        # by id where several wait: LangGraph refuses to guess which one is meant; also an empty reply, which
-        # it takes for none
-        given = Command(resume=replied if len(replied) > 1 or not first else first)
+        # by id, also where one waits: LangGraph takes a bare empty reply for none
+        given = Command(resume=replied)
 
 
 async def _replied(
