@@ -24,6 +24,8 @@ def reader(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest
     """A folder with every file of the page."""
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    # a file rewritten within one second, as long as before, would be taken from its old bytecode
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\naddopts = --strict-markers\n")
     for block in blocks("python"):
         name = re.match(r"# (\w+\.py)\n", block)
