@@ -21,7 +21,7 @@ from dreamgym_kit.ports import ChatEndpoint, EventSink, TransitionStore
 from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner, Told, spec_for
-from dreamgym_kit.rollout.engine import GRACE_S
+from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import task_to_record
 from dreamgym_kit.rollout.working import kit_version
@@ -136,7 +136,7 @@ def distributed(
         OPENER,
         given,
         lanes=-(-at_once // workers),
-        backstop_s=settings.limits.seconds + GRACE_S,
+        backstop_s=settings.limits.seconds + GRACE_S + (LATE_WRITE_S if request.mode is Mode.RECORD else 0.0),
         limits=budget.limits,
         kit=kit_version(),
     )

@@ -33,7 +33,7 @@ from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
 from dreamgym_kit.dream.outcome import judge_cut_off
 from dreamgym_kit.dream.user import SimulatedUser, user_of
-from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.errors import EpisodeStop, TimeIsUp
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.values import leaves
@@ -54,8 +54,8 @@ from dreamgym_kit.ports import (
 )
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import Budget
-from dreamgym_kit.rollout.engine import GRACE_S
-from dreamgym_kit.rollout.jobs import one_line, verdict_of
+from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
+from dreamgym_kit.rollout.jobs import Job, ended, one_line, verdict_of
 from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.model import Settings
@@ -87,6 +87,7 @@ class LangGraphRunner:
         real_faults: whether real calls fail by the settings' faults too.
         lore: what detectors worked out of the tools, for all episodes alike.
         on_executed: is given an episode as soon as a real call is noticed in it, before all else.
+        unended: sessions whose real writes were still running when last looked at.
     """
 
     graph: Pregel[Any]
@@ -111,18 +112,23 @@ class LangGraphRunner:
     on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None
     real_faults: bool = False
     on_executed: Callable[[Episode], None] | None = None
+    unended: list[Session] = field(default_factory=list)
 
     async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
         episode = f"{task.id}.{sibling}"
+        world = self.worlds.get(task.world.name)
+        if self.policy.writes_are_real and (unended := self._unended(world)):
+            return ended(Job(task, sibling, attempt), unended, "error")
         session = self._session(task, episode)
+        if self.policy.writes_are_real:
+            self.unended.append(session)
         usage = UsageCounter(session, self.settings.model, self.budget)
         course = Course(Transcript(), heard=usage.heard, calls=lambda: len(session.ledger), hear=session.hear)
         lived = Lived(
             task=task, sibling=sibling, attempt=attempt, session=session, usage=usage, course=course
         )
         session.on_executed = lambda: self._keep_executed(lived)
-        world = self.worlds.get(task.world.name)
         place = self.prefix + episode
         real = self.policy.mode is not Mode.DREAM
         not_closed = ""
@@ -132,6 +138,7 @@ class LangGraphRunner:
                 course.stop, course.reason = "error", failed
             else:
                 await self._driven(task, episode, session, usage, course, configurable)
+                await self._real_writes_ended(session, course)
                 self._reconcile(session, course)
             if session.executed:
                 return self._keep_executed(lived)
@@ -152,6 +159,30 @@ class LangGraphRunner:
             return self._keep_executed(lived)
         self._tell(episode, session, findings)
         return masked_episode(lived.episode(judgement, findings), self.masker)
+
+    def _unended(self, world: RealWorld | None) -> str:
+        """Why no episode may begin on a system that an earlier one still writes to, or ""."""
+        self.unended[:] = [session for session in self.unended if session.running]
+        if not self.unended or getattr(world, "isolated", False):
+            return ""
+        writes = "; ".join(f"{one.running[0]} of {one.episode}" for one in self.unended if one.running)
+        return f"not begun: a real write of an earlier episode is still running ({writes})"
+
+    async def _real_writes_ended(self, session: Session, course: Course) -> None:
+        """Wait for real writes that outlive their episode in threads: the next one has the same system."""
+        if not session.running:
+            return
+        session.stopped = session.stopped or TimeIsUp("the next call", limit=self.settings.limits.seconds)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LATE_WRITE_S
+        while session.running and loop.time() < until:  # noqa: ASYNC110  it ends in a thread, with no word to a loop
+            await asyncio.sleep(0.02)
+        if session.running:
+            tools = ", ".join(sorted(set(session.running)))
+            course.reason = (
+                f"a real call of {tools} was still running {LATE_WRITE_S:g} s after its episode had ended"
+            )
+            course.stop = "error"
 
     def _keep_executed(self, lived: Lived) -> Episode:
         """Have it written down that something real ran; gives the episode, which is over."""
@@ -216,6 +247,9 @@ class LangGraphRunner:
             split=task.split,
             charge=self.budget.charge,
             on_transition=kept,
+            on_body=lambda kind, call, effect: self.events.emit(
+                kind, episode=episode, tool=call.tool, effect=effect.value
+            ),
             step_limit=self.settings.limits.steps,
             lasts_s=self.settings.limits.seconds + GRACE_S,  # then the engine has ended it, or given it up
             abstain=self.settings.simulate.abstain,
@@ -324,6 +358,9 @@ class LangGraphRunner:
     async def _judge(
         self, task: Task, session: Session, course: Course, configurable: Mapping[str, Any]
     ) -> tuple[Judgement, Sequence[Finding]]:
+        if course.stop in ("finished", "crashed") and (unanswered := _unanswered(session)):
+            crash = f"; then {course.reason}" if course.stop == "crashed" else ""
+            course.stop, course.reason = "abstained", unanswered + crash
         if course.stop == "crashed":
             course.stop = "error"
             return Judgement(Verdict.FAILED, course.reason, 0.0), ()
@@ -381,6 +418,16 @@ class LangGraphRunner:
             current.reset(token)
 
 
+def _unanswered(session: Session) -> str:
+    """Which calls the dream left unanswered in an episode that went on all the same; empty for none."""
+    open_calls = [entry for entry in session.ledger.transitions() if entry.answer.abstained]
+    if not open_calls:
+        return ""
+    first = open_calls[0]
+    more = f" and {len(open_calls) - 1} more calls were" if len(open_calls) > 1 else " was"
+    return f"{first.call.tool}{more} unanswered: {first.answer.why or 'the dream cannot tell'}"
+
+
 async def _set_up(
     world: RealWorld | None, task: Task, place: str, *, real: bool
 ) -> tuple[dict[str, Any], str]:
@@ -436,17 +483,12 @@ async def _follow(
     replies = list(task.replies)
     config["configurable"].update(hearing_nested_graphs(graph, course.transcript.take))
     while True:
-        course.waiting = []
-        async for mode, part in streamed(graph, given, config, in_thread=in_thread):
-            if mode == "updates":
-                if isinstance(part, Mapping) and "__interrupt__" in part:
-                    known = {one.id for one in course.waiting}
-                    course.waiting += [one for one in part["__interrupt__"] if one.id not in known]
-                course.transcript.take(part)
-            else:
-                course.values = part
-                course.transcript.end_step(part)
+        at_breakpoint = await _step(graph, given, config, course, in_thread=in_thread)
         if course.over():
+            return
+        if at_breakpoint:
+            course.stop = "interrupted"
+            course.reason = "the graph waits at a breakpoint of its own (interrupt_before, interrupt_after)"
             return
         if not course.waiting:
             said = await user.reply(course.transcript.records) if user is not None else None
@@ -458,11 +500,37 @@ async def _follow(
             given = {"messages": [{"role": "user", "content": said}]}
             continue
         replied: dict[str, Any] = {}
-        for waiting in course.waiting:
+        for waiting in await _in_order(graph, config, course.waiting):
             if not await _replied(waiting, replies, user, course, replied):
                 return
         # by id, also where one waits: LangGraph takes a bare empty reply for none
         given = Command(resume=replied)
+
+
+async def _step(
+    graph: Pregel[Any], given: Any, config: RunnableConfig, course: Course, *, in_thread: bool
+) -> bool:
+    """Stream the graph until it ends or waits; whether it waits at a breakpoint: an interrupt of nobody."""
+    course.waiting, at_breakpoint = [], False
+    async for mode, part in streamed(graph, given, config, in_thread=in_thread):
+        if mode == "updates":
+            if isinstance(part, Mapping) and "__interrupt__" in part:
+                known = {one.id for one in course.waiting}
+                course.waiting += [one for one in part["__interrupt__"] if one.id not in known]
+                at_breakpoint = not course.waiting
+            course.transcript.take(part)
+        else:
+            course.values = part
+            course.transcript.end_step(part)
+    return at_breakpoint
+
+
+async def _in_order(graph: Pregel[Any], config: RunnableConfig, waiting: list[Any]) -> list[Any]:
+    """Interrupts as the graph's state lists them: those of parallel tasks are streamed as chance has it."""
+    if len(waiting) == 1 or not graph.checkpointer:
+        return waiting
+    listed = [one.id for one in (await graph.aget_state(config)).interrupts]
+    return sorted(waiting, key=lambda one: listed.index(one.id) if one.id in listed else len(listed))
 
 
 async def _replied(

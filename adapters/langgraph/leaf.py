@@ -124,12 +124,16 @@ def run_real(
         with (
             letting_through(owner if owner is not None else tool),
             hearing() as heard,
+            session.body(call, place, GraphBubbleUp),
             _closed(session, call, place),
         ):
             value = body()
         if inspect.iscoroutine(value):
             value = _awaited(session, call, place, value)
     except (EpisodeStop, GraphBubbleUp):
+        raise
+    except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
+        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
         raise
     except Exception as error:
         _keep(session, call, _with(encode_failure(error), heard), place, after, started)
@@ -160,10 +164,14 @@ async def run_real_async(
         with (
             letting_through(owner if owner is not None else tool),
             hearing() as heard,
+            session.body(call, place, GraphBubbleUp),
             _closed(session, call, place),
         ):
             value = await body()
     except (EpisodeStop, GraphBubbleUp):
+        raise
+    except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
+        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
         raise
     except Exception as error:
         _keep(session, call, _with(encode_failure(error), heard), place, after, started)

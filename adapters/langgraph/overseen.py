@@ -204,7 +204,7 @@ def _running(one: Admitted) -> Iterator[None]:
     reads = effect_of(one.session.spec(one.call, one.place)) is Effect.READ
     token = reading.set(one.call.tool if reads else "")
     try:
-        with letting_through(one.owner), unsealed():
+        with letting_through(one.owner), unsealed(), one.session.body(one.call, one.place, GraphBubbleUp):
             yield
     finally:
         reading.reset(token)

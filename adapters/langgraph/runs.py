@@ -44,7 +44,7 @@ from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import DISAGREE
 from dreamgym_kit.findings.detectors import FAILED, Detectors
 from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.gate.policy import Mode, writes_are_real
 from dreamgym_kit.gate.registry import PROCESS, strays_heard
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import EventSink, ExperienceModel
@@ -55,14 +55,14 @@ from dreamgym_kit.report.summary import Summary, Tally
 from dreamgym_kit.report.unmatched import unmatched
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import Told
-from dreamgym_kit.rollout.engine import RunTotals, kept_at_once, run_episodes
+from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S, RunTotals, kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.jobs import jobs_for
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
-from dreamgym_kit.rollout.unaccounted import unaccounted_writes
+from dreamgym_kit.rollout.unaccounted import unaccounted
 from dreamgym_kit.settings.model import GateSettings, Settings
 from dreamgym_kit.vocabulary import Episode, Task, Verdict, executed_told
 
@@ -196,7 +196,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
                 policy=policy,
                 on_executed=at_once,
             )
-            totals = await work(runner, limit_s=settings.limits.seconds)
+            late_s = LATE_WRITE_S if writes_are_real(request.mode, request.stage) else 0.0
+            totals = await work(runner, limit_s=settings.limits.seconds, grace_s=GRACE_S + late_s)
         servers = await watch.table()
         tally.add_missing(errors)
         summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers, budget)
@@ -303,9 +304,10 @@ def _finish(
     }
     if outside := egress.reached_outside():
         manifest["reached"] = outside
-    lost = unaccounted_writes(directory.path / EVENTS, directory.episodes()) if request.mode.bare else []
-    if lost:
-        manifest["unaccounted"] = lost
+    if request.mode.bare:
+        lost = unaccounted(directory.path / EVENTS, directory.episodes())
+        manifest |= {"unaccounted": lost.writes} if lost.writes else {}
+        manifest |= {"unaccounted_calls": lost.calls} if lost.calls else {}
     if who.support.rows:
         manifest["reasoned_support"] = who.support.table()
     if servers:

@@ -248,3 +248,56 @@ def test_a_registered_function_asks_again_too(project: Any) -> None:
         assert told(episode) == [("sent to ann", Reply("mail ann?", "sent"))]
     assert episode.verdict is Verdict.PASSED
     assert project.touched() == ["send_mail", "send_mail"]  # LangGraph runs a node again after its question
+
+
+TWO_AT_ONCE = """
+    import operator, time
+    from typing import Annotated, TypedDict
+    from langgraph.graph import END, START, StateGraph
+    from langgraph.types import interrupt
+
+    class Asked(TypedDict):
+        said: Annotated[list, operator.add]
+
+    def asks(name, wait_s):
+        def node(state):
+            time.sleep(wait_s)
+            return {"said": [f"{name}={interrupt(name)}"]}
+        return node
+
+    made = StateGraph(Asked)
+    made.add_node("first", asks("first", WAITS[0]))
+    made.add_node("second", asks("second", WAITS[1]))
+    for name in ("first", "second"):
+        made.add_edge(START, name)
+        made.add_edge(name, END)
+    graph = made.compile()
+
+    def check(outcome):
+        return outcome.final == {"said": ["first=a", "second=b"]}
+"""
+
+
+@pytest.mark.parametrize("waits", [(0.0, 0.05), (0.05, 0.0)])
+def test_replies_go_by_the_order_of_the_graphs_state_and_not_of_the_clock(
+    project: Any, waits: tuple[float, float]
+) -> None:
+    graph = project.write(f"    WAITS = {waits}\n" + TWO_AT_ONCE)
+    task = Task("t", {"said": []}, checker=f"{project.module}:check", replies=("a", "b"))
+    (episode,) = dreamt(graph, MemoryStore(), [task])
+    assert (episode.verdict, episode.final) == (Verdict.PASSED, {"said": ["first=a", "second=b"]})
+
+
+@pytest.mark.parametrize("where", ["interrupt_before", "interrupt_after"])
+@pytest.mark.parametrize("replies", [(), ("go on",)])
+def test_a_graph_that_waits_at_a_breakpoint_is_inconclusive(
+    project: Any, where: str, replies: tuple[str, ...]
+) -> None:
+    node = "tools" if where == "interrupt_before" else "model"
+    graph = project.write(
+        f"    graph = create_agent(ScriptedModelDouble(turns=TURNS), [get_order], {where}=[{node!r}])"
+    )
+    task = Task("t", HELLO, expect={"max": {"get_order": 9}}, replies=replies)
+    (episode,) = dreamt(graph, MemoryStore(), [task])
+    assert (episode.verdict, episode.stop) == (Verdict.INCONCLUSIVE, "interrupted")
+    assert "breakpoint" in episode.reason

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dreamgym_kit.rollout.events import EventLog
-from dreamgym_kit.rollout.unaccounted import unaccounted_writes
+from dreamgym_kit.rollout.unaccounted import Unaccounted, unaccounted
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Transition, Verdict, World
 
 
@@ -31,10 +31,12 @@ def test_writes_of_episodes_that_did_not_finish_are_told(tmp_path: Path) -> None
         ("b.1", "look", "read", "real"),
         ("c.1", "place", "write", "recorded"),
     )
-    assert unaccounted_writes(log, [finished("a", "place")]) == [
+    lost = unaccounted(log, [finished("a", "place")])
+    assert lost.writes == [
         {"episode": "b.1", "tool": "place", "calls": 1},
         {"episode": "b.1", "tool": "mail", "calls": 1},
     ]
+    assert lost.calls == 3
 
 
 def test_what_an_episode_did_before_it_was_run_again_is_told(tmp_path: Path) -> None:
@@ -42,7 +44,20 @@ def test_what_an_episode_did_before_it_was_run_again_is_told(tmp_path: Path) -> 
     log = log_of(tmp_path / "events.jsonl", *twice)
     with log.open("a") as half:
         half.write('{"event": "call", "episode": "z')
-    assert unaccounted_writes(log, [finished("a", "place")]) == [
+    assert unaccounted(log, [finished("a", "place")]).writes == [
         {"episode": "a.1", "tool": "place", "calls": 1}
     ]
-    assert unaccounted_writes(tmp_path / "none.jsonl", []) == []
+    assert unaccounted(tmp_path / "none.jsonl", []) == Unaccounted([], 0)
+
+
+def test_a_write_that_began_and_never_ended_is_told_and_one_that_asked_a_person_is_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        for kind in ("body_started", "body_paused", "body_started"):  # asked, and ran again
+            log.emit(kind, episode="a.1", tool="place", effect="write")
+        log.emit("call", episode="a.1", tool="place", effect="write", provenance="real", step=1)
+        log.emit("body_started", episode="b.1", tool="mail", effect="destructive")
+    lost = unaccounted(path, [finished("a", "place")])
+    assert lost == Unaccounted([{"episode": "b.1", "tool": "mail", "calls": 1}], 1)

@@ -165,6 +165,11 @@ def took_effect(answer: Answer) -> bool:
     return kind is None or kind.answers
 
 
+def ran(answer: Answer) -> bool:
+    """Whether the real tool ran: also where a fault made something else of its answer."""
+    return answer.provenance is Provenance.REAL or (fault_kind(answer) is not None and took_effect(answer))
+
+
 def faults_of(transitions: Iterable[Transition]) -> dict[str, int]:
     """How many calls of an episode were made to fail, by kind."""
     kinds = (fault_kind(entry.answer) for entry in transitions)

@@ -11,7 +11,8 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -23,9 +24,8 @@ from dreamgym_kit.dream.faults import (
     FaultPlan,
     Occurrences,
     failing,
-    fault_kind,
+    ran,
     spoiled,
-    took_effect,
 )
 from dreamgym_kit.dream.ledger import Ledger, Place
 from dreamgym_kit.errors import (
@@ -45,6 +45,7 @@ from dreamgym_kit.vocabulary import (
     REACHED,
     Answer,
     Call,
+    Effect,
     Executed,
     Provenance,
     Reply,
@@ -87,6 +88,8 @@ class Session:
         charge: called before each call; raises `BudgetSpent` when the run's budget is gone.
         on_transition: hears each kept call at once (live progress, the recording store). What it
             raises ends the episode: a call that cannot be kept must not be followed by another.
+        on_body: hears of each real write before it runs ("body_started"), and where it stopped to ask a
+            person and will run again ("body_paused"), so that a killed process leaves word of it.
         step_limit: most tool calls in this episode.
         lasts_s: seconds from now after which no call runs any more, whoever still asks: a thread that nobody
             could end, or a worker that its driver has lost sight of.
@@ -111,6 +114,7 @@ class Session:
         split: Split = Split.TRAIN,
         charge: Callable[[Call], None] | None = None,
         on_transition: Callable[[Transition], None] | None = None,
+        on_body: Callable[[str, Call, Effect], None] = lambda _kind, _call, _effect: None,
         step_limit: int | None = None,
         lasts_s: float | None = None,
         abstain: str = "stop",
@@ -140,6 +144,7 @@ class Session:
         self.counts: dict[str, int] = {}
         self.spends: dict[str, Spend] = {}
         self.real_calls = 0
+        self.running: list[str] = []  # tools whose real writes run now
         self.held_call_ids: set[str] = set()
         self.held_without_id: Counter[str] = Counter()  # by tool: nodes often pass on arguments alone
         self.unknown_names: set[str] = set()  # asked for, and no tool or function of that name is alive
@@ -149,7 +154,7 @@ class Session:
         self.excused: set[str] = set()  # of those: a person was asked about the call
         self._experience = experience
         self._charge = charge
-        self._on_transition = on_transition
+        self._on_transition, self._on_body = on_transition, on_body
         self._step_limit = step_limit
         self._until = None if lasts_s is None else time.monotonic() + lasts_s
         self._lasts_s = lasts_s
@@ -425,8 +430,7 @@ class Session:
             elapsed_s=max(0.0, time.time() - started),
             at=started,
         )
-        spoilt = self.mode is Mode.RECORD and fault_kind(answer) is not None and took_effect(answer)
-        if answer.provenance is Provenance.REAL or spoilt:
+        if answer.provenance is Provenance.REAL or (self.mode is Mode.RECORD and ran(answer)):
             with self._lock:
                 self.real_calls += 1
         if self._on_transition is not None:
@@ -441,6 +445,25 @@ class Session:
                 self.stopped = self.stopped or unkept
                 raise unkept from error
         return entry
+
+    @contextmanager
+    def body(self, call: Call, place: Place, paused: type[BaseException]) -> Iterator[None]:
+        """Run a real body in the block; `paused`: what it raises to ask a person, and then runs again."""
+        effect = self.spec(call, place).effect
+        if self.mode is Mode.DREAM or not effect.changes_world:
+            yield
+            return
+        with self._lock:
+            self.running.append(call.tool)
+        try:
+            self._on_body("body_started", call, effect)
+            yield
+        except paused:
+            self._on_body("body_paused", call, effect)
+            raise
+        finally:
+            with self._lock:
+                self.running.remove(call.tool)
 
     def violated(self) -> bool:
         """Whether anything was refused in this session."""

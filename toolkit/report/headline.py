@@ -128,7 +128,9 @@ def causes(summary: Summary) -> list[Cause]:
 def real_told(summary: Summary) -> str:
     """Real calls of a run."""
     if summary.really_read:
-        return f"{summary.real_calls} of {count_told(summary.calls, 'tool call')}, as asked"
+        lost = summary.fact("unaccounted_calls")
+        more = f"; {lost} more in episodes that did not finish" if isinstance(lost, int) and lost else ""
+        return f"{summary.real_calls} of {count_told(summary.calls, 'tool call')}, as asked{more}"
     strays = summary.fact("strays")
     blocked = len(summary.violations) + (len(strays) if isinstance(strays, list) else 0)
     return f"{len(summary.executed)} executed, {blocked} blocked, of {count_told(summary.calls, 'tool call')}"
@@ -157,7 +159,7 @@ def unaccounted_told(summary: Summary) -> str:
         for row in lost[:_TOOLS_NAMED]
     ]
     more = [f"and {len(lost) - _TOOLS_NAMED} more"] if len(lost) > _TOOLS_NAMED else []
-    return f"real writes of episodes that did not finish: {', '.join([*named, *more])}"
+    return f"real writes, done or begun, that no finished episode lists: {', '.join([*named, *more])}"
 
 
 def coverage_told(summary: Summary) -> str:

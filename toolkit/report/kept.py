@@ -7,7 +7,18 @@ from dreamgym_kit.rollout.manifest import manifest_to_record
 from dreamgym_kit.rollout.rundir import RunDirectory
 
 _AT_THE_END = (
-    *("evaluates", "gate", "not_run", "reached", "spent", "stopped", "strays", "unaccounted", "unmatched"),
+    *(
+        "evaluates",
+        "gate",
+        "not_run",
+        "reached",
+        "spent",
+        "stopped",
+        "strays",
+        "unaccounted",
+        "unaccounted_calls",
+        "unmatched",
+    ),
     *("reasoned_support", "servers"),
 )
 

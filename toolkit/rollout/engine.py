@@ -28,6 +28,7 @@ from dreamgym_kit.rollout.threads import lane_threads
 from dreamgym_kit.vocabulary import Episode, Verdict
 
 GRACE_S = 5.0  # what a runner gets beyond its own limit before the engine cancels it
+LATE_WRITE_S = 30.0  # what a real write gets to end that outlives its episode, beyond the grace
 UNFINISHED = frozenset({"cancelled", "budget"})
 
 

@@ -3,6 +3,8 @@
     run_started       run, graph, tasks, episodes, n, seed, kept the command
     episode_started   episode                                    the engine
     call              episode, tool, step, provenance, effect    the gate's session
+    body_started      episode, tool, effect: a real write        the gate's session
+    body_paused       the same; it asked a person, and runs again   the gate's session
     finding           episode, finding, text, steps              whoever judges
     violation         episode ("": outside of any), text         the gate's session
     executed          episode, text                              whoever keeps the journal

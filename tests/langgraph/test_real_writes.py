@@ -1,0 +1,97 @@
+"""Real writes stay accounted for: while they run, where they end the process, and after their episode."""
+
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+import dreamgym_kit
+from dreamgym_kit.adapters.langgraph import episode as of_episode
+from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.rollout.events import read_events
+from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
+from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.vocabulary import Episode, Task, Verdict
+
+HELLO = {"messages": [{"role": "user", "content": "ship o1"}]}
+
+BASE = '''
+    import threading
+    END, DONE = threading.Event(), []
+
+    class Stock:
+        isolated = False
+        def configurable(self, world, episode): return {{}}
+        async def reset(self, world, episode): DONE.append("reset")
+        async def close(self, episode): pass
+
+    @tool
+    def {name}(order_id: str) -> str:
+        """Ship an order."""
+        {body}
+        DONE.append("shipped")
+        return "shipped"
+
+    graph = create_agent(ScriptedModelDouble(turns=[[("{name}", {{"order_id": "o1"}})], "Done."]), [{name}])
+'''
+
+
+def recorded(
+    project: Any, name: str, body: str, tasks: int = 1, seconds: float = 60.0
+) -> tuple[Any, list[Episode]]:
+    graph = project.write(BASE.format(name=name, body=body))
+    settings = parse_settings(
+        f'[limits]\nseconds = {seconds}\n[worlds.default]\nref = "{project.module}:Stock"\n'
+        f'[tools.{name}]\neffect = "write"\n'
+    )
+    given = [Task(f"t{number}", HELLO, expect={"calls": [name]}) for number in range(tasks)]
+    result = dreamgym_kit.record(graph, given, settings=settings, store=MemoryStore())
+    return result, sorted(RunDirectory.open(result.directory).episodes(), key=lambda one: one.id)
+
+
+def test_a_write_is_in_the_log_before_it_is_done(project: Any) -> None:
+    name = "ship_logged"
+    body = 'seen.append([line for path in Path(".").rglob("events.jsonl") for line in path.read_text().splitlines()])'
+    result, _ = recorded(project, name, f"seen = DONE; {body}")
+    during = sys.modules[project.module].DONE[1]
+    assert any('"body_started"' in line and name in line for line in during)
+    assert not any('"event":"call"' in line for line in during)
+    kinds = [event["event"] for event in read_events(result.directory / EVENTS) if event.get("tool") == name]
+    assert kinds == ["body_started", "call"]
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt"])
+def test_a_write_that_ends_the_process_stands_in_the_log(project: Any, kind: str) -> None:
+    name = f"ship_and_raise_{kind.lower()}"
+    result, episodes = recorded(project, name, f"raise {kind}(1)")
+    calls = [event for event in read_events(result.directory / EVENTS) if event["event"] == "call"]
+    assert [(call["tool"], call["provenance"]) for call in calls] == [(name, "real")]
+    assert not any(one.verdict is Verdict.PASSED for one in episodes)
+
+
+def test_the_next_episode_begins_when_the_last_write_of_the_one_before_has_ended(project: Any) -> None:
+    body = "END.wait(0.6)"
+    _, episodes = recorded(project, "ship_late", body, tasks=2, seconds=0.2)
+    assert sys.modules[project.module].DONE == ["reset", "shipped", "reset", "shipped"]
+    assert [one.verdict for one in episodes] == [Verdict.INCONCLUSIVE] * 2
+    assert [len(one.transitions) for one in episodes] == [1, 1]
+
+
+def test_nothing_begins_beside_a_write_that_does_not_end(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_episode, "LATE_WRITE_S", 0.1)
+    try:
+        result, episodes = recorded(project, "ship_forever", "END.wait(120)", tasks=3, seconds=0.2)
+        assert sys.modules[project.module].DONE == ["reset"]
+    finally:
+        sys.modules[project.module].END.set()
+    first, *others = episodes
+    assert [one.verdict for one in episodes] == [Verdict.ERROR] * 3
+    assert "ship_forever was still running" in first.reason
+    assert all("ship_forever of" in one.reason and not one.transitions for one in others)
+    assert (result.verdict, result.exit_code) == (Verdict.ERROR, 4)
+    for thread in threading.enumerate():
+        if thread.name.startswith("dreamgym-tool"):
+            thread.join(30)
