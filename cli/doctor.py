@@ -1,6 +1,5 @@
 """`dreamgym-kit doctor`: what works, what to mend, and what stops a dry run."""
 
-import os
 import platform
 import re
 import sys
@@ -296,12 +295,16 @@ def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
 
 def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") -> Check:
     """Whether the tasks can be read, fit the graph, and name code that can be imported."""
-    from dreamgym_kit.adapters.langgraph.guarding import watched_loading
+    import asyncio
+    import tempfile
+    from pathlib import Path
+
+    from dreamgym_kit.adapters.langgraph.guarding import dreaming_process, watched_loading
     from dreamgym_kit.adapters.langgraph.naming import (
         check_expectations,
         check_inputs,
         checkers_of,
-        world_kinds,
+        real_worlds,
     )
     from dreamgym_kit.rollout.tasks import read_tasks
 
@@ -315,9 +318,17 @@ def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") ->
         return Check("stop", "tasks", f"{file} holds no task; one JSON object a line")
     with watched_loading(settings) as touched:  # a run imports these under its guard
         checkers_of(settings, tasks)
-        world_kinds(settings, {task.world.name for task in tasks})
     if touched:
         return Check("stop", "tasks", "\n".join(touched))
+
+    async def make_worlds() -> None:  # as a run makes them: on a loop, under the guard
+        with (
+            tempfile.TemporaryDirectory(prefix="dreamgym-look-") as folder,
+            dreaming_process(settings, Path(folder)),
+        ):
+            real_worlds(settings, {task.world.name for task in tasks})
+
+    asyncio.run(make_worlds())
     if facts is not None:
         check_expectations(tasks, facts)
         check_inputs(tasks, facts)
@@ -344,7 +355,9 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None
     place, stated = buffer_of(settings), stated_models(settings)
     if not is_missing(place):
         with closing(open_store(place, settings)) as store:
-            return Check("ok", "recordings", f"{store.count()} calls in {place}")
+            count = store.count()
+        if count:
+            return Check("ok", "recordings", f"{count} calls in {place}")
     typed = asked.command("record")
     step = ("Record", typed, "real calls for dreams to answer from; it asks before")
     asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)
@@ -395,12 +408,19 @@ def _learned(settings: "Settings") -> Check:
 
 def _runs(settings: "Settings") -> Iterator[Check]:
     """A word where no run directory can be made in the folder that settings name."""
+    import tempfile
+
     folder = settings.resolve(settings.runs)
     there = next(one for one in (folder, *folder.parents) if one.exists())
     if not there.is_dir():
         yield Check("stop", "runs", f"{there} is a file; a run makes its directory in this folder")
-    elif not os.access(there, os.W_OK | os.X_OK):
-        yield Check("stop", "runs", f"{there} may not be written; a run makes its directory there")
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix=".dreamgym-look-", dir=there):
+            pass
+    except OSError as error:
+        text = f"no directory can be made in {there}, and a run makes one there: {error.strerror or error}"
+        yield Check("stop", "runs", text)
 
 
 def _engine(settings: "Settings") -> Check:

@@ -1,13 +1,19 @@
 """Work in a thread of its own: the caller waits for it, in its thread or on its event loop."""
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+async def awaited(given: Any) -> Any:
+    """What a user's function gave, waited for where it is async."""
+    return await given if inspect.isawaitable(given) else given
 
 
 def apart(work: Callable[[], T], *, name: str) -> T:

@@ -29,6 +29,7 @@ from dreamgym_kit.adapters.langgraph.locking import LockWatch, confirmed_in_lock
 from dreamgym_kit.adapters.langgraph.naming import real_worlds
 from dreamgym_kit.adapters.langgraph.opening import keeper
 from dreamgym_kit.adapters.langgraph.registering import check_confirmed, register_functions, register_nodes
+from dreamgym_kit.apart import awaited
 from dreamgym_kit.dream.frontier import Frontier, words_of
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.dream.passing import passes
@@ -239,12 +240,12 @@ class _World:
         configurable = dict(self._real.configurable(self._world, self._episode)) if self._real else {}
         try:
             if self._real is not None:
-                await self._real.reset(self._world, self._episode)
+                await awaited(self._real.reset(self._world, self._episode))
             with entered(self._session):
                 await self._calls(configurable, stop)
         finally:
             if self._real is not None:
-                await self._real.close(self._episode)
+                await awaited(self._real.close(self._episode))
         if not self._result.stopped:
             self._result.worlds += 1
 

@@ -28,6 +28,7 @@ from dreamgym_kit.adapters.langgraph.nested import hearing_nested_graphs
 from dreamgym_kit.adapters.langgraph.standing_in import answered, played_by
 from dreamgym_kit.adapters.langgraph.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.usage import UsageCounter
+from dreamgym_kit.apart import awaited
 from dreamgym_kit.dream.asking import CountedEndpoint
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
@@ -437,7 +438,7 @@ async def _set_up(
     try:
         configurable = dict(world.configurable(task.world, place))
         if real:
-            await world.reset(task.world, place)
+            await awaited(world.reset(task.world, place))
     except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class may raise anything
         return {}, f'environment "{task.world.name}" could not be set up: {one_line(error)}'
     return configurable, ""
@@ -446,7 +447,7 @@ async def _set_up(
 async def _closed(world: RealWorld, task: Task, place: str) -> str:
     """Close an episode's environment; why that failed, or ""."""
     try:
-        await world.close(place)
+        await awaited(world.close(place))
     except (Exception, SystemExit) as error:  # noqa: BLE001  as above; what the episode did stays known
         return f'environment "{task.world.name}" could not be closed: {one_line(error)}'
     return ""

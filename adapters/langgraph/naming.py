@@ -1,5 +1,6 @@
 """What tasks and settings name: loaded and held against the graph before anything runs."""
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -15,7 +16,12 @@ from dreamgym_kit.ports import Checker, RealWorld
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.vocabulary import Task
 
-_OF_A_WORLD = ("configurable", "reset", "close")
+_OF_A_WORLD = {
+    "configurable": ("world", "episode"),
+    "reset": ("world", "episode"),
+    "close": ("episode",),
+}
+_DEFINE_WORLD = "Define configurable(world, episode), async reset(world, episode) and async close(episode)."
 
 
 def detectors_named(settings: Settings) -> Detectors:
@@ -31,24 +37,25 @@ def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWo
     """The worlds of these names that settings describe; others are left as they are.
 
     Raises:
-        UserError: not importable, cannot be made, or lacks a method.
+        UserError: not importable, cannot be made, lacks a method, or has one that takes other arguments.
     """
     worlds: dict[str, RealWorld] = {}
-    for name, kind in world_kinds(settings, names).items():
+    for name, kind in _world_kinds(settings, names).items():
+        where = f"{settings.where('worlds', name, 'ref')}: '{settings.worlds[name]}'"
         try:
             worlds[name] = kind() if isinstance(kind, type) else kind
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() too: nothing has run, and the command must not end with 0
-            where = f"{settings.where('worlds', name, 'ref')}: '{settings.worlds[name]}'"
             frames = "".join(f"\n  {line}" for line in own_frames(error))
             raise UserError(
                 f"{where} raised {type(error).__name__} when it was made: {error}{frames}"
             ) from error
+        _check_world(worlds[name], where)
     return worlds
 
 
-def world_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
+def _world_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
     """What settings name for these worlds, a class or an object; it is imported, and no class is called.
 
     Raises:
@@ -62,11 +69,33 @@ def world_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
         )
         lacks = [f"{one}()" for one in _OF_A_WORLD if not callable(getattr(kind, one, None))]
         if lacks and not hasattr(kind, "__getattr__"):
-            needed = "configurable(world, episode), async reset(world, episode) and async close(episode)"
             raise UserError(
-                f"{where}: '{settings.worlds[name]}' has no {' and no '.join(lacks)}. Define {needed}."
+                f"{where}: '{settings.worlds[name]}' has no {' and no '.join(lacks)}. {_DEFINE_WORLD}"
             )
     return kinds
+
+
+def _check_world(world: RealWorld, where: str) -> None:
+    """Refuse what would fail in every episode: its methods are called with these arguments."""
+    for name, given in _OF_A_WORLD.items():
+        if not _takes(getattr(world, name), given):
+            raise UserError(f"{where}: {name}() cannot be called with ({', '.join(given)}). {_DEFINE_WORLD}")
+    if inspect.iscoroutinefunction(world.configurable):
+        raise UserError(f"{where}: configurable() is async. {_DEFINE_WORLD}")
+    isolated = getattr(world, "isolated", False)
+    if not isinstance(isolated, bool):
+        raise UserError(f"{where}: `isolated` is {isolated!r:.80}, not True or False")
+
+
+def _takes(function: Any, given: Sequence[str]) -> bool:
+    """Whether a function can be called with these arguments by place; unknown signatures take all."""
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that tells no signature
+        return True
+    return True
 
 
 def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
@@ -91,6 +120,10 @@ def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Check
         if not callable(checker):
             found_type = type(checker).__name__
             raise UserError(f"{where}: checker '{reference}' is of type {found_type}, not a function")
+        if isinstance(checker, type):
+            raise UserError(f"{where}: checker '{reference}' is a class; name an object of it, or a function")
+        if not _takes(checker, ("outcome",)):
+            raise UserError(f"{where}: checker '{reference}' cannot be called with (outcome)")
         found[name] = checker
     return found
 

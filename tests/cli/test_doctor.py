@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,6 +24,22 @@ def asks(**fields: object) -> str:
     return json.dumps({"id": "t-1", "input": "Please refund A-1", **fields}) + "\n"
 
 
+def provider(method: str) -> dict[str, Any]:
+    """A world whose class has one method of its own."""
+    code = f"{SHOP}    {method}\n"
+    return {
+        "check": "tasks",
+        "settings": '[worlds.default]\nref = "shop:Shop"\n',
+        "files": (("shop.py", code),),
+    }
+
+
+SHOP = """
+class Shop:
+    def configurable(self, world, episode): return {}
+    async def reset(self, world, episode): ...
+    async def close(self, episode): ...
+"""
 PROJECTS = {
     "nothing": Broken(""),
     "an expected tool that the graph lacks": Broken("tasks", task=asks(expect={"calls": ["refnd_payment"]})),
@@ -75,6 +91,25 @@ PROJECTS = {
     "a world that lacks a method": Broken(
         "tasks", '[worlds.default]\nref = "shop:Shop"\n', files=(("shop.py", "class Shop: ...\n"),)
     ),
+    "a world that cannot be made": Broken(**provider("def __init__(self, url): ...")),
+    "a world that raises when it is made": Broken(**provider("def __init__(self): 1 / 0")),
+    "a world that connects when it is made": Broken(
+        **provider("def __init__(self): __import__('socket').create_connection(('127.0.0.1', 9))")
+    ),
+    "a world of other arguments": Broken(**provider("def configurable(self): return {}")),
+    "a world whose reset takes no world": Broken(**provider("async def reset(self, episode): ...")),
+    "a world that is configured later": Broken(
+        **provider("async def configurable(self, world, episode): ...")
+    ),
+    "a world that is isolated perhaps": Broken(**provider("isolated = 'no'")),
+    "a world without async": Broken(**provider("def reset(self, world, episode): ...") | {"check": ""}),
+    "a checker without arguments": Broken(
+        "tasks", task=asks(checker="agent:empty"), agent="def empty(): ...\n"
+    ),
+    "a checker that is a class": Broken(
+        "tasks", task=asks(checker="agent:Checks"), agent="class Checks:\n    def __init__(self, x): ...\n"
+    ),
+    "a folder for runs in which none can be made": Broken("runs", 'runs = "/proc/runs"\n'),
     "an unknown engine": Broken("settings", '[engine]\nname = "slurm"\n'),
     "an address for workers here": Broken("engine", '[engine]\nworkers = 2\naddress = "head:6379"\n'),
 }

@@ -52,9 +52,9 @@ def recorded(
 
 def test_a_write_is_in_the_log_before_it_is_done(project: Any) -> None:
     name = "ship_logged"
-    body = 'seen.append([line for path in Path(".").rglob("events.jsonl") for line in path.read_text().splitlines()])'
-    result, _ = recorded(project, name, f"seen = DONE; {body}")
-    during = sys.modules[project.module].DONE[1]
+    body = 'DONE.extend(path.read_text() for path in Path(".").rglob("events.jsonl"))'
+    result, _ = recorded(project, name, body)
+    during = sys.modules[project.module].DONE[1].splitlines()
     assert any('"body_started"' in line and name in line for line in during)
     assert not any('"event":"call"' in line for line in during)
     kinds = [event["event"] for event in read_events(result.directory / EVENTS) if event.get("tool") == name]

@@ -6,13 +6,12 @@ agent did before the dream abstained stays done: where that alone makes success 
 have come next, the episode has failed (`judge_cut_off`).
 """
 
-import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
 
+from dreamgym_kit.apart import awaited
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Checker, Judgement, Outcome
 from dreamgym_kit.vocabulary import Transition, Verdict
@@ -59,9 +58,7 @@ async def _lost(checker: Checker | None, outcome: Outcome) -> str:
     ask = getattr(checker, "lost", None)
     if ask is None:
         return ""
-    said: Any = ask(outcome)
-    if inspect.isawaitable(said):
-        said = await said
+    said = await awaited(ask(outcome))
     if not isinstance(said, str):
         raise TypeError(f'lost() gives a sentence or "", not {said!r:.80}')
     return said
@@ -85,10 +82,7 @@ def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) ->
 
 async def _ask(checker: Checker, outcome: Outcome) -> Judgement:
     try:
-        said: Any = checker(outcome)
-        if inspect.isawaitable(said):
-            said = await said
-        return as_judgement(said)
+        return as_judgement(await awaited(checker(outcome)))
     except (Exception, SystemExit) as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
         return Judgement(Verdict.ERROR, _raised("the checker", error))
 
