@@ -6,8 +6,8 @@ What ended it is read from the session, not from the exception: an agent may hav
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ from dreamgym_kit.errors import EpisodeStop, TimeIsUp
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.values import leaves
+from dreamgym_kit.gate.callers import acting
 from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.reconcile import reconcile
@@ -134,7 +135,9 @@ class LangGraphRunner:
         real = self.policy.mode is not Mode.DREAM
         not_closed = ""
         try:
-            configurable, failed = await _set_up(world, task, place, real=real)
+            configurable, failed = await _set_up(
+                world, task, place, real=real, session=session, course=course
+            )
             if failed:
                 course.stop, course.reason = "error", failed
             else:
@@ -214,15 +217,9 @@ class LangGraphRunner:
             stop=course.stop,
             shared=self.lore,
         )
-        token = current.set(session)
-        try:
+        with _beside_the_agent("a detector", session, course):
             return self.detectors.look(case)
-        except EpisodeStop as stop:
-            session.latch(str(stop))
-            course.stop, course.reason = "violation", str(stop)
-            return ()
-        finally:
-            current.reset(token)
+        return ()
 
     def _session(self, task: Task, episode: str) -> Session:
         def kept(entry: Transition) -> None:
@@ -382,7 +379,7 @@ class LangGraphRunner:
             return await self._cut_off(outcome, checker, session, course), ()
         both = await self._ask_checker(outcome, checker, session, course)
         if both is None:
-            return Judgement(Verdict.INCONCLUSIVE, f"the checker was refused: {course.reason}"), ()
+            return Judgement(Verdict.ERROR, course.reason), ()
         if both.agree is not None:
             session.count("judges_agree" if both.agree else "judges_disagree")
         return both.settled, () if both.alarm is None else (both.alarm,)
@@ -393,7 +390,7 @@ class LangGraphRunner:
         """What the dream could not go on with is inconclusive, unless it was lost before."""
         asked = judge_cut_off(outcome, checker, course.reason)
         judged = await self._held(asked, outcome, session, course)
-        return judged or Judgement(Verdict.INCONCLUSIVE, f"the checker was refused: {course.reason}")
+        return judged or Judgement(Verdict.ERROR, course.reason)
 
     async def _ask_checker(
         self, outcome: Outcome, checker: Checker | None, session: Session, course: Course
@@ -408,15 +405,10 @@ class LangGraphRunner:
         """What a checker says, inside the gate; None where it did what it must not in a dream."""
         if outcome.real:
             return await asked
-        token = current.set(session)  # what a checker does wrong is this episode's, nobody else's
-        try:
-            return await asked
-        except EpisodeStop as stop:
-            session.latch(str(stop))
-            course.stop, course.reason = "violation", str(stop)
-            return None
-        finally:
-            current.reset(token)
+        said: _Word | None = None
+        with _beside_the_agent("the checker", session, course) as refused:
+            said = await asked
+        return None if refused else said
 
 
 def _unanswered(session: Session) -> str:
@@ -429,19 +421,45 @@ def _unanswered(session: Session) -> str:
     return f"{first.call.tool}{more} unanswered: {first.answer.why or 'the dream cannot tell'}"
 
 
+@contextmanager
+def _beside_the_agent(who: str, session: Session, course: Course) -> Iterator[list[str]]:
+    """Run a user's own part of the set-up in a dream; what it is refused makes the episode an error.
+
+    It is no call of the agent's, so it is not counted as blocked. The refusals are in the list afterwards.
+    """
+    before, refused = len(session.violations), list[str]()
+    tokens = current.set(session), acting.set(who)
+    try:
+        yield refused
+    except EpisodeStop as stop:
+        refused.append(str(stop))
+    finally:
+        current.reset(tokens[0])
+        acting.reset(tokens[1])
+        refused += [why for why in session.violations[before:] if why not in refused]
+        del session.violations[before:]
+        if refused and course.stop != "violation":  # what the agent was refused weighs more
+            course.stop, course.reason = "error", f"{who} was refused: {refused[0]}"
+
+
 async def _set_up(
-    world: RealWorld | None, task: Task, place: str, *, real: bool
+    world: RealWorld | None, task: Task, place: str, *, real: bool, session: Session, course: Course
 ) -> tuple[dict[str, Any], str]:
     """Set an episode's environment up; gives what the graph is configured with, and why that failed or ""."""
     if world is None:
         return {}, ""
     try:
-        configurable = dict(world.configurable(task.world, place))
         if real:
+            configurable = dict(world.configurable(task.world, place))
             await awaited(world.reset(task.world, place))
+            return configurable, ""
+        who = f'the environment "{task.world.name}"'
+        configurable = {}
+        with _beside_the_agent(who, session, course) as refused:
+            configurable = dict(world.configurable(task.world, place))
+        return configurable, f"{who} was refused: {refused[0]}" if refused else ""
     except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class may raise anything
         return {}, f'environment "{task.world.name}" could not be set up: {one_line(error)}'
-    return configurable, ""
 
 
 async def _closed(world: RealWorld, task: Task, place: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from dreamgym_kit.adapters.langgraph.install import install
 from dreamgym_kit.adapters.langgraph.isolation import no_llm_cache
 from dreamgym_kit.gate import egress
+from dreamgym_kit.gate.callers import acting
 from dreamgym_kit.gate.connections import foreign_connections
 from dreamgym_kit.gate.exempting import guarded
 from dreamgym_kit.gate.policy import Mode
@@ -108,7 +109,7 @@ def _latch(trip: egress.Trip) -> None:
     """
     why = trip.message or f"{trip.event} {trip.target}"
     owner = egress.owner()
-    owners = live_sessions() if owner is None else [owner] if owner.open else []
+    owners = live_sessions() if owner is None else [owner] if owner.open or acting.get() else []
     if len(owners) == 1 and isinstance(owners[0], Session):
         owners[0].latch(why)
         return

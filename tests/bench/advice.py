@@ -316,7 +316,7 @@ def runs_nothing(line: str, run: Run, project: Project) -> str:
 
 
 CHECKS: dict[str, Callable[[str, Run, Project], str]] = {
-    "a dream answers its calls, and it does not run": answered,
+    "a dream answers its calls from what was recorded, and it does not run": answered,
     "it is really reached, in every dream; the report counts that": reached,
     MODEL: asks_model,
     "it is really touched, in every dream": touched,

@@ -38,6 +38,22 @@ def test_init_writes_it_and_a_changed_agent_is_refused_until_it_is_updated(recor
 
 
 @pytest.mark.slow
+def test_a_tool_of_the_project_that_settings_name_is_known(recorded: Path, run) -> None:
+    assert run("init", "agent:graph", CI="").returncode == 0
+    text = (recorded / "agent.py").read_text()
+    (recorded / "agent.py").write_text(
+        text.replace("def held", MORE, 1).replace("[get_order, refund", "[wipe, get_order, refund")
+    )
+    assert run(*BASE, CI="true").returncode == 2
+    with (recorded / "dreamgym.toml").open("a") as settings:
+        settings.write('\n[tools.wipe]\neffect = "destructive"\n')
+    assert run(*BASE, CI="true").returncode == 1  # its tasks fail
+    assert "wipe" not in (recorded / "dreamgym.lock").read_text()
+    assert run(*BASE, CI="").returncode == 1
+    assert "wipe" in (recorded / "dreamgym.lock").read_text()
+
+
+@pytest.mark.slow
 def test_a_first_run_writes_it_but_not_in_ci(recorded: Path, run) -> None:
     (recorded / "dreamgym.toml").write_text("")
     lock = recorded / "dreamgym.lock"

@@ -21,6 +21,8 @@ from ports import own_port
 from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.egress import Allowance, Trip
+from dreamgym_kit.gate.policy import GatePolicy, Mode
+from dreamgym_kit.gate.session import Session
 
 
 @pytest.fixture
@@ -28,10 +30,13 @@ def guard() -> Iterator[Callable[..., list[Trip]]]:
     """Arm with the given allowance; returns the list that on_trip fills."""
 
     def arm(
-        hosts: tuple[str, ...] = (), paths: tuple[Path, ...] = (), commands: tuple[str, ...] = ()
+        hosts: tuple[str, ...] = (),
+        paths: tuple[Path, ...] = (),
+        commands: tuple[str, ...] = (),
+        owner: Session | None = None,
     ) -> list[Trip]:
         seen: list[Trip] = []
-        egress.arm(Allowance(frozenset(hosts), paths, commands), seen.append)
+        egress.arm(Allowance(frozenset(hosts), paths, commands), seen.append, lambda: owner)
         return seen
 
     yield arm
@@ -207,7 +212,7 @@ def test_ordinary_work_does_not_trip(guard, caplog: pytest.LogCaptureFixture) ->
 
 def test_a_trip_says_what_where_and_how_to_allow_it_in_one_line(guard, tmp_path: Path) -> None:
     target = tmp_path / "ledger.csv"
-    seen = guard()
+    seen = guard(owner=Session(GatePolicy(Mode.DREAM)))
     with pytest.raises(GateRefused) as refused:
         target.write_text("x")
     line = test_a_trip_says_what_where_and_how_to_allow_it_in_one_line.__code__.co_firstlineno + 4
@@ -215,7 +220,7 @@ def test_a_trip_says_what_where_and_how_to_allow_it_in_one_line(guard, tmp_path:
     assert str(refused.value) == (
         f"refused to write {target}: nothing outside is touched in a dream ({where}); "
         f'add to dreamgym.toml: [functions."{__name__}:{where.split()[-1]}"] effect = "write" '
-        "(a dream answers its calls, and it does not run); or "
+        "(a dream answers its calls from what was recorded, and it does not run); or "
         f'[guard] allow_paths = ["{target}"] (it is really touched, in every dream)'
     )
     assert seen == egress.trips()

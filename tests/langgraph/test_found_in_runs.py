@@ -114,5 +114,5 @@ async def test_a_detector_that_calls_a_tool_runs_nothing_real() -> None:
     agent = create_agent(OnceDouble(), [delete_customer])
     told = await ran(agent, asking("Delete ana."), detectors=Detectors({"meddles": meddles}))
     assert [step.call.args for step in told.transitions] == [{"customer": "ana"}]
-    assert told.verdict == "inconclusive"
-    assert told.violations == ("delete_customer was called after its episode had ended; it did not run",)
+    assert (told.verdict, told.violations) == ("error", ())  # the set-up's fault, not the agent's
+    assert told.reason.startswith("a detector was refused: delete_customer was called by a detector")

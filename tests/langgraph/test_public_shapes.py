@@ -9,6 +9,7 @@ from dreamgym_kit import Episode, Task, Verdict
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.vocabulary import Answer, Call, Provenance
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
@@ -160,6 +161,37 @@ def test_a_recording_keeps_calls_that_a_node_hands_to_a_pool(project: Any) -> No
     assert [entry.call.tool for entry in store.scan()] == ["get_order"]
 
 
+PROVIDERS = """
+    class Shop:
+        def configurable(self, world, episode):
+            TRY
+            return {}
+        async def reset(self, world, episode): ...
+        async def close(self, episode): ...
+
+    graph = build(ToolNode([get_order]), ONCE)
+"""
+
+
+@pytest.mark.parametrize(
+    "tries",
+    [
+        'touch("the shop")',
+        'try: touch("the shop")\n            except BaseException: pass',
+        'get_order.invoke({"order_id": "o1"})',
+    ],
+)
+def test_a_provider_that_is_refused_makes_its_episodes_errors(project: Any, tries: str) -> None:
+    graph = project.write(HAND_MADE + PROVIDERS.replace("TRY", tries))
+    settings = parse_settings(f'[worlds.default]\nref = "{project.module}:Shop"\n')
+    result = dreamgym_kit.simulate(graph, [Task("t", HELLO)], experience=Scripted(), settings=settings)
+    (one,) = RunDirectory.open(result.directory).episodes()
+    assert (one.verdict, one.violations, result.strays) == (Verdict.ERROR, (), ())
+    assert one.reason.startswith('the environment "default" was refused: ')
+    assert "[functions." not in one.reason
+    assert (result.exit_code, project.touched()) == (4, [])
+
+
 CHECKERS = """
     def checks_with_a_tool(outcome):
         return bool(get_order.invoke({"order_id": "o1"}))
@@ -178,8 +210,10 @@ def test_a_refused_checker_costs_its_own_episode_only_its_verdict(project: Any, 
     other = Task("other", HELLO, expect={"calls": ["get_order"]})
     result = dreamgym_kit.simulate(graph, [checked, other], experience=Scripted())
     found = {one.task: one for one in RunDirectory.open(result.directory).episodes()}
-    assert (found["checked"].stop, found["checked"].verdict) == ("violation", Verdict.INCONCLUSIVE)
+    assert (found["checked"].stop, found["checked"].verdict) == ("error", Verdict.ERROR)
     assert found["checked"].reason.startswith("the checker was refused: ")
+    assert "[functions." not in found["checked"].reason  # nothing would answer it there
+    assert (found["checked"].violations, result.strays, result.exit_code) == ((), (), 4)
     assert len(found["checked"].transitions) == 1
     assert (found["other"].verdict, found["other"].violations) == (Verdict.PASSED, ())
     assert project.touched() == []

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _SAMPLES = f"{_OURS}recipes{os.sep}"  # agents that are shipped are somebody's own code
 _LOOP = asyncio.events.Handle._run.__code__  # below it stands who started the event loop
 _handed = threading.local()
+acting: ContextVar[str] = ContextVar("dreamgym_kit_acting", default="")
+"""Which part of the user's set-up acts beside the agent ("the checker"): nothing answers its calls."""
 IMPORTING = " in <module>"  # at the end of a place, where a module is imported
 
 

@@ -33,7 +33,7 @@ from dreamgym_kit.errors import GateRefused, UserError
 from dreamgym_kit.gate import begun, exempting, sealing
 from dreamgym_kit.gate.attempts import READERS, Attempt, Setting, plain_address
 from dreamgym_kit.gate.begun import Owner
-from dreamgym_kit.gate.callers import IMPORTING, Caller, caller
+from dreamgym_kit.gate.callers import IMPORTING, Caller, acting, caller
 from dreamgym_kit.gate.connections import foreign_connections
 from dreamgym_kit.gate.exempting import exempt
 from dreamgym_kit.gate.gaps import KNOWN_GAPS
@@ -180,7 +180,7 @@ class _Guard:
         if seal is not None:  # what a tool's body does is stopped at the tool
             answered = advice.tool_answered(seal.tool, "write")
         else:
-            if by.line.endswith(IMPORTING):  # no function does it
+            if by.line.endswith(IMPORTING) or owner() is None or acting.get():  # no agent's function does it
                 return [advice.allowed(attempt.setting, attempt.target)]
             answered = advice.function_answered(by.function or advice.SOME_FUNCTION)
         return [answered, advice.allowed(attempt.setting, attempt.target)]

@@ -36,6 +36,7 @@ from dreamgym_kit.errors import (
     RealCallExecuted,
     TimeIsUp,
 )
+from dreamgym_kit.gate.callers import acting
 from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
 from dreamgym_kit.plain import JsonValue
@@ -265,9 +266,12 @@ class Session:
         """Refuse where no call may run any more. `call_id`: of a call that a model asked for.
 
         Raises:
-            GateRefused: the session is closed, has latched, or lives in another process.
+            GateRefused: the session is closed, has latched, or lives in another process; or a part of the
+                user's set-up calls.
             EpisodeStop: the episode was stopped for another reason before.
         """
+        if who := acting.get():
+            self.refuse(f"{tool} was called by {who}; in a dream it did not run")
         if not self.open:
             raise self.latch(f"{tool} was called after its episode had ended; it did not run")
         if self._until is not None and time.monotonic() > self._until:

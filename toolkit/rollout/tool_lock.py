@@ -143,10 +143,19 @@ def _accepted(tool: LockedTool) -> LockedTool:
 
 
 def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -> list[str]:
-    """What is new or changed, a line each; effects that a person decided are theirs to change."""
-    lines = [appeared(tool) for tool in before.values() if tool.decided_by is DecidedBy.NOBODY]
-    for tool in sorted(tools, key=lambda tool: tool.name):
+    """What is new or changed, a line each.
+
+    A tool of the project itself that dreamgym.toml names is known: effects that a person decided are theirs
+    to change.
+    """
+    tools = sorted(tools, key=lambda tool: tool.name)
+    decided = {tool.name for tool in tools if tool.decided_by is DecidedBy.USER and not tool.server}
+    new = {name for name, tool in before.items() if tool.decided_by is DecidedBy.NOBODY}
+    lines = [appeared(before[name]) for name in before if name in new - decided]
+    for tool in tools:
         known = before.get(tool.name)
+        if tool.name in decided and (known is None or tool.name in new):
+            continue
         if known is None:
             server = f" from {tool.server}" if tool.server else ""
             lines.append(f"+ {tool.name}{server}: new, {tool.effect} ({tool.decided_by})")

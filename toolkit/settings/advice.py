@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 
 SOME_FUNCTION = "package.module:function"  # for the person to replace
-_ANSWERED = "a dream answers its calls, and it does not run"
+_ANSWERED = "a dream answers its calls from what was recorded, and it does not run"
 _ALLOWED = {
     "allow_hosts": "it is really reached, in every dream; the report counts that",
     "allow_paths": "it is really touched, in every dream",
