@@ -207,7 +207,7 @@ def _carry_out(
     from dreamgym_kit.cli.running import carry_out, end, near
 
     before, codes = scores_against(against, asked.own), []
-    for policy in policies:
+    for number, policy in enumerate(policies, start=1):
         side = asked._replace(settings=with_policy(policy, asked.settings))
         with opened_policy(policy, side.settings) as server, _recordings(side) as store:
             weights = weights_of(policy, side.settings)
@@ -216,6 +216,8 @@ def _carry_out(
             result, asked.own, against=before, run=near(result.directory), must_be=asked.must_be
         )
         codes.append(found.exit_code if result.stopped_by is None else result.exit_code)
+        if result.stopped_by is not None and number < len(policies):
+            codes.append(128 + result.stopped_by)
         if result.stopped_by is not None or result.summary.executed:
             break
         before, resume = found.b, None

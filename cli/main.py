@@ -123,6 +123,7 @@ def _code() -> int:
         _tell_error(str(error))
         return error.exit_code
     except KeyboardInterrupt:
+        _tell_error("interrupted")
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  the edge: whatever gets here is a fault of ours
         _tell_error(

@@ -64,8 +64,9 @@ class Course:
 
     def _finished(self, episode: str, facts: Mapping[str, Any]) -> None:
         self.running.pop(episode, None)
-        verdict = str(facts["verdict"])
-        self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
+        if facts.get("finished", True):
+            verdict = str(facts["verdict"])
+            self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
         self.done, self.total = int(facts["done"]), int(facts["total"])
 
     @property
@@ -78,12 +79,11 @@ class Course:
 
     def tally(self) -> str:
         """Verdicts in words."""
-        shown = {verdict: count for verdict, count in self.verdicts.items() if count or verdict != "error"}
-        return ", ".join(f"{count} {_word(verdict, count)}" for verdict, count in shown.items())
+        return ", ".join(f"{count} {_word(verdict, count)}" for verdict, count in self.verdicts.items())
 
 
 def _word(verdict: str, count: int) -> str:
-    return "errors" if verdict == "error" and count > 1 else verdict
+    return "errors" if verdict == "error" and count != 1 else verdict
 
 
 class PlainProgress:
@@ -172,9 +172,8 @@ class LiveProgress:
             f" dreaming {cut_middle(one_line(course.graph), 30)}   {course.done} of {course.total}   "
         )
         for verdict, colour in _VERDICTS.items():
-            if course.verdicts[verdict] or verdict != "error":
-                count = course.verdicts[verdict]
-                head.append(f"{count} {_word(verdict, count)}  ", style=colour)
+            count = course.verdicts[verdict]
+            head.append(f"{count} {_word(verdict, count)}  ", style=colour if count else "")
         share = course.done / course.total if course.total else 0.0
         filled = round(share * _BAR)
         left = f"{duration(course.left_s)} left" if course.left_s is not None else ""

@@ -1,6 +1,7 @@
 """What ended an episode: a tool, the agent's model, its user, a limit, or the graph itself."""
 
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 
 from langgraph.errors import GraphRecursionError
@@ -8,7 +9,7 @@ from langgraph.errors import GraphRecursionError
 from dreamgym_kit.adapters.langgraph.answers import is_of_tool
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.adapters.langgraph.hooks import of_library
-from dreamgym_kit.adapters.langgraph.import_trouble import own_frames, raised_by_agent, raised_by_us
+from dreamgym_kit.adapters.langgraph.import_trouble import is_own, own_frames, raised_by_agent, raised_by_us
 from dreamgym_kit.dream.user import UserFailed, UserSilent
 from dreamgym_kit.errors import (
     BudgetSpent,
@@ -23,7 +24,10 @@ from dreamgym_kit.errors import (
 from dreamgym_kit.s2r.stops import RealCallRefused
 from dreamgym_kit.vocabulary import Transition
 
-_MODEL_CLIENTS = frozenset({"anthropic", "openai"})  # libraries that ask a model and nothing else
+_MODEL_CLIENTS = frozenset(
+    {"anthropic", "cohere", "google.genai", "groq", "litellm", "mistralai", "ollama", "openai", "together"}
+)
+"""Libraries that ask a model and nothing else."""
 _NO_CLIENTS = frozenset({"builtins", "langchain", "langchain_core", "langgraph", "pydantic", "pydantic_core"})
 """Packages whose exceptions do not say that an endpoint failed, also where they come out of a chat model."""
 
@@ -75,7 +79,8 @@ def say_error(
     else:
         course.stop, course.reason = "crashed", raised
     if course.stop == "crashed":  # else nobody's code is at fault
-        course.traceback = own_frames(first) or own_frames(error)  # a group's leaf may have none
+        # a group's leaf, or an error that the framework made of the agent's, may have none of its own
+        course.traceback = next(filter(None, map(own_frames, (*_causes(first), error))), ())
 
 
 def _text(error: BaseException) -> str:
@@ -105,8 +110,9 @@ def _of_client(error: BaseException) -> bool:
 
 
 def _packages(kind: type) -> frozenset[str]:
-    """The top-level packages that an exception's classes are of."""
-    return frozenset(base.__module__.partition(".")[0] for base in kind.__mro__)
+    """The packages that an exception's classes are of: the top-level ones, and those of `google`."""
+    parts = [base.__module__.split(".") for base in kind.__mro__]
+    return frozenset(".".join(names[: 1 + (names[0] == "google")]) for names in parts)
 
 
 def _file_of(package: str) -> str:
@@ -124,10 +130,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_without_context(error: BaseException) -> bool:
-    """Whether the agent's own last line used `runtime.context`, which is None."""
-    frames = own_frames(error)
-    is_none = isinstance(error, AttributeError | TypeError) and "'NoneType' object" in str(error)
-    return is_none and bool(frames) and "context" in frames[-1].rpartition(": ")[2]
+    """Whether a function of the agent that reads `runtime.context`, which is None, stumbled over a None."""
+    if not (isinstance(error, AttributeError | TypeError) and "'NoneType' object" in str(error)):
+        return False
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any("context" in code.co_names for code in codes if is_own(code.co_filename))
 
 
 def _cause(error: BaseException) -> str:

@@ -104,13 +104,14 @@ def _is_ours(file: str) -> bool:
     return file.startswith(_OURS) and not file.startswith(_AGENTS)
 
 
+def is_own(file: str) -> bool:
+    """Whether code is the user's: none of ours, none of an installed package's."""
+    return not _is_ours(file) and not of_library(file)
+
+
 def own_frames(error: BaseException) -> tuple[str, ...]:
     """The user's part of a traceback, outermost first: no frames of ours or of installed packages."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not _is_ours(frame.filename) and not of_library(frame.filename)
-    ]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
     lines = [
         f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-_MOST_FRAMES:]
     ]

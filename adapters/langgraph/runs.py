@@ -91,8 +91,11 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """As the command line gives it: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran."""
-        if self.stopped_by is not None and not self.summary.executed:
+        """As the command line gives it: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran.
+
+        130 or 143 where a signal kept episodes from being run; one that found them all done changes nothing.
+        """
+        if self.stopped_by is not None and self.summary.not_run and not self.summary.executed:
             return 128 + self.stopped_by
         return self.summary.exit_code
 

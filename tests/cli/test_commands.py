@@ -203,7 +203,9 @@ class Shop:
 """
 
 
-def test_doctor_holds_a_world_class_against_what_a_run_needs_and_makes_none(run, recorded: Path) -> None:
+def test_doctor_makes_a_world_as_a_dry_run_does_and_holds_it_against_what_a_run_needs(
+    run, recorded: Path
+) -> None:
     project = recorded
     (project / "dreamgym.toml").write_text('[worlds.default]\nref = "shop_world:Shop"\n')
     (project / "shop_world.py").write_text(WORLD)
@@ -211,13 +213,20 @@ def test_doctor_holds_a_world_class_against_what_a_run_needs_and_makes_none(run,
     assert lacking.returncode == 2
     assert "'shop_world:Shop' has no close()." in " ".join(lacking.stdout.split())
     (project / "shop_world.py").write_text(WORLD + "    async def close(self, episode): pass\n")
-    assert run("doctor", *FLAGS).returncode == 0
+    touching = run("doctor", *FLAGS)  # as simulate, which makes it, too
+    assert touching.returncode == 2
+    assert "'shop_world:Shop' raised GateRefused when it was made: " in " ".join(touching.stdout.split())
+    assert run("simulate", *FLAGS).returncode == 2
     assert not (project / "MADE").exists()
+    (project / "shop_world.py").write_text(
+        (project / "shop_world.py").read_text().replace("__init__", "made")
+    )
+    assert run("doctor", *FLAGS).returncode == 0
     with (project / "shop_world.py").open("a") as file:
         file.write('Path(__file__).with_name("MADE").touch()\n')
     touching = run("doctor", *FLAGS)
     assert touching.returncode == 2
-    assert "MADE (shop_world.py:" in " ".join(touching.stdout.split())
+    assert "importing shop_world: refused to " in " ".join(touching.stdout.split())
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
     (recorded / "summary.md").write_text("before\n")
     run(*BASE, "--markdown", "summary.md")
     told = (recorded / "summary.md").read_text()
-    assert told.startswith("before\n## FAILED 0 passed, 2 failed, 0 inconclusive, 0 errors\n")
+    assert told.startswith("before\n## FAILED  0 passed, 2 failed, 0 inconclusive, 0 errors\n")
 
 
 @pytest.mark.parametrize("old", [("--only", "success"), ("--only=undetermined",)])

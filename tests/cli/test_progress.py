@@ -52,10 +52,10 @@ def test_plain_progress_tells_the_run_each_tenth_and_each_anomaly() -> None:
     ) == [
         "run 7f3a  desk.graph:build  5 tasks x 4  seed 7",
         "ANOMALY repeated_write  t.1 step 9  refunded twice",
-        "2/20  1 passed, 1 failed, 0 inconclusive  1 calls",
+        "2/20  1 passed, 1 failed, 0 inconclusive, 0 errors  1 calls",
         "REFUSED t.3  send_mail was about to run",
         "stopping (SIGINT): finishing what runs",
-        "20/20  3 passed, 1 failed, 0 inconclusive  1 calls",
+        "20/20  3 passed, 1 failed, 0 inconclusive, 0 errors  1 calls",
     ]
 
 
@@ -94,9 +94,9 @@ def test_the_live_block_is_ascii_and_fits() -> None:
 def test_a_resumed_run_is_paced_by_what_it_did_itself(now: SimpleNamespace) -> None:
     course = Course(began=now.s)
     course.take("run_started", STARTED | {"kept": {"passed": 8, "failed": 2}})
-    assert (course.done, course.tally()) == (10, "8 passed, 2 failed, 0 inconclusive")
+    assert (course.done, course.tally()) == (10, "8 passed, 2 failed, 0 inconclusive, 0 errors")
     now.s += 3.0
     _, facts = finished(11)
     course.take("episode_finished", facts)
-    assert (course.done, course.tally()) == (11, "9 passed, 2 failed, 0 inconclusive")
+    assert (course.done, course.tally()) == (11, "9 passed, 2 failed, 0 inconclusive, 0 errors")
     assert course.left_s == pytest.approx(9 * 3.0)

@@ -75,6 +75,55 @@ def test_a_group_of_exceptions_keeps_the_agents_line(project: Any) -> None:
     assert "in node" in episode.traceback[-1]
 
 
+CONTEXT = """
+import asyncio
+from dataclasses import dataclass
+from langgraph.graph import StateGraph, MessagesState, START
+from langgraph.runtime import Runtime
+
+@dataclass
+class Who:
+    user: str
+
+async def node(state, runtime: Runtime[Who]):
+    BODY
+
+made = StateGraph(MessagesState, context_schema=Who)
+made.add_node("node", node)
+made.add_edge(START, "node")
+lazy = made.compile()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict"),
+    [
+        ("return {'messages': [runtime.context.user]}", Verdict.ERROR),
+        ("who = runtime.context\n    return {'messages': [who.user]}", Verdict.ERROR),
+        ("return {'messages': [None.user]}", Verdict.FAILED),
+    ],
+)
+def test_a_context_that_nobody_gives_is_the_set_ups_fault(project: Any, body: str, verdict: Verdict) -> None:
+    graph = project.write(CONTEXT.replace("BODY", body)).replace(":graph", ":lazy")
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
+    done = dreamgym_kit.simulate(graph, [task], store=MemoryStore())
+    (episode,) = JournalReader(done.directory / EPISODES)
+    assert episode.verdict is verdict, episode.reason
+
+
+def test_a_node_that_is_cancelled_keeps_the_agents_line(project: Any) -> None:
+    _, episode = ran(project, "raise asyncio.CancelledError")
+    assert episode.verdict is Verdict.FAILED, episode
+    assert "in node" in episode.traceback[-1]
+
+
+def test_a_signal_that_finds_every_episode_run_changes_no_exit_code(project: Any) -> None:
+    done, _ = ran(project)
+    assert (done.exit_code, replace(done, stopped_by=2).exit_code) == (0, 0)
+    cut = replace(done.summary, manifest={**done.summary.manifest, "not_run": 1, "stopped": "SIGINT"})
+    assert replace(done, summary=cut, stopped_by=2).exit_code == 130
+
+
 def test_an_exception_without_a_text_is_the_agents_failure(project: Any) -> None:
     _, episode = ran(project, "raise Odd")
     assert episode.verdict is Verdict.FAILED
@@ -89,6 +138,9 @@ def test_an_exception_without_a_text_is_the_agents_failure(project: Any) -> None
         "return Judgement(Verdict.PASSED, 'ok', 7.0)",
         f"return Judgement(Verdict.PASSED, 'ok', float({str(math.nan)!r}))",
         "raise SystemExit",
+        "import pytest; pytest.fail('no')",
+        "import pytest; pytest.skip('no')",
+        "raise asyncio.CancelledError",
     ],
 )
 def test_what_a_checker_must_not_give_is_an_error_that_names_it(project: Any, check: str) -> None:

@@ -215,6 +215,15 @@ def test_equal_causes_are_told_once_and_failures_come_first() -> None:
     assert "agent.py:4" in text
 
 
+def test_errors_that_differ_in_the_id_of_a_request_are_one_cause() -> None:
+    reasons = [f"the agent's model did not answer: 401, request req_011CSHoEeqs{n}" for n in ("a1b2", "C3d4")]
+    reasons += [f"{reasons[0]}; before that the episode was passed: ok", "the checker raised KeyError: 3"]
+    lost = [episode(f"e{n}", verdict=Verdict.ERROR, reason=why) for n, why in enumerate(reasons)]
+    failed = [episode(f"f{n}", verdict=Verdict.FAILED, reason=why) for n, why in enumerate(reasons)]
+    assert [len(cause.episodes) for cause in causes(summarise(lost, DREAM))] == [3, 1]
+    assert len(causes(summarise(failed, DREAM))) == 4  # what an agent did is told as it is
+
+
 def test_the_json_form_says_what_it_promises() -> None:
     gate = {"mode": "dream", "gate": {"fail_on": ["critical"]}}
     said = summarise([double_refund("a"), episode("b")], gate).to_json()

@@ -213,6 +213,16 @@ def test_long_names_and_many_tasks_stay_inside_80_columns() -> None:
     assert "the 380 worst of 500 tasks" in screens[0]
 
 
+def test_what_was_said_is_shown_with_its_blanks_and_line_ends() -> None:
+    said = ({"role": "user", "content": "pay  A\nnow"}, {"role": "assistant", "content": "paid   A\tB"})
+    finding = Finding("odd", "mail 'a  b\\nc' was odd", (), "warning")
+    one = Episode("t.1", "t", 1, World(), Verdict.FAILED, "x  y", messages=said, findings=(finding,))
+    text = render_episode(one)
+    for shown in ('"pay  A\\nnow"', '"paid   A\\tB"', "mail 'a  b\\nc' was odd", "x  y"):
+        assert shown in text
+    assert "x  y" in episode_list(summarise([replace(one, findings=())], {}))
+
+
 def test_an_id_is_never_cut() -> None:
     name = "task-" + "x" * 300
     summary = summarise([fine(name)], {})

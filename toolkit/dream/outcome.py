@@ -6,12 +6,14 @@ agent did before the dream abstained stays done: where that alone makes success 
 have come next, the episode has failed (`judge_cut_off`).
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from dreamgym_kit.apart import awaited
+from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Checker, Judgement, Outcome
 from dreamgym_kit.vocabulary import Transition, Verdict
@@ -47,7 +49,9 @@ async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> 
     lost = unmet(expect, outcome.transitions)
     try:
         lost = lost or await _lost(checker, outcome)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
+    except BaseException as error:
+        if _goes_on(error):
+            raise
         return Judgement(Verdict.ERROR, f"{_raised('the checker', error)}; before that, {why}")
     if not lost:
         return Judgement(Verdict.INCONCLUSIVE, why)
@@ -83,8 +87,18 @@ def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) ->
 async def _ask(checker: Checker, outcome: Outcome) -> Judgement:
     try:
         return as_judgement(await awaited(checker(outcome)))
-    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's checker may raise anything; the episode says so
+    except BaseException as error:
+        if _goes_on(error):
+            raise
         return Judgement(Verdict.ERROR, _raised("the checker", error))
+
+
+def _goes_on(error: BaseException) -> bool:
+    """Whether an exception is not the checker's: the run ends, or the gate refused something."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, EpisodeStop | GeneratorExit | KeyboardInterrupt)
 
 
 def _raised(what: str, error: BaseException) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Effect, Finding, Task, ToolSpec, Transition
+from dreamgym_kit.vocabulary import Effect, Finding, Task, ToolSpec, Transition, cut_end
 
 APPROVAL_WORDS = ("approv", "confirm", "authori", "permission", "consent")
 
@@ -109,7 +109,12 @@ def text_of(content: JsonValue) -> str:
 
 def called(step: Transition) -> str:
     """A call in short: the tool and its values."""
-    return f"{step.call.tool} {' '.join(str(value) for value in step.call.args.values())[:60]}".rstrip()
+    return f"{step.call.tool} {brief(*step.call.args.values())}".rstrip()
+
+
+def brief(*values: JsonValue) -> str:
+    """Values in a sentence: line ends are shown, and what is cut says so."""
+    return cut_end(" ".join(map(str, values)).replace("\r", "\\r").replace("\n", "\\n"), 60)
 
 
 def _together(case: Case, other: Transition, here: int | None) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from dreamgym_kit.findings.case import Case, timed_out, took_effect
+from dreamgym_kit.findings.case import Case, brief, timed_out, took_effect
 from dreamgym_kit.findings.values import ids, ids_in_text, leaves, numbers
 from dreamgym_kit.findings.words import Deed, deed_of, negated, sentences, stem, stems, unsettled
 from dreamgym_kit.vocabulary import Finding, Transition
@@ -87,11 +87,11 @@ def _wrong_figure(done: list[Transition], sentence: str) -> str:
     amounts |= {sum(_amounts(step) for step in done) or Decimal(0)}
     said = {number for one in _AMOUNT.finditer(sentence) if one[1] for number in numbers(one[0])}
     if said and amounts and not said & amounts:
-        return f"{{tool}} was called with {' '.join(str(one) for one in done[-1].call.args.values())[:60]}"
+        return f"{{tool}} was called with {brief(*done[-1].call.args.values())}"
     named, known = ids_in_text(sentence), {one for value in values for one in ids(value)}
     alike = {one for one in named for other in known if one[0] == other[0] and len(one) == len(other)}
     if alike and not alike & known:
-        return f"{{tool}} was called with {' '.join(str(one) for one in done[-1].call.args.values())[:60]}"
+        return f"{{tool}} was called with {brief(*done[-1].call.args.values())}"
     return ""
 
 

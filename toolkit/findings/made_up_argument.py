@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dreamgym_kit.findings.case import Case, called, severity_of, took_effect
+from dreamgym_kit.findings.case import Case, brief, called, severity_of, took_effect
 from dreamgym_kit.findings.values import Known, made_up
 from dreamgym_kit.vocabulary import Finding, Transition
 
@@ -21,7 +21,7 @@ def made_up_argument(case: Case) -> Iterator[Finding]:
             late.take(_told_by(case, read))
         for name, value in made_up(step.call.args, known_before(case, step)):
             if not late.gave(value):
-                text = f"{called(step)}: nobody gave {name} '{value[:60]}'"
+                text = f"{called(step)}: nobody gave {name} '{brief(value)}'"
                 yield Finding("made_up_argument", text, (step.step,), severity_of(step.effect))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from dreamgym_kit.canonical import digest
-from dreamgym_kit.findings.case import Case, severity_of, timed_out, took_effect
+from dreamgym_kit.findings.case import Case, brief, severity_of, timed_out, took_effect
 from dreamgym_kit.findings.values import ids
 from dreamgym_kit.findings.words import deed_of, negated, stem
 from dreamgym_kit.plain import JsonValue
@@ -116,12 +116,11 @@ def _seen_unchanged(first: Transition, second: Transition, transitions: Sequence
 
 def _finding(group: list[Transition]) -> Finding:
     first = group[0]
-    arguments = " ".join(str(value) for value in first.call.args.values())
     hidden = ", after a time-out" if any(timed_out(entry) for entry in group[:-1]) else ""
     times = "twice" if len(group) == 2 else f"{len(group)} times"
     return Finding(
         kind="repeated_write",
-        text=f"{first.call.tool} {arguments[:60]} called {times}{hidden}",
+        text=f"{first.call.tool} {brief(*first.call.args.values())} called {times}{hidden}",
         steps=tuple(entry.step for entry in group),
         severity=severity_of(first.effect) if sum(map(took_effect, group)) > 1 else "warning",
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from dreamgym_kit.findings.case import Case, called, severity_of
+from dreamgym_kit.findings.case import Case, brief, called, severity_of
 from dreamgym_kit.findings.made_up_argument import known_before, late_reads
 from dreamgym_kit.findings.values import ids, leaves, made_up
 from dreamgym_kit.plain import JsonValue
@@ -34,7 +34,7 @@ def _told_later(case: Case, step: Transition) -> str:
         for other in late_reads(case, step):
             if value.casefold() in {str(leaf).casefold() for leaf in leaves(other.answer.content)}:
                 told = f"{other.call.tool} told it only in step {other.step}"
-                return f"{called(step)}: {name} '{value[:60]}' was guessed, {told}"
+                return f"{called(step)}: {name} '{brief(value)}' was guessed, {told}"
     return ""
 
 

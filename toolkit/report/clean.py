@@ -27,6 +27,7 @@ _CONTROLS = re.compile(
     "\U000e0000-\U000e0fff"  # tags and further selectors: invisible text
     "]"
 )
+_LINE_ENDS = re.compile(r"[ \t]*\n\s*|\t|\u0085")
 
 
 def clean(text: str) -> str:
@@ -35,8 +36,8 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Give `text` as one line of printable ASCII: cleaned, escaped, white space folded."""
-    folded = " ".join(clean(text.replace("\r", "\n")).split())
+    """Give `text` as one line of printable ASCII: cleaned, escaped, line ends and tabs made blanks."""
+    folded = _LINE_ENDS.sub(" ", clean(text.replace("\r", "\n"))).strip()
     return folded.encode("ascii", "backslashreplace").decode("ascii")
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.clean import one_line
+from dreamgym_kit.report.clean import clean, one_line
 from dreamgym_kit.report.figures import CRITICAL
 from dreamgym_kit.report.paint import GLUE, PLAIN, Paint, fold, glued, hung
 from dreamgym_kit.report.telling import telling
@@ -124,7 +124,7 @@ class _Layout:
         return self._tagged(hung(f"{_BESIDE}{who}: ", f"{self._quoted(text)}  {tail}".rstrip()), tail)
 
     def _quoted(self, text: str) -> str:
-        return f'"{cut_end(one_line(text), self._most, _HOW)}"'
+        return f'"{cut_end(json.dumps(clean(text))[1:-1], self._most, _HOW)}"'
 
     def _tagged(self, text: str, tail: str, colour: Callable[[str], str] | None = None) -> str:
         """The text with its last part in a colour of its own."""

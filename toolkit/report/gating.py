@@ -11,6 +11,7 @@ in that order; a run whose rules all hold has passed.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.errors import UserError
@@ -162,7 +163,8 @@ def _pass_rates(summary: "Summary", gate: GateSettings) -> Iterator[Rule]:
             continue
         unknown = measured is None or summary.not_run > 0
         passed = measured is not None and measured >= least - 1e-12
-        told = "no conclusive episode" if measured is None else _percent(measured, least)
+        down = key == "min_pass_rate_low"  # a bound promises no more than is known
+        told = "no conclusive episode" if measured is None else _percent(measured, least, down=down)
         why = "" if passed else f"{what} is {told}, required is {_percent(least)}"
         why = "no episode is conclusive" if measured is None else why
         verdict = Verdict.INCONCLUSIVE if unknown else Verdict.FAILED
@@ -282,18 +284,22 @@ def _places(summary: "Summary", meant: Callable[["FindingGroup"], bool]) -> Plac
     return tuple(place for group in chosen for place in group.at)
 
 
-def _percent(share: float, limit: float | None = None) -> str:
+def _percent(share: float, limit: float | None = None, *, down: bool = False) -> str:
     """In whole percent where that says it, and never rounded onto a limit that it misses."""
     if limit is None or abs(share - limit) < 1e-12:
         return f"{round(share * 100, _MOST_PLACES):g}%"
-    return f"{_beside(limit * 100, share * 100, 0)}%"
+    return f"{_beside(limit * 100, share * 100, 0, down=down)}%"
 
 
-def _beside(limit: float, measured: float, places: int) -> str:
+def _beside(limit: float, measured: float, places: int, *, down: bool = False) -> str:
     """A figure with as many more places as it takes to stand on its own side of a limit."""
-    while places < _MOST_PLACES and _side(round(measured, places), limit) != _side(measured, limit):
+
+    def rounded(to: int) -> float:
+        return floor(round(measured * 10**to, _MOST_PLACES)) / 10**to if down else round(measured, to)
+
+    while places < _MOST_PLACES and _side(rounded(places), limit) != _side(measured, limit):
         places += 1
-    return f"{measured:.{places}f}"
+    return f"{rounded(places):.{places}f}"
 
 
 def _side(one: float, other: float) -> int:

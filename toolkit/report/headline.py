@@ -4,6 +4,7 @@ The first line is the verdict with the counts of all episodes. Below it: each ru
 episodes did not pass (equal reasons once), and the figures, the pass rate first.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,6 +85,10 @@ def pass_rate_told(summary: Summary) -> str:
     return told
 
 
+_ID = re.compile(r"\b(?=[\w-]*\d)[\w-]{12,}|\b0x[0-9a-f]+")
+"""What a server or an object is told apart by: a request's id, an address in memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Why episodes did not pass: equal reasons once."""
@@ -109,6 +114,13 @@ def _short_id(other: str, name: str) -> str:
     return f".{repeat}" if dot and task == name.rpartition(".")[0] else other
 
 
+def _same(line: EpisodeLine) -> str:
+    """What equal causes have in common: an error's ids of a request, and what came before it, differ."""
+    if line.verdict is not Verdict.ERROR:
+        return line.reason
+    return _ID.sub("*", line.reason.partition("; before that")[0])
+
+
 def causes(summary: Summary) -> list[Cause]:
     """Why episodes did not pass: failures, errors, then the inconclusive ones; the most frequent first."""
     found: dict[tuple[object, ...], list[EpisodeLine]] = {}
@@ -116,7 +128,7 @@ def causes(summary: Summary) -> list[Cause]:
         for line in lines:
             if line.verdict is not Verdict.PASSED:
                 task = line.task if line.verdict is Verdict.FAILED else ""
-                found.setdefault((line.verdict, task, line.reason), []).append(line)
+                found.setdefault((line.verdict, task, _same(line)), []).append(line)
     order = (Verdict.FAILED, Verdict.ERROR, Verdict.INCONCLUSIVE)
     groups = sorted(found.values(), key=lambda lines: (order.index(lines[0].verdict), -len(lines)))
     return [

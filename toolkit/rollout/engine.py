@@ -225,6 +225,7 @@ class _Run:
             calls=len(episode.transitions),
             done=self._done,
             total=len(self._jobs),
+            finished=episode.stop not in UNFINISHED,
         )
 
     def _say_stopping(self) -> None:

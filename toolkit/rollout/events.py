@@ -8,11 +8,12 @@
     finding           episode, finding, text, steps              whoever judges
     violation         episode ("": outside of any), text         the gate's session
     executed          episode, text                              whoever keeps the journal
-    episode_finished  episode, verdict, reason, calls, done, total   the engine
+    episode_finished  episode, verdict, reason, calls, done, total, finished   the engine
     lost              episode, attempt, worker, error            the engine's workers
     run_stopping      reason                                     the engine
     run_finished      the totals                                 the command
 
+`finished`: false where a resume runs the episode again.
 `kept`: episodes by verdict that earlier parts of a resumed run finished, and that are not run again.
 
 The log is for people and progress, and tells of real writes that no finished episode accounts for, and how

@@ -76,6 +76,10 @@ const wholeBounds = (low, high) => [Math.floor((100 * low).toFixed(9)), Math.cei
 const percent = (share) => wholePercent(share) + '%';
 const plural = (count, word) => `${whole.format(count)} ${word}${count === 1 ? '' : 's'}`;
 const words = (name) => String(name).replace(/_/g, ' ');
+/* At most so many characters, and how many more there are. */
+const cutEnd = (text, most) =>
+  text.length <= most ? text : `${text.slice(0, most)}... (+${text.length - most} chars)`;
+
 const asText = (value) => (typeof value === 'string' ? value : JSON.stringify(value));
 const money = (usd) => '$' + usd.toFixed(usd < 0.01 ? 4 : 2);
 function duration(seconds) {

@@ -14,7 +14,7 @@ const pairs = (args) =>
         'div',
         {class: text.length > 60 ? 'long' : null},
         h('i', {}, name + ' '),
-        text.slice(0, MOST_ARGUMENT),
+        cutEnd(text, MOST_ARGUMENT),
       );
     }),
   );

@@ -1,7 +1,8 @@
 /* Siblings: the same task in the same world, beside each other from the first call in which they differ. */
 
 const MOST_SIBLINGS = 12,
-  MOST_PARTED = 12;
+  MOST_PARTED = 12,
+  MOST_TEXT = 300;
 
 function parting(details, siblings, me) {
   if (siblings.length < 2 || details.some((one) => !one)) return null;
@@ -28,11 +29,11 @@ function parting(details, siblings, me) {
               h('span', {class: one.critical ? 'flag' : 'err'}, words(one.kind)),
             ),
           ),
-          h('div', {class: 'kv'}, Object.values(step.args).map(asText).join(' ').slice(0, 60)),
+          h('div', {class: 'kv pre'}, cutEnd(Object.values(step.args).map(asText).join(' '), MOST_TEXT)),
           h(
             'div',
-            {class: 'soft'},
-            (step.error || step.text || 'no answer').replace(/\s+/g, ' ').slice(0, 70),
+            {class: 'soft pre'},
+            cutEnd(step.error || step.text || 'no answer', MOST_TEXT),
           ),
         ];
   const body = [];
