@@ -124,6 +124,30 @@ def demo(folder: Path) -> dict[str, Any]:
     }
 
 
+def training(folder: Path) -> dict[str, Any]:
+    """Train two steps from a seed; figures depend on the processor, so they hold for one machine."""
+    from training.real_parts import project, run
+
+    done = run(project(folder), "train", "--plain", "--steps", "2")
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    (kept,) = (folder / "runs").iterdir()
+    from dreamgym_kit.rollout.rundir import RunDirectory
+
+    rollouts = sorted(one.parent for one in kept.glob("rollouts/*/episodes.jsonl"))
+    return {
+        "steps": [_plain(json.loads(line)) for line in (kept / "steps.jsonl").read_text().splitlines()],
+        "evaluations": [
+            _plain(json.loads(line)) for line in (kept / "evaluations.jsonl").read_text().splitlines()
+        ],
+        "episodes": sorted(
+            f"{run.name.split('-')[1]} {one.id} {one.digest}"
+            for run in rollouts
+            for one in RunDirectory.open(run).episodes()
+        ),
+    }
+
+
 def _ran(folder: Path, command: str, *flags: str) -> dict[str, Any]:
     before = set((folder / "runs").iterdir()) if (folder / "runs").exists() else set()
     code = _code(folder, command, "--plain", "--concurrency", "1", *flags)
@@ -192,10 +216,12 @@ def _command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 def made(name: str) -> Mapping[str, Any]:
     """One scenario in a folder that goes again."""
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
-        return demo(Path(folder)) if name == "demo" else scenario(name, Path(folder))
+        if name in SHAPES:
+            return scenario(name, Path(folder))
+        return {"demo": demo, "training": training}[name](Path(folder))
 
 
-NAMES = (*SHAPES, "demo")
+NAMES = (*SHAPES, "demo", "training")
 
 
 def main() -> int:
@@ -213,4 +239,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent))
     sys.exit(main())

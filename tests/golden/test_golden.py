@@ -8,7 +8,9 @@ from golden.golden import EXPECTED, NAMES, made
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name == "training" else name for name in NAMES]
+)
 def test_a_golden_run_ends_as_it_did(name: str) -> None:
     expected = json.loads((EXPECTED / f"{name}.json").read_text())
     now = json.loads(json.dumps(made(name)))
