@@ -20,7 +20,6 @@ EXAMPLES = (
     "dreamgym-kit train --policy models/qwen3-8b --lora 16 --lr 5e-5 --overlap",
     "dreamgym-kit train --algorithm ppo --faults 0.1",
     "dreamgym-kit train --curriculum --steps 60",
-    "dreamgym-kit train --tasks new.jsonl --judge-from runs/2026-11-21-record-desk --judge-tasks tasks.jsonl",
     "dreamgym-kit train --eval-every 5 --report-to tensorboard",
     "dreamgym-kit train --resume runs/2026-11-21-train-desk-7f3a",
     "torchrun --nproc-per-node 2 --no-python dreamgym-kit train",
@@ -68,19 +67,6 @@ Overlap = Annotated[
 Curriculum = Annotated[
     bool, typer.Option("--curriculum", help="Hard but solvable tasks first.", show_default=False)
 ]
-JudgeFrom = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--judge-from",
-        metavar="RUN",
-        help="Rewards by a judge that learns from this recorded run, not by checkers; may be repeated.",
-        show_default=False,
-    ),
-]
-JudgeTasks = Annotated[
-    Path | None,
-    typer.Option("--judge-tasks", help="The tasks of the recorded runs; else --tasks.", show_default=False),
-]
 SaveEvery = Annotated[
     int | None, typer.Option("--save-every", min=1, help="Steps between checkpoints.", show_default=False)
 ]
@@ -123,8 +109,6 @@ def command(
     faults: Faults = None,
     overlap: Overlap = False,
     curriculum: Curriculum = False,
-    judge_from: JudgeFrom = None,
-    judge_tasks: JudgeTasks = None,
     save_every: SaveEvery = None,
     eval_every: EvalEvery = None,
     eval_n: EvalN = None,
@@ -172,8 +156,6 @@ def command(
         "train.faults": faults,
         "train.staleness": 1 if overlap else None,
         "curriculum.use": True if curriculum else None,
-        "judge.recorded": tuple(str(run.absolute()) for run in judge_from) if judge_from else None,
-        "judge.tasks": judge_tasks,
         "train.save_every": save_every,
         "train.eval_every": eval_every,
         "train.eval_n": eval_n,
@@ -201,8 +183,6 @@ def command(
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
         )
-        if settings.judge.recorded:
-            tell("a judge without goals is made of recorded work first; what it is worth stands in judge.txt")
         if settings.train.eval_real:
             _agree(request, yes=yes)
         result = _carried_out(request, plain=plain)

@@ -10,7 +10,6 @@ from dreamgym_kit.adapters.stores.opening import is_far
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.checklist.imagined import ImaginedExperience
 from dreamgym_kit.dream.following import Following
 from dreamgym_kit.dream.reasoned import Allows, ReasonedExperience
 from dreamgym_kit.dream.reasoned_support import ReasonedSupport
@@ -83,7 +82,7 @@ def with_model(
     if chat is None or "reasoning" in parts:
         return code
     following = None
-    if isinstance(first, ChainedExperience | ImaginedExperience) and "state" not in parts:
+    if isinstance(first, ChainedExperience) and "state" not in parts:
         following = first.following
     model = reasoned_over(
         store, chat, settings, only=only, following=following, support=support, allows=allows

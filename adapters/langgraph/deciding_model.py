@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.checklist.imagined import ImaginedExperience
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.kept import read_learned
 from dreamgym_kit.dream.learned.layered import LayeredExperience
@@ -45,7 +44,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
     folder = settings.resolve(named)
     with egress.exempt():  # the kit's own files
         learned = read_learned(folder)
-    if not isinstance(first, ChainedExperience | ImaginedExperience):
+    if not isinstance(first, ChainedExperience):
         yield first
         return
     here = settings if named == said.model else replace(settings, learned=replace(said, urls=()))

@@ -8,13 +8,11 @@ real tool runs while it learns; an evaluation on the real tools is asked for by 
 import shutil
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from dreamgym_kit.adapters.langgraph.curricula import curriculum_of
 from dreamgym_kit.adapters.langgraph.evaluating import under_faults
-from dreamgym_kit.adapters.langgraph.goal_free import judged_without_goals
 from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.servers_watched import servers_watched
@@ -22,15 +20,12 @@ from dreamgym_kit.adapters.langgraph.training_directory import goes_on, training
 from dreamgym_kit.adapters.langgraph.training_options import options_of
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult, model_of, sides_of
 from dreamgym_kit.adapters.trainers.extra import require_extra
-from dreamgym_kit.dream.checklist.without_goals import GoalFree
-from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Stage
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import EventSink, PolicyServer
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import training_of
 from dreamgym_kit.rollout.events import FanOut
-from dreamgym_kit.rollout.files import write_atomically
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory, half_made
 from dreamgym_kit.rollout.stop import StopSwitch
@@ -49,7 +44,6 @@ if TYPE_CHECKING:
 
 ROLLOUTS, EXAMINED, CHECKPOINTS, LOGS = "rollouts", "evaluations", "checkpoints", "logs"
 MADE = "made"  # tasks that the curriculum made
-JUDGE = "judge.txt"  # what a judge without goals was found to be worth
 
 
 def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None = None) -> TrainResult:
@@ -75,12 +69,8 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
     model = model_of(request.settings)
     options = options_of(request.settings)
     options.check()
-    request, learn, found = _judged(request, learn, held_out)
     with ExitStack() as stack:
         directory = stack.enter_context(training_directory(request, learn, held_out, model))
-        if found is not None:
-            told = process_masker(request.settings.endpoint.key_env).text(str(found))
-            write_atomically(directory.path / JUDGE, f"{told}\n".encode("utf-8", "replace"))
         log = stack.enter_context(closing(directory.events()))
         heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.endpoint.key_env))
         parts = _Parts(stack, request, directory, heard, stop)
@@ -114,7 +104,7 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
                     learn,
                     held_out,
                     collector,
-                    store=request.store if request.experience is None or found is not None else None,
+                    store=request.store if request.experience is None else None,
                     folder=directory.path / MADE,
                     judged_apart=request.judge is not None,
                 ),
@@ -151,29 +141,6 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
             strays=tuple(process_masker().text(stray) for stray in PROCESS.told()),
             stopped_by=stop.signal,
         )
-
-
-def _judged(
-    request: TrainRequest, learn: list[Task], held_out: Sequence[Task]
-) -> tuple[TrainRequest, list[Task], GoalFree | None]:
-    """The training with the judge that `[judge]` asks for, and the tasks that it may be believed on.
-
-    A judge that the caller gives stands. On the real tools the tasks' own checkers judge.
-    """
-    wanted = request.settings.judge
-    if not wanted.recorded or request.judge is not None or request.mode is not Mode.DREAM:
-        return request, learn, None
-    if request.experience is not None:
-        raise UserError(
-            f"{request.settings.where('judge', 'recorded')}: a judge without goals comes with worlds of its "
-            "own; leave it out, or the experience model that was given."
-        )
-    dream = judged_without_goals(request.settings, learn, held_out, request.store)
-    return (
-        replace(request, experience=dream.experience, judge=dream.judge),
-        list(dream.tasks),
-        dream.found,
-    )
 
 
 class _Parts:

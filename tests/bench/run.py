@@ -65,7 +65,6 @@ BENCHES: Mapping[str, str] = {
     "logprobs": "sampled log-probs of episodes with tools and forks against a padded forward pass",
     "capture": "is each token that the policy sampled in one sample? five graph shapes, streaming on and off",
     "learns": "real held-out success of the desk's nano model: at the start, after dreams, after real work",
-    "learned_dream": "the same after dreams without any recorded goal: a learned judge, composed worlds",
     "algorithms": "real held-out success after GRPO, PPO, DPO and SFT on as many dreamt episodes",
     "faults": "real held-out success under faults, after learning with faults and without",
     "ablations": "the dream without each of its parts: how true it is, real success after learning in it",
@@ -188,9 +187,6 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("learns", "gain_low"): Goal(">", 0),
     ("learns", "gain_ratio"): Goal(">=", 0.9),
     ("learns", "real_calls_in_dream"): Goal("=", 0),
-    ("learned_dream", "ratio_to_real"): Goal(">=", 1),
-    ("learned_dream", "thin_ratio"): Goal(">=", 0.9),
-    ("learned_dream", "real_calls"): Goal("=", 0),
     ("learns", "shuffled_gain"): Goal("<=", 2),  # five times 360 episodes waver by about that
     ("curriculum", "impossible_share"): Goal("<=", 0.02),
     ("curriculum", "episodes_ratio"): Goal("=", 1),

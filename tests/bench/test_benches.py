@@ -32,7 +32,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("disconnects", "store", "million", "findings"),
         *("advice", "verdict_words"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
-        *("learns", "learned_dream", "algorithms", "faults", "ablations", "curriculum"),
+        *("learns", "algorithms", "faults", "ablations", "curriculum"),
         *("s2r", "divergence", "approval", "promotion"),
         *("update_exact", "step_cost", "page", "prefix", "vllm_share"),
         *("ray_scale", "ray_kill", "first_minutes"),
@@ -290,55 +290,6 @@ def test_what_was_measured_of_a_seed_is_not_measured_again(
     assert 0 < figures["gain_low"] < 40
     assert (figures["gain_ratio"], figures["real_calls_in_dream"], figures["shuffled_gain"]) == (1, 0, 0)
     assert "| 4 | 0.400 | 0.800 | 0.800 | 0.400 | +40.0 (" in bench.table()
-
-
-@pytest.mark.parametrize("bench", ["learned_dream"], indirect=True)
-def test_a_dream_without_goals_is_held_against_the_real_tools(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    solved = {"start": 8, "learned": 17, "recorded": 14, "real": 16, "shuffled": 8, "thin": 15}
-    for part, count in solved.items():
-        place = tmp_path / "seed-3" / f"part-{part}"
-        place.mkdir(parents=True)
-        rows = {f"t{at}": [int(at < count), int(at >= count), 0] for at in range(20)}
-        result = {"outcomes": rows, "real_calls": 900 if part == "real" else 0, "steps": 40}
-        (place / "result.json").write_text(json.dumps(result))
-    monkeypatch.setenv("DREAMGYM_LEARNS", str(tmp_path))
-    figures = {name: value for name, value, _ in bench.figures([3])}
-    assert [figures[part] for part in ("start", "learned", "recorded", "real")] == [0.4, 0.85, 0.7, 0.8]
-    assert figures["ratio_to_real"] == pytest.approx(17 / 16)
-    assert figures["thin_ratio"] == pytest.approx(7 / 8)
-    assert figures["real_calls"] == 0
-    assert "| 3 | 0.400 | 0.850 | 0.700 | 0.800 | 0.750 | +45.0 (" in bench.table()
-
-
-@pytest.mark.parametrize("bench", ["learned_dream"], indirect=True)
-def test_a_dream_that_leaves_no_task_leaves_the_start_as_it_is(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for part in ("start", "thin"):
-        (tmp_path / f"part-{part}").mkdir()
-    start = {"outcomes": {"t0": [3, 1, 0]}, "real_calls": 0, "steps": 0}
-    (tmp_path / "part-start" / "result.json").write_text(json.dumps(start))
-    (tmp_path / "model.txt").write_text("none")
-    empty = bench._Dream(None, None, [], "0 tasks to learn from")
-    monkeypatch.setattr(bench, "_dream", lambda *_: empty)
-    found = bench._arm("thin", tmp_path, None, None)
-    assert found == start | {"alarm": "no task to learn from"}
-    assert (tmp_path / "part-thin" / "dream.txt").read_text() == "0 tasks to learn from\n"
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["learned_dream"], indirect=True)
-@pytest.mark.nightly
-def test_learning_without_goals_in_small_calls_no_real_tool(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("DREAMGYM_LEARNS", raising=False)
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
-    assert figures["real_calls"] == 0
-    assert figures["steps"] == 1
 
 
 @pytest.mark.parametrize("bench", ["promotion"], indirect=True)

@@ -16,13 +16,12 @@ from dreamgym_kit.adapters.langgraph.asking_model import with_model
 from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
 from dreamgym_kit.adapters.langgraph.experiences import chained_experience
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.dream.checklist.imagined import ImaginedExperience
 from dreamgym_kit.dream.learned.kept import LEARNED_FILE, Learned, learned_to_json
 from dreamgym_kit.dream.learned.layered import LayeredExperience
 from dreamgym_kit.dream.learned.meetings import met
 from dreamgym_kit.dream.learned.teaching import Taught, taught
 from dreamgym_kit.dream.state.audit import learn
-from dreamgym_kit.dream.state.history import recordings, step_of
+from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.settings.load import parse_settings
@@ -72,26 +71,6 @@ async def test_the_model_that_settings_name_decides_what_the_chain_leaves_open(
         answer = await model.answer(Call("reship", {"order_id": done["order_id"]}), situation)
     assert answer.provenance in (Provenance.COMPOSED, Provenance.REASONED)
     assert answer.error == f"{done['order_id']} is not under way"
-
-
-async def test_it_decides_in_imagined_worlds_too(tmp_path: Path, opened: list[DecidingDouble]) -> None:
-    """Training without goals: what is composed of others' worlds, and behind it the learned model."""
-    folder, says = written(tmp_path)
-    store, world = MemoryStore(), World("shop", 900)
-    store.put(recordings_of(range(12)))
-    reads = [row for row in probed(900, 0, writes=0) if row.call.tool in READS]
-    done = next(row.answer.content for row in reads if row.answer.content.get("status") == "done")
-    settings = Settings(learned=LearnedSettings(model=str(folder)))
-    chain = chained_experience(store, settings)
-    imagined = ImaginedExperience(chain, {world: [step_of(row) for row in reads]})
-    with with_decisions(imagined, settings) as model:
-        assert isinstance(model, LayeredExperience)
-        opened[0].says = says  # type: ignore[attr-defined]
-        situation = Situation(world, "t", "e", (), "", ToolSpec("reship", EFFECTS["reship"]))
-        call = Call("reship", {"order_id": done["order_id"]})
-        layered, alone = await model.answer(call, situation), await model.learned.answer(call, situation)
-    assert layered.error == alone.error == f"{done['order_id']} is not under way"
-    assert alone.provenance is Provenance.REASONED
 
 
 @pytest.mark.parametrize(("parts", "layered"), [((), True), (("reasoning",), False)])

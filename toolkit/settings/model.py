@@ -221,17 +221,6 @@ class TrainSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeSettings:
-    """A judge without goals: what it learns from, and what it has to reach before it is believed."""
-
-    recorded: tuple[str, ...] = ()  # run directories of `record`; empty: the tasks' own checkers judge
-    tasks: str | None = None  # the file with the tasks of these runs; None: that of `tasks`
-    agreement: float = 0.9  # least share of recorded outcomes that it agrees with, 0..1
-    false_positives: float = 0.1  # most failures of one kind that it takes for successes, 0..1
-    least: int = 8  # recorded episodes below which nothing is proven
-
-
-@dataclass(frozen=True, slots=True)
 class CurriculumSettings:
     """Which tasks a training spends its episodes on; without it they go in turn."""
 
@@ -335,7 +324,6 @@ class Settings:
     gate: GateSettings = GateSettings()
     replay: ReplaySettings = ReplaySettings()
     train: TrainSettings = TrainSettings()
-    judge: JudgeSettings = JudgeSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
     alarms: AlarmSettings = AlarmSettings()
     s2r: S2rSettings = S2rSettings()

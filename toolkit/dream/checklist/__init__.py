@@ -1,1 +1,0 @@
-"""The verdict as a checklist: which writes should there have been, and which were there."""
