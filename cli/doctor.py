@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
+    from dreamgym_kit.ports import TransitionStore
     from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.vocabulary import World
 
 EXAMPLES = (
     "dreamgym-kit doctor",
@@ -139,7 +141,7 @@ def _checks(asked: "_Asked") -> Iterator[Check]:
     facts = yield from _graph(settings, asked)
     yield _caught("hooks", _hooks)
     yield _caught("tasks", partial(_tasks, settings, asked, facts))
-    yield _caught("detectors", partial(_detectors, settings))
+    yield _caught("detectors", partial(_detectors, settings, facts))
     yield _caught("recordings", partial(_recordings, settings, asked, facts))
     yield from _experience(settings)
     yield from _runs(settings)
@@ -264,13 +266,19 @@ def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
             f"{settings.where('tools', first.name)}  correct what is wrong, then: dreamgym-kit init --confirm"
         )
     else:
-        remedy = advice.format_lines(advice.tool_answered(first.name, first.effect))
+        entries = facts.inventory or ()
+        function = next((one.reference for one in entries if one.name == first.name), None)
+        line = advice.tool_answered(first.name, first.effect)
+        if function is not None:
+            line = advice.function_answered(function, first.effect)
+        remedy = advice.format_lines(line)
     yield Check("fix", "effects", f"{len(guessed)} guessed: {told}", remedy)
 
 
 def _lock(facts: "GraphFacts", settings: "Settings") -> Check:
     """Whether the graph's tools are those that somebody has seen."""
     from dreamgym_kit.errors import UserError
+    from dreamgym_kit.report.whole import count_told
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
 
     path = settings.folder / LOCK_FILE
@@ -280,7 +288,7 @@ def _lock(facts: "GraphFacts", settings: "Settings") -> Check:
         return Check("stop", "lock", str(error))
     if notes:
         return Check("-", "lock", "\n".join(notes))
-    return Check("ok", "lock", f"{len(facts.locked)} tools as in {path}")
+    return Check("ok", "lock", f"{count_told(len(facts.locked), 'tool')} as in {path}")
 
 
 def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
@@ -304,6 +312,7 @@ def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") ->
         check_expectations,
         check_inputs,
         checkers_of,
+        configured,
         real_worlds,
     )
     from dreamgym_kit.rollout.tasks import read_tasks
@@ -326,23 +335,33 @@ def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") ->
             tempfile.TemporaryDirectory(prefix="dreamgym-look-") as folder,
             dreaming_process(settings, Path(folder)),
         ):
-            real_worlds(settings, {task.world.name for task in tasks})
+            worlds = real_worlds(settings, {task.world.name for task in tasks})
+            for one in {task.world: task for task in tasks if task.world.name in worlds}.values():
+                configured(worlds[one.world.name], one)
 
     asyncio.run(make_worlds())
     if facts is not None:
         check_expectations(tasks, facts)
         check_inputs(tasks, facts)
+    played = [task.id for task in tasks if "persona" in (task.meta.get("user") or {})]
+    if played and not settings.endpoint.urls and settings.endpoint.model is None:
+        told = f"the user of task {played[0]} is a persona, and no [endpoint] is set to play it"
+        return Check("stop", "tasks", told)
     return Check("ok", "tasks", f"{len(tasks)} in {file}")
 
 
-def _detectors(settings: "Settings") -> Check:
+def _detectors(settings: "Settings", facts: "GraphFacts | None") -> Check:
     from dreamgym_kit.adapters.langgraph.guarding import watched_loading
     from dreamgym_kit.adapters.langgraph.naming import detectors_named
+    from dreamgym_kit.adapters.langgraph.runs import gate_slips
 
     with watched_loading(settings) as touched:
-        known = detectors_named(settings).known
+        detectors = detectors_named(settings)
     if touched:
         return Check("stop", "detectors", "\n".join(touched))
+    known = detectors.known
+    if facts is not None and (slips := gate_slips(settings.gate, facts, detectors)):
+        return Check("fix", "gate", "\n".join(sentence for _, sentence in slips))
     return Check("ok", "detectors", f"{len(known)} kinds of finding are looked for")
 
 
@@ -350,14 +369,20 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None
     """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
     from dreamgym_kit.adapters.stores.opening import open_store
     from dreamgym_kit.dream.state.stated import stated_models
+    from dreamgym_kit.report.whole import count_told
     from dreamgym_kit.settings.places import buffer_of, is_missing
 
     place, stated = buffer_of(settings), stated_models(settings)
     if not is_missing(place):
         with closing(open_store(place, settings)) as store:
-            count = store.count()
+            count, missing = store.count(), _not_recorded(store, settings)
+        told = f"{count_told(count, 'call')} in {place}"
+        if count and not missing:
+            return Check("ok", "recordings", told)
         if count:
-            return Check("ok", "recordings", f"{count} calls in {place}")
+            worlds = ", ".join(map(str, missing[:_MOST_NAMED]))
+            told += f", none of them in {worlds} of tenant {settings.tenant}, where tasks are set"
+            return Check("fix", "recordings", told, asked.command("record"))
     typed = asked.command("record")
     step = ("Record", typed, "real calls for dreams to answer from; it asks before")
     asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)
@@ -365,6 +390,19 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None
         return Check("fix", "recordings", f"none yet ({place})", typed, step)
     told = f"none yet ({place}); no tool call would be answered: simulate would be INCONCLUSIVE"
     return Check("stop", "recordings", told, typed, step)
+
+
+def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[World]":
+    """The worlds of tasks in which nothing was recorded."""
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.rollout.tasks import read_tasks
+
+    try:
+        tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
+    except UserError:  # another line says so
+        return []
+    worlds = dict.fromkeys(task.world for task in tasks)
+    return [one for one in worlds if next(iter(store.scan(tenant=settings.tenant, world=one)), None) is None]
 
 
 def _experience(settings: "Settings") -> Iterator[Check]:

@@ -65,6 +65,8 @@ def command(
     Says first which effects the tools can have, and asks. With --crawl no task runs: every tool that reads is
     called with every id that is found, and nothing is written.
     """
+    from dreamgym_kit.report.whole import count_told
+
     overrides = {
         "tasks": tasks,
         "buffer": buffer,
@@ -123,7 +125,7 @@ def command(
         )
         added_now = added_since(store)
         result = carry_out(request, plain=plain)
-        added = f"{added_now()} calls were added to {path}{waiting_part(store)}"
+        added = f"{count_told(added_now(), 'call')} added to {path}{waiting_part(store)}"
         flags = {"--tasks": tasks, "--buffer": buffer, "--tenant": tenant, "--settings": settings_file}
         _show(result, added, dream=_dream_of(graph, flags), as_json=as_json)
     end(result.exit_code, dreamt=False)
@@ -133,8 +135,9 @@ def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str
     """Say what can happen, and go on only if a person agrees."""
     from dreamgym_kit.cli.tool_table import effects_told
     from dreamgym_kit.errors import UserError
+    from dreamgym_kit.report.whole import count_told
 
-    tell(f"{episodes} episodes will run on the REAL tools. What these can do:")
+    tell(f"{count_told(episodes, 'episode')} will run on the REAL tools. What these can do:")
     tell(effects_told(tools))
     if yes:
         return

@@ -127,10 +127,12 @@ def tell_warnings(result: "RunResult") -> None:
 
 def unfinished(result: "RunResult") -> list[tuple[str, str, str]]:
     """The step that goes on with a run that was stopped early; nothing for a whole one."""
+    from dreamgym_kit.report.whole import count_told
+
     if not result.totals.stopped or result.summary.executed:
         return []
     left = result.totals.total - result.totals.finished
-    say(f" Stopped ({result.totals.stopped}): {left} episodes are left.")
+    say(f" Stopped ({result.totals.stopped}): {count_told(left, 'episode')} left.")
     return [("Go on", going_on(str(result.directory)), "the rest of this run")]
 
 

@@ -23,6 +23,7 @@ from dreamgym_kit.plain import MARKS, escaped, to_plain
 from dreamgym_kit.replay.masking import masked, masked_answer, masked_text
 from dreamgym_kit.vocabulary import Answer, Provenance
 
+_MOST_DEPTH = 8
 _MESSAGES: dict[str, type[BaseMessage]] = {
     "ai": AIMessage,
     "human": HumanMessage,
@@ -161,11 +162,21 @@ def _encode(value: Any) -> Any:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        return to_plain(_text_of(value))
+        return _encode_value(value) if _holds_message(value) else to_plain(_text_of(value))
     plain = to_plain(value)
     if isinstance(plain, list) and '"lc_' in text:
         plain = [_without_random_id(block) for block in plain]
     return escaped(plain) if '"$' in text else plain
+
+
+def _holds_message(value: Any, depth: int = 0) -> bool:
+    """Whether a message is somewhere in what a node or function gives back."""
+    if isinstance(value, BaseMessage):
+        return True
+    items = (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    )
+    return depth < _MOST_DEPTH and any(_holds_message(item, depth + 1) for item in items)
 
 
 def _without_random_id(block: Any) -> Any:

@@ -3,6 +3,7 @@
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from langgraph.errors import GraphRecursionError
 
@@ -22,7 +23,7 @@ from dreamgym_kit.errors import (
     TimeIsUp,
 )
 from dreamgym_kit.s2r.stops import RealCallRefused
-from dreamgym_kit.vocabulary import Transition
+from dreamgym_kit.vocabulary import MOST_SHOWN, Transition, cut_end
 
 _MODEL_CLIENTS = frozenset(
     {"anthropic", "cohere", "google.genai", "groq", "litellm", "mistralai", "ollama", "openai", "together"}
@@ -69,7 +70,7 @@ def say_error(
     elif _of_endpoint(first, of_model):
         course.stop, course.reason = (
             "error",
-            f"the agent's model did not answer: {type(first).__name__}: {text}",
+            f"the agent's model did not answer: {type(first).__name__}: {text}{_behind(first, of_model)}",
         )
     elif wants_context and _is_without_context(first):
         course.stop = "error"
@@ -85,7 +86,7 @@ def say_error(
 
 def _text(error: BaseException) -> str:
     try:
-        return " ".join(str(error).split())[:300]
+        return cut_end(" ".join(str(error).splitlines()).strip(), MOST_SHOWN)
     except Exception:  # noqa: BLE001  a foreign error's own __str__ may fail
         return ""
 
@@ -130,11 +131,23 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_without_context(error: BaseException) -> bool:
-    """Whether a function of the agent that reads `runtime.context`, which is None, stumbled over a None."""
-    if not (isinstance(error, AttributeError | TypeError) and "'NoneType' object" in str(error)):
+    """Whether a function of the agent that reads `runtime.context`, which is None, stumbled or says so.
+
+    It says so in the line that failed (`assert runtime.context`) or in its text.
+    """
+    frames = own_frames(error)
+    is_none = isinstance(error, AttributeError | TypeError) and "NoneType" in str(error)
+    says_so = any("context" in text for text in (_text(error), *frames[-1:]))
+    if not is_none and not says_so:
         return False
     codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any("context" in code.co_names for code in codes if is_own(code.co_filename))
+
+
+def _behind(error: BaseException, of_model: Sequence[BaseException]) -> str:
+    """What the client of the model had said, where the agent raised an error of its own for that."""
+    said = next((one for one in (*islice(_causes(error), 1, None), *of_model[-1:]) if _of_client(one)), None)
+    return "" if said is None or said is error else f", from {type(said).__name__}: {_text(said)}"
 
 
 def _cause(error: BaseException) -> str:

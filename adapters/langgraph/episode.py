@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -34,7 +35,7 @@ from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
 from dreamgym_kit.dream.outcome import judge_cut_off
 from dreamgym_kit.dream.user import SimulatedUser, user_of
-from dreamgym_kit.errors import EpisodeStop, TimeIsUp
+from dreamgym_kit.errors import EpisodeStop, TimeIsUp, error_line
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.values import leaves
@@ -57,7 +58,7 @@ from dreamgym_kit.ports import (
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
-from dreamgym_kit.rollout.jobs import Job, ended, one_line, verdict_of
+from dreamgym_kit.rollout.jobs import Job, ended, verdict_of
 from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.model import Settings
@@ -184,7 +185,8 @@ class LangGraphRunner:
         if session.running:
             tools = ", ".join(sorted(set(session.running)))
             course.reason = (
-                f"a real call of {tools} was still running {LATE_WRITE_S:g} s after its episode had ended"
+                f"a real call of {tools} was still running {LATE_WRITE_S:g} s after its episode had ended; "
+                "it is cut short where it still runs when this process ends"
             )
             course.stop = "error"
 
@@ -359,6 +361,8 @@ class LangGraphRunner:
         if course.stop in ("finished", "crashed") and (unanswered := _unanswered(session)):
             crash = f"; then {course.reason}" if course.stop == "crashed" else ""
             course.stop, course.reason = "abstained", unanswered + crash
+        if session.model_errors and course.stop == "finished":
+            session.count("model_errors", len(session.model_errors))
         if course.stop == "crashed":
             course.stop = "error"
             return Judgement(Verdict.FAILED, course.reason, 0.0), ()
@@ -376,7 +380,11 @@ class LangGraphRunner:
         )
         checker = self.judge or (self.checkers.get(task.checker) if task.checker else None)
         if course.stop == "abstained":
-            return await self._cut_off(outcome, checker, session, course), ()
+            known = tuple(takewhile(lambda entry: not entry.answer.abstained, outcome.transitions))
+            cut = replace(
+                outcome, transitions=known
+            )  # what follows an answer that nobody gave proves nothing
+            return await self._cut_off(cut, checker, session, course), ()
         both = await self._ask_checker(outcome, checker, session, course)
         if both is None:
             return Judgement(Verdict.ERROR, course.reason), ()
@@ -417,8 +425,9 @@ def _unanswered(session: Session) -> str:
     if not open_calls:
         return ""
     first = open_calls[0]
-    more = f" and {len(open_calls) - 1} more calls were" if len(open_calls) > 1 else " was"
-    return f"{first.call.tool}{more} unanswered: {first.answer.why or 'the dream cannot tell'}"
+    others = len(open_calls) - 1
+    more = f" (and {others} more call{'s'[: others > 1]})" if others else ""
+    return f"{first.call.tool} was unanswered{more}: {first.answer.why or 'the dream cannot tell'}"
 
 
 @contextmanager
@@ -427,7 +436,7 @@ def _beside_the_agent(who: str, session: Session, course: Course) -> Iterator[li
 
     It is no call of the agent's, so it is not counted as blocked. The refusals are in the list afterwards.
     """
-    before, refused = len(session.violations), list[str]()
+    before, refused = len(session.beside), list[str]()
     tokens = current.set(session), acting.set(who)
     try:
         yield refused
@@ -436,8 +445,7 @@ def _beside_the_agent(who: str, session: Session, course: Course) -> Iterator[li
     finally:
         current.reset(tokens[0])
         acting.reset(tokens[1])
-        refused += [why for why in session.violations[before:] if why not in refused]
-        del session.violations[before:]
+        refused += [why for why in session.beside[before:] if why not in refused]
         if refused and course.stop != "violation":  # what the agent was refused weighs more
             course.stop, course.reason = "error", f"{who} was refused: {refused[0]}"
 
@@ -459,7 +467,7 @@ async def _set_up(
             configurable = dict(world.configurable(task.world, place))
         return configurable, f"{who} was refused: {refused[0]}" if refused else ""
     except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class may raise anything
-        return {}, f'environment "{task.world.name}" could not be set up: {one_line(error)}'
+        return {}, f'environment "{task.world.name}" could not be set up: {error_line(error)}'
 
 
 async def _closed(world: RealWorld, task: Task, place: str) -> str:
@@ -467,7 +475,7 @@ async def _closed(world: RealWorld, task: Task, place: str) -> str:
     try:
         await awaited(world.close(place))
     except (Exception, SystemExit) as error:  # noqa: BLE001  as above; what the episode did stays known
-        return f'environment "{task.world.name}" could not be closed: {one_line(error)}'
+        return f'environment "{task.world.name}" could not be closed: {error_line(error)}'
     return ""
 
 

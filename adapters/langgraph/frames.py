@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
 from langchain_core.tools import BaseTool
 from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD
@@ -202,10 +203,26 @@ def function_arguments(
         if parameter.kind is parameter.VAR_KEYWORD:
             named.update(named.pop(name, {}))
     return {
-        name: to_plain(value)
+        name: to_plain(_without_message_ids(value))
         for name, value in named.items()
         if name not in ("self", *_PLUMBING) and not _is_config(value) and not _is_injected(value)
     }
+
+
+_MOST_DEPTH = 8  # of objects and lists in which messages are looked for
+
+
+def _without_message_ids(value: Any, depth: int = 0) -> Any:
+    """Messages as what they say: LangGraph draws an id for each, and models one for each call."""
+    if isinstance(value, BaseMessage):
+        said = {"type": value.type, "content": value.content, "name": value.name}
+        calls = [[call["name"], call["args"]] for call in getattr(value, "tool_calls", ())]
+        return {name: part for name, part in (*said.items(), ("tool_calls", calls)) if part}
+    if depth < _MOST_DEPTH and type(value) is dict:
+        return {name: _without_message_ids(item, depth + 1) for name, item in value.items()}
+    if depth < _MOST_DEPTH and type(value) in (list, tuple):
+        return [_without_message_ids(item, depth + 1) for item in value]
+    return value
 
 
 def _is_injected(value: object) -> bool:

@@ -44,7 +44,7 @@ from dreamgym_kit.adapters.langgraph.patches import subclasses
 from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.gate import begun
 from dreamgym_kit.gate.policy import Route
-from dreamgym_kit.gate.registry import PROCESS, current, find
+from dreamgym_kit.gate.registry import find, is_outside
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.s2r.session import effect_of
@@ -515,7 +515,7 @@ def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
     """The session to ask; None where the real body may run unasked."""
-    if not PROCESS.armed and current.get() is None:
+    if is_outside():
         return None
     if one.in_episodes and not config_here() and not begun.owner():
         return None

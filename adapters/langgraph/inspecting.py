@@ -276,8 +276,12 @@ def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphFacts) -
             f"intercepted beside the tools, by a guess, until [functions] names it: {listed}"
         )
     for where, function, acting in found.acting:
-        if acting == OPENS:
-            continue  # the guard tells files of the run's own from others
+        if acting == OPENS:  # a dream's guard tells files of the run's own from others
+            facts.warnings.append(
+                f"{where} opens a file for writing by itself ({function.__module__}.{function.__qualname__}"
+                "): a dream refuses that outside of [guard] allow_paths, and a recording has no call of it"
+            )
+            continue
         named = f"{function.__module__}:{function.__qualname__}"
         node = where.rpartition("'")[0].rpartition("'")[2].rpartition("/")[2]
         facts.problems.append(

@@ -42,7 +42,7 @@ from dreamgym_kit.dream.ledger import Place
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.policy import Route
-from dreamgym_kit.gate.registry import PROCESS, current, find
+from dreamgym_kit.gate.registry import find, is_outside
 from dreamgym_kit.gate.schema_work import first_problem
 from dreamgym_kit.gate.sealing import sealed
 from dreamgym_kit.gate.session import Session
@@ -57,7 +57,7 @@ def sync_leaf(real: Body) -> Body:
 
     @functools.wraps(real)
     def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-        if (not PROCESS.armed and current.get() is None) or goes_on(self):
+        if is_outside() or goes_on(self):
             return real(self, *args, **kwargs)
         session = _session_for(self)
         if session is None or (of_framework and not self.__dict__.get("func")):
@@ -83,7 +83,7 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
 
     @functools.wraps(real)
     async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-        if (not PROCESS.armed and current.get() is None) or goes_on(self):
+        if is_outside() or goes_on(self):
             return await real(self, *args, **kwargs)
         session = _session_for(self)
         if session is None or (of_framework and not self.__dict__.get("coroutine")):

@@ -9,7 +9,7 @@ from dreamgym_kit.adapters.langgraph.import_trouble import own_frames
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
 from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.errors import UnknownName, UserError, error_line
 from dreamgym_kit.findings.detectors import Detectors, detectors_of
 from dreamgym_kit.gate.policy import writes_are_real
 from dreamgym_kit.ports import Checker, RealWorld
@@ -67,7 +67,7 @@ def _world_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
         kinds[name] = kind = load_named(
             settings.worlds[name], kind="world", where=where, folder=settings.folder
         )
-        lacks = [f"{one}()" for one in _OF_A_WORLD if not callable(getattr(kind, one, None))]
+        lacks = [f"{one}()" for one in _OF_A_WORLD if not callable(_attribute(kind, one, where))]
         if lacks and not hasattr(kind, "__getattr__"):
             raise UserError(
                 f"{where}: '{settings.worlds[name]}' has no {' and no '.join(lacks)}. {_DEFINE_WORLD}"
@@ -78,13 +78,40 @@ def _world_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
 def _check_world(world: RealWorld, where: str) -> None:
     """Refuse what would fail in every episode: its methods are called with these arguments."""
     for name, given in _OF_A_WORLD.items():
-        if not _takes(getattr(world, name), given):
+        if not _takes(_attribute(world, name, where), given):
             raise UserError(f"{where}: {name}() cannot be called with ({', '.join(given)}). {_DEFINE_WORLD}")
     if inspect.iscoroutinefunction(world.configurable):
         raise UserError(f"{where}: configurable() is async. {_DEFINE_WORLD}")
-    isolated = getattr(world, "isolated", False)
-    if not isinstance(isolated, bool):
+    isolated = _attribute(world, "isolated", where)
+    if not isinstance(isolated, bool | None):
         raise UserError(f"{where}: `isolated` is {isolated!r:.80}, not True or False")
+
+
+def configured(world: RealWorld, task: Task) -> None:
+    """Ask an environment what it configures a dream of a task with.
+
+    Raises:
+        UserError: it raises, or gives no mapping.
+    """
+    try:
+        dict(world.configurable(task.world, "doctor"))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also what the guard refuses
+        told = f'environment "{task.world.name}" could not be set up: {error_line(error)}'
+        raise UserError(told) from error
+
+
+def _attribute(owner: Any, name: str, where: str) -> Any:
+    """An attribute or None; what raises anything else than an AttributeError is named.
+
+    Raises:
+        UserError: it did.
+    """
+    try:
+        return getattr(owner, name, None)
+    except Exception as error:
+        raise UserError(f"{where}: reading `{name}` raised {error_line(error)}") from error
 
 
 def _takes(function: Any, given: Sequence[str]) -> bool:

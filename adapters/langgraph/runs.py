@@ -265,12 +265,13 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
     ]
 
 
-def _slips(
-    summary: Summary, gate: GateSettings, facts: GraphFacts, detectors: Detectors
+def gate_slips(
+    gate: GateSettings, facts: GraphFacts, detectors: Detectors, summary: Summary | None = None
 ) -> list[tuple[str, str]]:
     """Names in the gate of no tool and no kind of finding, neither known before nor met in the run."""
-    tools = [*facts.specs(), *(tool.name for tool in summary.tools)]
-    kinds = [*detectors.known, FAILED, DISAGREE, CRITICAL, *(group.kind for group in summary.findings)]
+    tools = [*facts.specs(), *(tool.name for tool in (summary.tools if summary else ()))]
+    found = (group.kind for group in (summary.findings if summary else ()))
+    kinds = [*detectors.known, FAILED, DISAGREE, CRITICAL, *found]
     return unmatched(gate, dict.fromkeys(tools), dict.fromkeys(kinds))
 
 
@@ -317,7 +318,7 @@ def _finish(
         manifest["servers"] = list(servers)
     curve = _curve(who.recorded, request.settings) or curve_told(told)
     summary = tally.summary(ready.masker.plain(manifest), curve)
-    slips = _slips(summary, request.rules, ready.facts, ready.detectors)
+    slips = gate_slips(request.rules, ready.facts, ready.detectors, summary)
     if slips:
         names = ready.masker.plain([pattern for pattern, _ in slips])
         summary = replace(summary, manifest={**summary.manifest, "unmatched": names})

@@ -25,6 +25,7 @@ from dreamgym_kit.gate.begun import Owner
 from dreamgym_kit.gate.callers import handed_over
 from dreamgym_kit.gate.registry import current
 from dreamgym_kit.gate.sealing import carried, seal
+from dreamgym_kit.gate.session import Session
 
 Work = Callable[..., Any]
 
@@ -53,6 +54,9 @@ def _mark_threads(patches: PatchSet) -> None:
     @functools.wraps(starting)
     def start(self: threading.Thread) -> None:
         owner = _owner()
+        session = current.get() or begun.recorded_by()
+        if isinstance(session, Session) and session.mode.bare and not begun.of_pool(self):
+            self.run = begun.recorded(self.run, session)  # type: ignore[method-assign]
         if not begun.of_pool(self) and (owner is not None or seal() is not None):
             run = handed_over(carried(self.run))
             self.run = run if owner is None else _hushed(begun.belonging(run, owner))  # type: ignore[method-assign]
@@ -114,7 +118,7 @@ def along(work: Work) -> Work:
     work, session, owner = carried(work), current.get(), _owner()
     if session is None and owner is None:
         return work
-    work = handed_over(work)
+    work = handed_over(work if session is None else session.outliving(work))
 
     @functools.wraps(work, updated=())
     def worked(*args: Any, **kwargs: Any) -> Any:

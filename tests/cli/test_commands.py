@@ -109,7 +109,7 @@ def test_record_keeps_every_call(run, project: Path) -> None:
     assert (project / "REAL").read_text() == "xxxx"
     assert done.stdout.startswith("RECORDED  0 passed, 2 failed, 0 inconclusive, 0 errors\n")
     assert "  Real calls    6 of 6 tool calls, as asked\n" in done.stdout
-    assert f" 6 calls were added to {project / 'dreamgym.db'}\n" in done.stdout
+    assert f" 6 calls added to {project / 'dreamgym.db'}\n" in done.stdout
     (dream,) = [line for line in done.stdout.splitlines() if line.startswith(" Dream ")]
     again = run(*shlex.split(dream.partition("dreamgym-kit ")[2].partition("  ")[0]))
     assert again.returncode == 1, again.stderr  # as on the real tools, both tasks fail

@@ -36,7 +36,7 @@ def test_what_is_recorded_while_the_server_is_away_is_dreamt_from_afterwards(
         recorded = run("record", "agent:graph", "--tasks", "tasks.jsonl", "--yes", *more)
         server.start()
         assert recorded.returncode == 0, recorded.stderr
-        assert "12 calls were added to" in recorded.stdout
+        assert "12 calls added to" in recorded.stdout
         assert "(12 wait for it)" in recorded.stdout
         assert "UserWarning" not in recorded.stderr
         assert run("buffer", "flush", *buffer).returncode == 0

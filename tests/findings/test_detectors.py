@@ -194,6 +194,12 @@ def test_of_several_calls_that_a_person_decided_on_the_rejected_one_is_found() -
         assert ("write_after_refusal" in kinds) is found, name
 
 
+def test_a_no_about_another_thing_is_none_about_this() -> None:
+    for question, found in (("refund P99?", {}), ("refund P57?", {"write_after_refusal": (3,)})):
+        talk = looked(asked=(Asked(2, question, "no"),)).call((*REFUND, "ok"))
+        assert talk.found() == found, question
+
+
 def test_a_tool_that_asked_itself_knows_of_the_no() -> None:
     talk = looked(asked=(Asked(2, "refund P57?", "no"),)).call((*REFUND, "declined"))
     assert talk.found() == {"write_after_refusal": (3,)}

@@ -33,6 +33,21 @@ def _node(**settings: Any) -> Any:
     return with_tool_node([tool], once(), node=ToolNode([tool], **settings))
 
 
+def test_a_call_of_a_turn_that_an_exception_broke_off_is_stopped_and_no_violation() -> None:
+    session = Session(GatePolicy(Mode.DREAM))
+    with pytest.raises(KeyError), entered(session):
+        raise KeyError("the agent's own")
+    with pytest.raises(EpisodeStop, match="broken off"):
+        session.check_open("add")
+    assert session.violations == []
+    ended = Session(GatePolicy(Mode.DREAM))
+    with entered(ended):
+        pass
+    with pytest.raises(GateRefused, match="had ended"):
+        ended.check_open("add")
+    assert len(ended.violations) == 1
+
+
 AGENTS: dict[str, Callable[[], Any]] = {
     **{make: (lambda make=make: MAKES[make]([add_tool()], once())) for make in MAKES},
     "handle_tool_errors=True": lambda: _node(handle_tool_errors=True),

@@ -123,4 +123,4 @@ graph = agent(slow)
     one = only(dreamgym_kit.simulate(spec, [TASK], store=MemoryStore(), settings=settings))
     assert (asked, one.stop, one.transitions, project.touched()) == ([7.0], "limit", (), [])
     told = wait_until(lambda: agent.TOLD, "the end of what ran on")
-    assert told == ["get_order was called after its episode had ended; it did not run"]
+    assert told == ["get_order was called after its episode had been broken off; it did not run"]

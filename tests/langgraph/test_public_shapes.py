@@ -217,3 +217,77 @@ def test_a_refused_checker_costs_its_own_episode_only_its_verdict(project: Any, 
     assert len(found["checked"].transitions) == 1
     assert (found["other"].verdict, found["other"].violations) == (Verdict.PASSED, ())
     assert project.touched() == []
+
+
+LEFT = """
+    import threading, time
+    STARTED = threading.Event()
+
+    def later():
+        STARTED.wait()
+        touch("later")
+
+    def run_tools(state):
+        from concurrent.futures import ThreadPoolExecutor
+        ThreadPoolExecutor(1).submit(later)
+        call = state["messages"][-1].tool_calls[0]
+        return {"messages": [ToolMessage(get_order.invoke(call["args"]), tool_call_id=call["id"])]}
+
+    def waits(outcome):
+        STARTED.set()
+        time.sleep(0.3)
+        return True
+
+    graph = build(run_tools, ONCE)
+"""
+
+
+def test_what_the_agent_left_running_is_no_fault_of_the_checker(project: Any) -> None:
+    graph = project.write(HAND_MADE + LEFT)
+    task = Task("t", HELLO, checker=f"{project.module}:waits")
+    result = dreamgym_kit.simulate(graph, [task], experience=Scripted())
+    (one,) = RunDirectory.open(result.directory).episodes()
+    assert one.verdict is not Verdict.ERROR
+    assert (result.exit_code, project.touched()) == (1, [])
+
+
+STATES = """
+    from langchain_core.messages import AIMessage
+    from langgraph.graph import MessagesState, StateGraph, START
+
+    def asks_the_shop(state: MessagesState):
+        touch("shop")
+        return {"messages": [AIMessage(f"told of {state['messages'][-1].content}")]}
+
+    made = StateGraph(MessagesState)
+    made.add_node("asks", asks_the_shop)
+    made.add_edge(START, "asks")
+    graph = made.compile()
+
+    def told(outcome):
+        return outcome.messages[-1]["content"] == "told of hi"
+"""
+
+
+def test_a_node_that_settings_name_is_answered_with_its_messages(project: Any) -> None:
+    graph = project.write(HAND_MADE + STATES)
+    settings = parse_settings(f'[functions."{project.module}:asks_the_shop"]\neffect = "write"\n')
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:told")
+    store = MemoryStore()
+    real = dreamgym_kit.record(graph, [task], store=store, settings=settings)
+    done = dreamgym_kit.simulate(graph, [task], store=store, settings=settings)
+    assert (real.verdict, done.verdict) == (Verdict.PASSED, Verdict.PASSED)
+    assert project.touched() == ["shop"]
+
+
+def test_what_follows_an_unanswered_call_is_judged_by_nobody(project: Any) -> None:
+    turns = '[[("get_order", {"order_id": "o1"})], [("cancel_order", {"order_id": "o1"})], "Done."]'
+    tools = "ToolNode([get_order, cancel_order], handle_tool_errors=True)"
+    graph = project.write(f"{HAND_MADE}\n    graph = build({tools}, {turns})\n")
+    settings = parse_settings('[simulate]\nabstain = "error"\n')
+    task = Task("t", HELLO, expect={"forbid": ["cancel_order"]})
+    result = dreamgym_kit.simulate(graph, [task], store=MemoryStore(), settings=settings)
+    (one,) = RunDirectory.open(result.directory).episodes()
+    assert [step.call.tool for step in one.transitions] == ["get_order", "cancel_order"]
+    assert one.verdict is Verdict.INCONCLUSIVE
+    assert one.reason.startswith("get_order was unanswered (and 1 more call)")

@@ -95,3 +95,68 @@ def test_nothing_begins_beside_a_write_that_does_not_end(
     for thread in threading.enumerate():
         if thread.name.startswith("dreamgym-tool"):
             thread.join(30)
+
+
+THREADS = '''
+    import asyncio, threading
+    from langgraph.graph import MessagesState, StateGraph, START
+    DONE = []
+
+    class Stock:
+        def configurable(self, world, episode): return {}
+        def reset(self, world, episode): DONE.append("reset")
+        def close(self, episode): pass
+
+    @tool
+    def pay_in_thread(order_id: str) -> str:
+        """Pay."""
+        DONE.append("paid")
+        return "paid"
+
+    @tool
+    async def ship_in_thread(order_id: str) -> str:
+        """Ship."""
+        def ship():
+            threading.Event().wait(0.6)
+            DONE.append("shipped")
+        await asyncio.to_thread(ship)
+        return "shipped"
+
+    def node(state):
+        thread = threading.Thread(target=lambda: pay_in_thread.invoke({"order_id": "o1"}))
+        thread.start()
+        thread.join()
+        return {}
+
+    bare = StateGraph(MessagesState)
+    bare.add_node("node", node)
+    bare.add_edge(START, "node")
+    bare = bare.compile()
+    turns = [[("ship_in_thread", {"order_id": "o1"})], "Done."]
+    graph = create_agent(ScriptedModelDouble(turns=turns), [ship_in_thread, pay_in_thread])
+'''
+
+
+def recorded_threads(project: Any, graph: str, expect: dict[str, Any], tasks: int, seconds: float) -> Any:
+    spec = project.write(THREADS).replace(":graph", f":{graph}")
+    tools = "".join(
+        f'[tools.{name}_in_thread]\neffect = "write"\n'
+        for name in ("pay", "ship")[: 2 if graph == "graph" else 1]
+    )
+    settings = parse_settings(
+        f'[limits]\nseconds = {seconds}\n[worlds.default]\nref = "{project.module}:Stock"\n{tools}'
+    )
+    given = [Task(f"t{number}", HELLO, expect=expect) for number in range(tasks)]
+    result = dreamgym_kit.record(spec, given, settings=settings, store=MemoryStore())
+    return sorted(RunDirectory.open(result.directory).episodes(), key=lambda one: one.id)
+
+
+def test_a_write_in_a_bare_thread_of_a_node_is_recorded(project: Any) -> None:
+    episodes = recorded_threads(project, "bare", {"forbid": ["pay_*"]}, tasks=2, seconds=60)
+    assert [[step.call.tool for step in one.transitions] for one in episodes] == [["pay_in_thread"]] * 2
+    assert [one.verdict for one in episodes] == [Verdict.FAILED] * 2
+
+
+def test_what_a_cancelled_asynchronous_write_left_in_a_thread_is_waited_for(project: Any) -> None:
+    recorded_threads(project, "graph", {}, tasks=2, seconds=0.2)
+    assert sys.modules[project.module].DONE == ["reset", "shipped", "reset", "shipped"]

@@ -100,6 +100,8 @@ lazy = made.compile()
     [
         ("return {'messages': [runtime.context.user]}", Verdict.ERROR),
         ("who = runtime.context\n    return {'messages': [who.user]}", Verdict.ERROR),
+        ("assert runtime.context", Verdict.ERROR),
+        ("if runtime.context is None: raise ValueError('no context given')", Verdict.ERROR),
         ("return {'messages': [None.user]}", Verdict.FAILED),
     ],
 )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from dreamgym_kit.apart import awaited
-from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.errors import EpisodeStop, error_line
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Checker, Judgement, Outcome
 from dreamgym_kit.vocabulary import Transition, Verdict
@@ -102,7 +102,7 @@ def _goes_on(error: BaseException) -> bool:
 
 
 def _raised(what: str, error: BaseException) -> str:
-    return f"{what} raised {type(error).__name__}: {error}".rstrip(": ")
+    return f"{what} raised {error_line(error)}"
 
 
 def as_judgement(said: object) -> Judgement:

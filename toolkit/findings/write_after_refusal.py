@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from dreamgym_kit.findings.case import APPROVAL_WORDS, Asked, Case, called, severity_of, text_of
-from dreamgym_kit.findings.values import ids
+from dreamgym_kit.findings.values import ids, ids_in_text
 from dreamgym_kit.findings.words import deed_of, negated, sentences
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.vocabulary import Finding, Reply, Transition
@@ -92,8 +92,11 @@ def _refused_by_person(case: Case, step: Transition) -> str:
 
 
 def _is_about(case: Case, asked: Asked, step: Transition) -> bool:
-    """Whether a question names the call's tool, or none that writes."""
+    """Whether a question names the call's tool, or none that writes, and no other thing than the call's."""
     question = json.dumps(asked.question, default=str)
+    own, named = ids(dict(step.call.args)), ids(asked.question) | ids_in_text(question)
+    if own and named and own.isdisjoint(named):
+        return False
     return _names(step.call.tool, question) or not _names_any(case, question)
 
 

@@ -45,6 +45,23 @@ def owner() -> Owner | None:
     return found
 
 
+def recorded_by() -> Owner | None:
+    """The recording that began the running thread. It holds nothing up: it only says whose a call is."""
+    found: Owner | None = getattr(_by_thread, "recording", None)
+    return found
+
+
+def recorded(work: Callable[..., Any], recording: Owner) -> Callable[..., Any]:
+    """The same work, in a thread of its own, as what a recording began."""
+
+    @functools.wraps(work, updated=())
+    def worked(*args: Any, **kwargs: Any) -> Any:
+        _by_thread.recording = recording
+        return work(*args, **kwargs)
+
+    return worked
+
+
 def of_pool(thread: threading.Thread) -> bool:
     """Whether a thread is a pool's: it works for whoever hands it work, not for whoever began it."""
     target = getattr(thread, "_target", None)

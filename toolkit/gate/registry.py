@@ -136,6 +136,9 @@ def entered(session: Session) -> Iterator[Session]:
     token = current.set(session)
     try:
         yield session
+    except BaseException:
+        session.broken_off = True
+        raise
     finally:
         session.close()
         with PROCESS.lock:
@@ -143,6 +146,11 @@ def entered(session: Session) -> Iterator[Session]:
         if not session.mode.bare:
             PROCESS.hold(-1)
         current.reset(token)  # last: it raises where the block is left in another context than it began in
+
+
+def is_outside() -> bool:
+    """Whether a call is none of the gate's: no dream was begun here, and no episode is around it."""
+    return not PROCESS.armed and current.get() is None and begun.recorded_by() is None
 
 
 def find(key: str | None, tool: str) -> Session | None:
@@ -156,6 +164,8 @@ def find(key: str | None, tool: str) -> Session | None:
     if key is not None and (session is None or session.id != key):
         return _by_key(key, session, tool)
     if session is None:
+        if (recording := _recording()) is not None:
+            return recording
         if not is_free():
             outside = "outside every episode while this process dreams"
             stray(f"{tool} was called {outside if PROCESS.held else LEFT}; it did not run")
@@ -163,6 +173,16 @@ def find(key: str | None, tool: str) -> Session | None:
     if not session.open:
         session.check_open(tool)
     return session
+
+
+def _recording() -> Session | None:
+    """The recording that a bare thread works for: the one that began it, else the only one there is."""
+    began = begun.recorded_by()
+    if began is None or PROCESS.held:
+        return None
+    live = [session for session in live_sessions() if session.mode.bare]
+    mine = [session for session in live if session is began]
+    return mine[0] if mine else live[0] if len(live) == 1 else None
 
 
 def _by_key(key: str, session: Session | None, tool: str) -> Session:

@@ -6,6 +6,7 @@ alike (`ask`, `ask_async`). A refusal is raised *and* kept: once violated, a ses
 """
 
 import asyncio
+import functools
 import os
 import threading
 import time
@@ -136,6 +137,8 @@ class Session:
         self.stopped: EpisodeStop | None = None
         self._stopped_at: Place | None = None  # the unanswered call that stopped it
         self.violations: list[str] = []
+        self.beside: list[str] = []  # what a part of the user's set-up was refused
+        self.broken_off = False  # it ended by an exception or a limit, so other calls may be under way
         self.executed: list[Executed] = []  # ran for real; `violations` were refused
         self.on_executed: Callable[[], object] = lambda: None  # writes them down, at once
         self._untold = 0
@@ -205,7 +208,9 @@ class Session:
         """Keep that something real was about to run; nothing in this session runs any more."""
         refusal = GateRefused(why)
         with self._lock:
-            if why not in self.violations:
+            if acting.get():
+                self.beside.append(why)
+            elif why not in self.violations:
                 self._tell(why)
             self.stopped = self.stopped or refusal
         self.on_refusal()
@@ -272,6 +277,8 @@ class Session:
         """
         if who := acting.get():
             self.refuse(f"{tool} was called by {who}; in a dream it did not run")
+        if not self.open and self.broken_off:
+            raise EpisodeStop(f"{tool} was called after its episode had been broken off; it did not run")
         if not self.open:
             raise self.latch(f"{tool} was called after its episode had ended; it did not run")
         if self._until is not None and time.monotonic() > self._until:
@@ -457,17 +464,39 @@ class Session:
         if self.mode is Mode.DREAM or not effect.changes_world:
             yield
             return
+        with self._running(call.tool):
+            try:
+                self._on_body("body_started", call, effect)
+                yield
+            except paused:
+                self._on_body("body_paused", call, effect)
+                raise
+
+    def outliving(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same work, known to run for as long as it does, where a real write hands it to a thread.
+
+        An asynchronous tool that is cancelled ends at once; its thread goes on.
+        """
+        if not self.running:
+            return work
+        tool = self.running[-1]
+
+        @functools.wraps(work, updated=())
+        def worked(*args: Any, **kwargs: Any) -> Any:
+            with self._running(tool):
+                return work(*args, **kwargs)
+
+        return worked
+
+    @contextmanager
+    def _running(self, tool: str) -> Iterator[None]:
         with self._lock:
-            self.running.append(call.tool)
+            self.running.append(tool)
         try:
-            self._on_body("body_started", call, effect)
             yield
-        except paused:
-            self._on_body("body_paused", call, effect)
-            raise
         finally:
             with self._lock:
-                self.running.remove(call.tool)
+                self.running.remove(tool)
 
     def violated(self) -> bool:
         """Whether anything was refused in this session."""

@@ -16,7 +16,7 @@ from dreamgym_kit.report.clean import clean, one_line
 from dreamgym_kit.report.figures import CRITICAL
 from dreamgym_kit.report.paint import GLUE, PLAIN, Paint, fold, glued, hung
 from dreamgym_kit.report.telling import telling
-from dreamgym_kit.report.whole import duration
+from dreamgym_kit.report.whole import count_told, duration
 from dreamgym_kit.vocabulary import (
     MOST_SHOWN,
     Episode,
@@ -115,7 +115,9 @@ class _Layout:
         yield told.replace(word, colour[episode.verdict](word), 1)
         yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
         stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"
-        calls = f"{len(episode.transitions)} calls, {episode.model_calls} model calls"
+        calls = (
+            f"{count_told(len(episode.transitions), 'call')}, {count_told(episode.model_calls, 'model call')}"
+        )
         yield f" {calls}, {duration(episode.elapsed_s)}{stop}"
 
     def _line(self, who: str, text: str, by: str = "") -> str:

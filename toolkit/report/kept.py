@@ -4,7 +4,8 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.jsonform import curve_from_json
 from dreamgym_kit.rollout.manifest import manifest_to_record
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
+from dreamgym_kit.rollout.unaccounted import unaccounted
 
 _AT_THE_END = (
     *(
@@ -29,6 +30,9 @@ def facts_of(directory: RunDirectory) -> dict[str, JsonValue]:
     ended = (directory.read_report() or {}).get("manifest")
     if isinstance(ended, dict):
         facts |= {name: ended[name] for name in _AT_THE_END if name in ended}
+    elif directory.manifest.matters.get("mode") == "record":  # killed: its log knows what was done or begun
+        lost = unaccounted(directory.path / EVENTS, directory.episodes())
+        facts |= {"unaccounted": lost.writes, "unaccounted_calls": lost.calls}
     return facts
 
 

@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dreamgym_kit.errors import EndpointError, UserError, WorkerLost
+from dreamgym_kit.errors import EndpointError, UserError, WorkerLost, error_line
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.registry import keep_stray
 from dreamgym_kit.ports import EventSink, Worker, WorkerHost
 from dreamgym_kit.rollout.budget_desk import BudgetDesk
 from dreamgym_kit.rollout.budgets import Budget
-from dreamgym_kit.rollout.jobs import Job, ended, one_line
+from dreamgym_kit.rollout.jobs import Job, ended
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import task_to_record
 from dreamgym_kit.rollout.wire import (
@@ -302,7 +302,7 @@ class DistributedRunner:
             except (WorkerLost, RuntimeError) as error:
                 seat.fruitless, why = seat.fruitless + 1, str(error)
             except Exception as error:  # noqa: BLE001  whoever waits for the seat has to hear of it
-                seat.given_up = str(error) if isinstance(error, UserError) else one_line(error)
+                seat.given_up = str(error) if isinstance(error, UserError) else error_line(error)
         async with self._free:
             self._free.notify_all()
 

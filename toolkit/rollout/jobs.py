@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson
+from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson, error_line
 from dreamgym_kit.ports import EpisodeRunner
 from dreamgym_kit.replay.masking import masked_text
 from dreamgym_kit.rollout.stop import StopSwitch
@@ -92,7 +92,7 @@ async def _guarded(runner: EpisodeRunner, job: Job, stop: StopSwitch) -> Episode
         stop.interrupt(error)
         return ended(job, "interrupted", "cancelled", began)
     except BaseException as error:  # noqa: BLE001  also SystemExit: a tool that exits ends its episode only
-        return ended(job, f"its runner failed: {one_line(error)}", "error", began)
+        return ended(job, f"its runner failed: {error_line(error)}", "error", began)
 
 
 def _checked(episode: Episode, job: Job) -> Episode:
@@ -141,12 +141,3 @@ def ended(job: Job, reason: str, stop: str, began: float | None = None) -> Episo
         started_at=began,
         elapsed_s=now - began,
     )
-
-
-def one_line(error: BaseException) -> str:
-    """An error's kind and text on one line, cut where it is long."""
-    try:
-        said = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001  a foreign error's own __str__ may fail
-        said = ""
-    return f"{type(error).__name__}: {said[:300]}" if said else type(error).__name__

@@ -16,11 +16,11 @@ from contextlib import AsyncExitStack, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
-from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.errors import NotJson, UserError, error_line
 from dreamgym_kit.plain import JsonValue, to_plain
 from dreamgym_kit.rollout.budget_desk import Ask, DistantBudget, executed_question
 from dreamgym_kit.rollout.heap import settled_heap
-from dreamgym_kit.rollout.jobs import Job, not_kept, one_line, run_bounded
+from dreamgym_kit.rollout.jobs import Job, not_kept, run_bounded
 from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import task_from_record
@@ -122,7 +122,7 @@ class Working:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001  the boundary: everything becomes data
-            text = str(error) if isinstance(error, UserError) else one_line(error)
+            text = str(error) if isinstance(error, UserError) else error_line(error)
             return failure_to_bytes(error, text)
 
     async def _done(self, asked: dict[str, Any]) -> bytes:
@@ -246,4 +246,4 @@ def _told_apart(error: BaseException) -> Exception:
     """What may be set on a future: StopIteration and what is no Exception may not."""
     if isinstance(error, UserError):
         return error
-    return RuntimeError(f"a worker could not be opened: {one_line(error)}")
+    return RuntimeError(f"a worker could not be opened: {error_line(error)}")
