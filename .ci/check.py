@@ -226,6 +226,8 @@ class Check:
             self.run("lint-imports", "--no-cache", cwd=checks)
         with self.step("clock", "python tests/wall_time.py"):
             self.run("python", "tests/wall_time.py")
+        with self.step("limits", "python tests/limits.py"):
+            self.run("python", "tests/limits.py")
         with self.step("types", "mypy -p dreamgym_kit"):
             self.run("mypy", "-p", "dreamgym_kit", cwd=checks)
 
