@@ -170,8 +170,8 @@ class LangGraphRunner:
         self.unended[:] = [session for session in self.unended if session.running]
         if not self.unended or getattr(world, "isolated", False):
             return ""
-        writes = "; ".join(f"{one.running[0]} of {one.episode}" for one in self.unended if one.running)
-        return f"not begun: a real write of an earlier episode is still running ({writes})"
+        writes = [f"{tool} of {one.episode}" for one in self.unended for tool in one.running[:1]]
+        return f"not begun: a real write of an earlier episode is still running ({'; '.join(writes)})"
 
     async def _real_writes_ended(self, session: Session, course: Course) -> None:
         """Wait for real writes that outlive their episode in threads: the next one has the same system."""
@@ -381,9 +381,8 @@ class LangGraphRunner:
         checker = self.judge or (self.checkers.get(task.checker) if task.checker else None)
         if course.stop == "abstained":
             known = tuple(takewhile(lambda entry: not entry.answer.abstained, outcome.transitions))
-            cut = replace(
-                outcome, transitions=known
-            )  # what follows an answer that nobody gave proves nothing
+            # what follows an answer that nobody gave proves nothing
+            cut = replace(outcome, transitions=known)
             return await self._cut_off(cut, checker, session, course), ()
         both = await self._ask_checker(outcome, checker, session, course)
         if both is None:
