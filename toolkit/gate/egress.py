@@ -194,7 +194,9 @@ class _Guard:
         """Have an episode, or the run, tell of the host that it reaches, if no model is asked there."""
         names = self.names(attempt) if attempt.port is not None else set()
         if names and _models.isdisjoint(names):
-            host, mine = min(names, key=_by_name_first), owner()
+            allowed = {rule.host for rule in self.rules}  # an earlier dream of this process had others
+            told = {name for name in names if name.rpartition(":")[0] in allowed} or names
+            host, mine = min(told, key=_by_name_first), owner()
             if mine is not None:
                 mine.reached(host)
             else:
