@@ -243,10 +243,16 @@ class Check:
             "--outcomes",
             str(written),
         )
+        # other tests start commands, which would take these names for settings
+        environ = {
+            one: value
+            for one, value in self.environ.items()
+            if name == "vllm" or not one.startswith("DREAMGYM_VLLM")
+        }
         process = subprocess.Popen(
             [self.bin / "pytest", *flags, *options],
             cwd=self.source,
-            env=self.environ,
+            env=environ,
             start_new_session=True,
         )
         code = None

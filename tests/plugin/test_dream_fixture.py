@@ -74,7 +74,7 @@ def test_new_records_only_what_the_cassette_does_not_answer(project, run, touche
     run("--dream-record=new").assert_outcomes(passed=1)
     assert len(touched()) == 2
     agent = project.path / "agent.py"
-    agent.write_text(agent.read_text().replace('"asked"', '"moved"'))
+    agent.write_text(agent.read_text().replace('"asked"', '"moved away"'))
     run("--dream-record=new").assert_outcomes(passed=1)
     assert len(touched()) == 4
     run().assert_outcomes(passed=1)
