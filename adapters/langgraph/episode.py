@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -380,9 +379,8 @@ class LangGraphRunner:
         )
         checker = self.judge or (self.checkers.get(task.checker) if task.checker else None)
         if course.stop == "abstained":
-            known = tuple(takewhile(lambda entry: not entry.answer.abstained, outcome.transitions))
-            # what follows an answer that nobody gave proves nothing
-            cut = replace(outcome, transitions=known)
+            # what an agent does after an answer that nobody gave proves nothing
+            cut = replace(outcome, transitions=_to_the_unanswered(session))
             return await self._cut_off(cut, checker, session, course), ()
         both = await self._ask_checker(outcome, checker, session, course)
         if both is None:
@@ -427,6 +425,15 @@ def _unanswered(session: Session) -> str:
     others = len(open_calls) - 1
     more = f" (and {others} more call{'s'[: others > 1]})" if others else ""
     return f"{first.call.tool} was unanswered{more}: {first.answer.why or 'the dream cannot tell'}"
+
+
+def _to_the_unanswered(session: Session) -> tuple[Transition, ...]:
+    """The calls up to the first that nobody answered, and those that the model asked for in the same turn."""
+    entries, turn = session.ledger.transitions(), session.ledger.turn
+    at = next((place for place, one in enumerate(entries) if one.answer.abstained), len(entries))
+    asked = {turn(one.call.call_id)[0] for one in entries[at : at + 1]} - {0}  # 0: no model asked for it
+    beside = [one for one in entries[at + 1 :] if turn(one.call.call_id)[0] in asked]
+    return (*entries[: at + 1], *beside)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Agents as public examples build them come to a verdict: what passed the gate is no violation."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -291,3 +292,6 @@ def test_what_follows_an_unanswered_call_is_judged_by_nobody(project: Any) -> No
     assert [step.call.tool for step in one.transitions] == ["get_order", "cancel_order"]
     assert one.verdict is Verdict.INCONCLUSIVE
     assert one.reason.startswith("get_order was unanswered (and 1 more call)")
+    early = replace(task, expect={"forbid": ["get_order"]})
+    result = dreamgym_kit.simulate(graph, [early], store=MemoryStore(), settings=settings)
+    assert result.verdict is Verdict.FAILED  # what it did before stays done
