@@ -345,8 +345,8 @@ def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") ->
         check_inputs(tasks, facts)
     played = [task.id for task in tasks if "persona" in (task.meta.get("user") or {})]
     if played and not settings.endpoint.urls and settings.endpoint.model is None:
-        told = f"the user of task {played[0]} is a persona, and no [endpoint] is set to play it"
-        return Check("stop", "tasks", told)
+        text = f"task {played[0]} describes its user by a persona, and there is no [endpoint] to play it"
+        return Check("stop", "tasks", text)
     return Check("ok", "tasks", f"{len(tasks)} in {file}")
 
 
@@ -376,13 +376,13 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None
     if not is_missing(place):
         with closing(open_store(place, settings)) as store:
             count, missing = store.count(), _not_recorded(store, settings)
-        told = f"{count_told(count, 'call')} in {place}"
+        text = f"{count_told(count, 'call')} in {place}"
         if count and not missing:
-            return Check("ok", "recordings", told)
+            return Check("ok", "recordings", text)
         if count:
             worlds = ", ".join(map(str, missing[:_MOST_NAMED]))
-            told += f", none of them in {worlds} of tenant {settings.tenant}, where tasks are set"
-            return Check("fix", "recordings", told, asked.command("record"))
+            text += f"; tasks use world {worlds}, which has no recordings (tenant {settings.tenant})"
+            return Check("fix", "recordings", text, asked.command("record"))
     typed = asked.command("record")
     step = ("Record", typed, "real calls for dreams to answer from; it asks before")
     asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)

@@ -262,13 +262,3 @@ class CutOff(EpisodeStop):
 
 class ContextFull(EpisodeStop):
     """What the agent's model is asked no longer fits, with answers of its own in it."""
-
-
-def error_line(error: BaseException, most: int = 300) -> str:
-    """An exception's kind and text on one line; one of more than `most` characters says what is cut."""
-    try:
-        text = " ".join(str(error).splitlines()).strip()
-    except Exception:  # noqa: BLE001  a foreign error's own __str__ may fail
-        text = ""
-    text = text if len(text) <= most else f"{text[:most]}... (+{len(text) - most} chars)"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -390,6 +390,20 @@ def cut_end(text: str, most: int, how: str = "") -> str:
     return text if len(text) <= most else f"{text[:most]}... (+{len(text) - most} chars{how})"
 
 
+def error_text(error: BaseException) -> str:
+    """What an exception says, on one line, cut as by `cut_end`; empty where its own `__str__` fails."""
+    try:
+        return cut_end(" ".join(str(error).splitlines()).strip(), MOST_SHOWN)
+    except Exception:  # noqa: BLE001  a foreign class may raise anything
+        return ""
+
+
+def error_line(error: BaseException) -> str:
+    """An exception's kind, and what it says: "KeyError: 'o1'"."""
+    text = error_text(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def executed_told(calls: Sequence[Executed]) -> str:
     """Real calls that ran, in words: "1 real call executed: refund(order='o1')"."""
     count = len(calls)

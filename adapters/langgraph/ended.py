@@ -23,7 +23,7 @@ from dreamgym_kit.errors import (
     TimeIsUp,
 )
 from dreamgym_kit.s2r.stops import RealCallRefused
-from dreamgym_kit.vocabulary import MOST_SHOWN, Transition, cut_end
+from dreamgym_kit.vocabulary import Transition, error_text
 
 _MODEL_CLIENTS = frozenset(
     {"anthropic", "cohere", "google.genai", "groq", "litellm", "mistralai", "ollama", "openai", "together"}
@@ -53,7 +53,7 @@ def say_error(
         wants_context: the graph declares a `context_schema`; this kit gives graphs no context.
     """
     first = _first_leaf(error)
-    text = _text(first)
+    text = error_text(first)
     raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
     if isinstance(first, GraphRecursionError):
         course.stop, course.reason = "limit", "the graph's recursion limit was reached"
@@ -82,13 +82,6 @@ def say_error(
     if course.stop == "crashed":  # else nobody's code is at fault
         # a group's leaf, or an error that the framework made of the agent's, may have none of its own
         course.traceback = next(filter(None, map(own_frames, (*_causes(first), error))), ())
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return cut_end(" ".join(str(error).splitlines()).strip(), MOST_SHOWN)
-    except Exception:  # noqa: BLE001  a foreign error's own __str__ may fail
-        return ""
 
 
 def _of_endpoint(error: BaseException, of_model: Sequence[BaseException]) -> bool:
@@ -137,7 +130,7 @@ def _is_without_context(error: BaseException) -> bool:
     """
     frames = own_frames(error)
     is_none = isinstance(error, AttributeError | TypeError) and "NoneType" in str(error)
-    says_so = any("context" in text for text in (_text(error), *frames[-1:]))
+    says_so = any("context" in text for text in (error_text(error), *frames[-1:]))
     if not is_none and not says_so:
         return False
     codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -147,7 +140,7 @@ def _is_without_context(error: BaseException) -> bool:
 def _behind(error: BaseException, of_model: Sequence[BaseException]) -> str:
     """What the client of the model had said, where the agent raised an error of its own for that."""
     said = next((one for one in (*islice(_causes(error), 1, None), *of_model[-1:]) if _of_client(one)), None)
-    return "" if said is None or said is error else f", from {type(said).__name__}: {_text(said)}"
+    return "" if said is None or said is error else f", from {type(said).__name__}: {error_text(said)}"
 
 
 def _cause(error: BaseException) -> str:

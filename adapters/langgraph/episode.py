@@ -34,7 +34,7 @@ from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
 from dreamgym_kit.dream.outcome import judge_cut_off
 from dreamgym_kit.dream.user import SimulatedUser, user_of
-from dreamgym_kit.errors import EpisodeStop, TimeIsUp, error_line
+from dreamgym_kit.errors import EpisodeStop, TimeIsUp
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.values import leaves
@@ -62,7 +62,7 @@ from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict
+from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict, error_line
 
 _Word = TypeVar("_Word")
 REFUSED_S = 5.0  # what an episode gets to end by itself once something in it was refused
@@ -417,7 +417,7 @@ class LangGraphRunner:
 
 
 def _unanswered(session: Session) -> str:
-    """Which calls the dream left unanswered in an episode that went on all the same; empty for none."""
+    """Why an episode that continued after an unanswered call cannot be judged; empty if each was answered."""
     open_calls = [entry for entry in session.ledger.transitions() if entry.answer.abstained]
     if not open_calls:
         return ""

@@ -9,12 +9,12 @@ from dreamgym_kit.adapters.langgraph.import_trouble import own_frames
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
 from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.errors import UnknownName, UserError, error_line
+from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.detectors import Detectors, detectors_of
 from dreamgym_kit.gate.policy import writes_are_real
 from dreamgym_kit.ports import Checker, RealWorld
 from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.vocabulary import Task, error_line
 
 _OF_A_WORLD = {
     "configurable": ("world", "episode"),
@@ -98,8 +98,8 @@ def configured(world: RealWorld, task: Task) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also what the guard refuses
-        told = f'environment "{task.world.name}" could not be set up: {error_line(error)}'
-        raise UserError(told) from error
+        reason = error_line(error)
+        raise UserError(f'environment "{task.world.name}" could not be set up: {reason}') from error
 
 
 def _attribute(owner: Any, name: str, where: str) -> Any:

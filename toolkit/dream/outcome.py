@@ -13,10 +13,10 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from dreamgym_kit.apart import awaited
-from dreamgym_kit.errors import EpisodeStop, error_line
+from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Checker, Judgement, Outcome
-from dreamgym_kit.vocabulary import Transition, Verdict
+from dreamgym_kit.vocabulary import Transition, Verdict, error_line
 
 EXPECTATIONS = ("calls", "forbid", "max")
 """Keys of a task's `expect`: tools that must be called, tool patterns that must not, most calls by tool."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dreamgym_kit.errors import EndpointError, UserError, WorkerLost, error_line
+from dreamgym_kit.errors import EndpointError, UserError, WorkerLost
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.registry import keep_stray
 from dreamgym_kit.ports import EventSink, Worker, WorkerHost
@@ -34,7 +34,7 @@ from dreamgym_kit.rollout.wire import (
     request,
 )
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.vocabulary import Episode, Task
+from dreamgym_kit.vocabulary import Episode, Task, error_line
 
 ATTEMPTS = 3  # of one episode; who loses three workers is likely to be the cause
 FRUITLESS = 3  # times in a row that a worker may be lost without having finished an episode

@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson, error_line
+from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson
 from dreamgym_kit.ports import EpisodeRunner
 from dreamgym_kit.replay.masking import masked_text
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.vocabulary import Episode, Task, Verdict
+from dreamgym_kit.vocabulary import Episode, Task, Verdict, error_line
 
 ERRORS = frozenset({"error", "lost"})
 """How an episode ended that the set-up or the kit failed, the agent not being at fault (`Episode.stop`)."""

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
-from dreamgym_kit.errors import NotJson, UserError, error_line
+from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.plain import JsonValue, to_plain
 from dreamgym_kit.rollout.budget_desk import Ask, DistantBudget, executed_question
 from dreamgym_kit.rollout.heap import settled_heap
@@ -37,7 +37,7 @@ from dreamgym_kit.rollout.wire import (
     spelled,
 )
 from dreamgym_kit.rollout.workplace import Opener, Workplace
-from dreamgym_kit.vocabulary import Episode
+from dreamgym_kit.vocabulary import Episode, error_line
 
 
 def kit_version() -> str:
