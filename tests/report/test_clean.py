@@ -45,6 +45,10 @@ def test_a_whole_sequence_goes_not_only_its_first_character() -> None:
     assert clean("\x1b[31mred\x1b[0m \x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\ \x9b1mx") == "red click x"
 
 
+def test_line_ends_become_blanks_and_blanks_stay() -> None:
+    assert one_line(" a\n  b  c\td\r\ne ") == "a b  c d e"
+
+
 @given(st.text())
 def test_any_text_becomes_one_printable_ascii_line(text: str) -> None:
     line = one_line(text)

@@ -215,6 +215,13 @@ def test_equal_causes_are_told_once_and_failures_come_first() -> None:
     assert "agent.py:4" in text
 
 
+def test_a_lower_bound_is_told_as_the_interval_tells_it() -> None:
+    gate = {"mode": "dream", "gate": {"min_pass_rate_low": 0.9}}
+    text = render_run(summarise([episode(f"t{number}") for number in range(5)], gate))  # 0.5655
+    assert "95% CI 56-100%" in text
+    assert "gate min_pass_rate_low: 56%, required 90%" in text
+
+
 def test_errors_that_differ_in_the_id_of_a_request_are_one_cause() -> None:
     reasons = [f"the agent's model did not answer: 401, request req_011CSHoEeqs{n}" for n in ("a1b2", "C3d4")]
     reasons += [f"{reasons[0]}; before that the episode was passed: ok", "the checker raised KeyError: 3"]
