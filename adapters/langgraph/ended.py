@@ -1,7 +1,6 @@
 """What ended an episode: a tool, the agent's model, its user, a limit, or the graph itself."""
 
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -10,7 +9,7 @@ from langgraph.errors import GraphRecursionError
 from dreamgym_kit.adapters.langgraph.answers import is_of_tool
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.adapters.langgraph.hooks import of_library
-from dreamgym_kit.adapters.langgraph.import_trouble import is_own, own_frames, raised_by_agent, raised_by_us
+from dreamgym_kit.adapters.langgraph.import_trouble import own_frames, raised_by_agent, raised_by_us
 from dreamgym_kit.dream.user import UserFailed, UserSilent
 from dreamgym_kit.errors import (
     BudgetSpent,
@@ -72,16 +71,29 @@ def say_error(
             "error",
             f"the agent's model did not answer: {type(first).__name__}: {text}{_behind(first, of_model)}",
         )
-    elif wants_context and _is_without_context(first):
-        course.stop = "error"
-        course.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
     elif raised_by_us(first):
         course.stop, course.reason = "error", f"dreamgym-kit failed, please report it: {raised}"
+    elif wants_context:  # its own faults cannot be told from those of a None
+        course.stop = "error"
+        course.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
     else:
         course.stop, course.reason = "crashed", raised
     if course.stop == "crashed":  # else nobody's code is at fault
         # a group's leaf, or an error that the framework made of the agent's, may have none of its own
         course.traceback = next(filter(None, map(own_frames, (*_causes(first), error))), ())
+
+
+def say_model_down(course: Course, unrecovered: BaseException | None) -> None:
+    """End an episode as an error if the agent caught an endpoint's failure and no later model call answered.
+
+    Args:
+        course: of an episode that finished.
+        unrecovered: what came out of its last chat model call.
+    """
+    if unrecovered is not None and _of_endpoint(unrecovered, [unrecovered]):
+        named = f"{type(unrecovered).__name__}: {error_text(unrecovered)}"
+        course.stop = "error"
+        course.reason = f"the agent's model did not answer: {named}; the agent caught it"
 
 
 def _of_endpoint(error: BaseException, of_model: Sequence[BaseException]) -> bool:
@@ -121,20 +133,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.append(one)
         yield one
         one = one.__cause__ or one.__context__
-
-
-def _is_without_context(error: BaseException) -> bool:
-    """Whether a function of the agent that reads `runtime.context`, which is None, stumbled or says so.
-
-    It says so in the line that failed (`assert runtime.context`) or in its text.
-    """
-    frames = own_frames(error)
-    is_none = isinstance(error, AttributeError | TypeError) and "NoneType" in str(error)
-    says_so = any("context" in text for text in (error_text(error), *frames[-1:]))
-    if not is_none and not says_so:
-        return False
-    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return any("context" in code.co_names for code in codes if is_own(code.co_filename))
 
 
 def _behind(error: BaseException, of_model: Sequence[BaseException]) -> str:

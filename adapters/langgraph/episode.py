@@ -19,7 +19,7 @@ from dreamgym_kit.adapters.langgraph.answered import excuse
 from dreamgym_kit.adapters.langgraph.capture import ModelPolicy, captured
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.adapters.langgraph.driving import streamed
-from dreamgym_kit.adapters.langgraph.ended import say_error, say_stop
+from dreamgym_kit.adapters.langgraph.ended import say_error, say_model_down, say_stop
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
@@ -357,11 +357,12 @@ class LangGraphRunner:
     async def _judge(
         self, task: Task, session: Session, course: Course, configurable: Mapping[str, Any]
     ) -> tuple[Judgement, Sequence[Finding]]:
+        if session.model_errors and course.stop == "finished":
+            session.count("model_errors", len(session.model_errors))
+            say_model_down(course, session.unrecovered)
         if course.stop in ("finished", "crashed") and (unanswered := _unanswered(session)):
             crash = f"; then {course.reason}" if course.stop == "crashed" else ""
             course.stop, course.reason = "abstained", unanswered + crash
-        if session.model_errors and course.stop == "finished":
-            session.count("model_errors", len(session.model_errors))
         if course.stop == "crashed":
             course.stop = "error"
             return Judgement(Verdict.FAILED, course.reason, 0.0), ()

@@ -119,6 +119,11 @@ def inspect_compiled(
     for path, bound in nodes_of(graph):
         facts.nodes.append(path)
         _read_node(path, bound, facts, tools)
+    if graph.context_schema is not None:
+        facts.warnings.append(
+            f"the graph declares a runtime context ({graph.context_schema.__name__}), and this version gives "
+            "it none: runtime.context is None. An exception of the agent then makes its episode an ERROR"
+        )
     makes_tools = _take_inventory(graph, settings, facts)
     facts.own = frozenset(tools)
     others = {tool.name for tool in HOLDINGS.tools()} - HOLDINGS.structured

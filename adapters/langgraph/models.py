@@ -206,7 +206,10 @@ def _failing(session: Session | None) -> Iterator[None]:
     except Exception as error:
         if session is not None:
             session.model_errors.append(error)
+            session.unrecovered = error
         raise
+    if session is not None:
+        session.unrecovered = None
 
 
 def _session(model: BaseChatModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:

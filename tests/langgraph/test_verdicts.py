@@ -102,7 +102,9 @@ lazy = made.compile()
         ("who = runtime.context\n    return {'messages': [who.user]}", Verdict.ERROR),
         ("assert runtime.context", Verdict.ERROR),
         ("if runtime.context is None: raise ValueError('no context given')", Verdict.ERROR),
-        ("return {'messages': [None.user]}", Verdict.FAILED),
+        ("who = runtime.context\n    if who is None:\n        raise ValueError('no user')", Verdict.ERROR),
+        ("return {'messages': [None.user]}", Verdict.ERROR),  # not known to have another cause
+        ("return {}", Verdict.PASSED),
     ],
 )
 def test_a_context_that_nobody_gives_is_the_set_ups_fault(project: Any, body: str, verdict: Verdict) -> None:
@@ -229,7 +231,7 @@ class Away(ScriptedModelDouble):
 class AgentsOwn(Exception): pass
 
 def answer(state):
-    model = Away(turns=["Done."])
+    model, backup = Away(turns=["Done."]), ScriptedModelDouble(turns=["Done."])
     BODY
 
 made = StateGraph(MessagesState)
@@ -263,6 +265,18 @@ OWN_CLIENT = "getattr(__import__('ht' + 'tpx'), 'get')('http://127.0.0.1:1/order
         (
             UNAUTHORIZED,
             "try: model.invoke('hi')\n    except Exception: return {'messages': [AIMessage('Sorry.')]}",
+            Verdict.ERROR,
+            "did not answer: AuthenticationError: bad key; the agent caught it",
+        ),
+        (
+            UNAUTHORIZED,
+            "try: model.invoke('hi')\n    except Exception: return {'messages': [backup.invoke('hi')]}",
+            Verdict.PASSED,
+            "",
+        ),
+        (
+            "raise ValueError('odd')",
+            "try: model.invoke('hi')\n    except ValueError: return {'messages': [AIMessage('Sorry.')]}",
             Verdict.PASSED,
             "",
         ),

@@ -145,6 +145,7 @@ class Session:
         self.on_refusal: Callable[[], None] = lambda: None  # called in the thread that was refused
         self.notes: list[str] = []
         self.model_errors: list[BaseException] = []  # that came out of the agent's chat models
+        self.unrecovered: BaseException | None = None  # of its last chat model call; None if that answered
         self.counts: dict[str, int] = {}
         self.spends: dict[str, Spend] = {}
         self.real_calls = 0

@@ -282,7 +282,7 @@ def judges_told(summary: Summary) -> str:
 def also_told(summary: Summary) -> str:
     """What else was counted; empty where nothing was."""
     return ", ".join(
-        f"{count} {one_line(what).replace('_', ' ')}"
+        count_told(count, one_line(what).replace("_", " ").removesuffix("s"))
         for what, count in summary.counts.items()
         if what not in _NOT_ALSO and what.removeprefix(REACHED) not in summary.reached
     )
