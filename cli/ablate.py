@@ -101,9 +101,9 @@ def command(
         _agree(request, yes=yes)
     rows = ablate(request, tell=lambda row: tell(f"measured without {row.part}"))
     if as_json:
-        from dreamgym_kit.report.ablation import row_to_json
+        from dreamgym_kit.report.ablation import ROWS
 
-        say_json({"kind": "ablate", "rows": [row_to_json(row) for row in rows]})
+        say_json({"kind": "ablate", "rows": [ROWS.write(row) for row in rows]})
     else:
         say(render_ablation(rows))
     from dreamgym_kit.cli.running import end

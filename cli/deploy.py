@@ -170,7 +170,7 @@ def _tell_state(into: Path, *, as_json: bool) -> None:
             edited = not shelf.as_written(current)
         pointing = Pointing(shelf.merged, use.name, use.record, str(into))
     if as_json:
-        from dreamgym_kit.deployment.records import event_to_json
+        from dreamgym_kit.deployment.records import EVENTS
 
         say_json(
             {
@@ -178,7 +178,7 @@ def _tell_state(into: Path, *, as_json: bool) -> None:
                 "weights": None if current is None else current.weights,
                 "card_as_written": not edited,
                 "lines": list(pointing.lines) if current is not None else [],
-                "history": [event_to_json(event) for event in events],
+                "history": [EVENTS.write(event) for event in events],
             }
         )
         return

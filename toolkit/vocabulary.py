@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from dreamgym_kit.canonical import content_id, digest
+from dreamgym_kit.codec import ALWAYS, IF_SET, NEVER, FilledText, Number, Position, Share
 from dreamgym_kit.plain import JsonValue
 
 SCHEMA_VERSION = 1
@@ -96,7 +97,7 @@ class Split(StrEnum):
 class World:
     """The state that tools act on: which system, and from which seed it was put up."""
 
-    name: str = "default"  # which system
+    name: str = field(default="default", metadata=ALWAYS)  # which system
     seed: int = 0  # from which it was put up
 
     def __str__(self) -> str:
@@ -122,10 +123,10 @@ class ToolSpec:
 class Task:
     """What the agent is asked to do, in which world, and who judges it."""
 
-    id: str
+    id: FilledText
     input: Mapping[str, JsonValue]  # graph state; {"messages": [...]} for chat agents
     world: World = World()
-    checker: str | None = None  # "module:function", or a name from settings
+    checker: FilledText | None = None  # "module:function", or a name from settings
     expect: Mapping[str, JsonValue] = field(default_factory=dict)
     replies: tuple[JsonValue, ...] = ()  # answers to the graph's interrupts, in order
     split: Split = Split.TRAIN
@@ -148,7 +149,7 @@ class Call:
     args: Mapping[str, JsonValue]
     call_id: str | None = None  # the framework's; random with most models, so never part of a key
     node: str | None = None  # the graph node that ran it
-    replies: tuple[Reply, ...] = ()  # of people whom the tool asked before it answered, in order
+    replies: tuple[Reply, ...] = field(default=(), metadata=IF_SET)  # of people whom the tool asked, in order
     _key: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -190,18 +191,18 @@ class Answer:
     """What the agent gets back for a call."""
 
     content: JsonValue = None  # text, content blocks, or any JSON value: what the tool returned
-    provenance: Provenance = Provenance.REAL
-    support: float = 1.0  # 0..1: how well grounded; 1.0 = this very call was seen or really ran
+    provenance: Provenance = field(default=Provenance.REAL, metadata=ALWAYS)
+    support: Share = 1.0  # 0..1: how well grounded; 1.0 = this very call was seen or really ran
     artifact: JsonValue = None
     error: str | None = None  # the message, when the tool failed
     error_type: str | None = None  # class name of the failure, "ToolException" if in doubt
     update: Mapping[str, JsonValue] | None = None  # a state update (LangGraph Command), encoded
     cites: tuple[str, ...] = ()  # ids of the transitions it rests on
     why: str = ""  # for abstentions and refusals: a plain sentence
-    changes: tuple[Mapping[str, JsonValue], ...] = ()  # facts that a reasoned write changed
-    asks: tuple[JsonValue, ...] = ()  # not an answer yet: the one question that the tool asks a person
-    replies: tuple[Reply, ...] = ()  # of people whom the tool asked; kept with the call
-    final: bool = False  # an abstention after which no other source may be asked
+    changes: tuple[Mapping[str, JsonValue], ...] = field(default=(), metadata=IF_SET)  # by a reasoned write
+    asks: tuple[JsonValue, ...] = field(default=(), metadata=NEVER)  # the question that a tool asks a person
+    replies: tuple[Reply, ...] = field(default=(), metadata=NEVER)  # to it; kept with the call
+    final: bool = field(default=False, metadata=NEVER)  # an abstention after which no other source is asked
 
     @property
     def abstained(self) -> bool:
@@ -221,7 +222,7 @@ class Transition:
     answer: Answer
     effect: Effect
     episode: str
-    step: int  # 1-based position among the episode's calls
+    step: Position  # among the episode's calls
     world: World = World()
     task: str = ""
     after: str = ""
@@ -422,7 +423,7 @@ class Episode:
     reason: str  # a plain sentence: why this verdict
     transitions: tuple[Transition, ...] = ()
     messages: tuple[Mapping[str, JsonValue], ...] = ()  # transcript: role, content, tool_calls
-    reward: float | None = None  # 0..1; None where nothing was judged
+    reward: Number | None = None  # 0..1; None where nothing was judged
     stop: str = "finished"  # interrupted, abstained, executed, violation, limit, budget, refused, error, ...
     violations: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -23,7 +23,7 @@ from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ExperienceModel, TransitionStore
-from dreamgym_kit.report.ablation import DREAM_ONLY, LEARNING_ONLY, WHOLE, Row, row_of, row_to_json
+from dreamgym_kit.report.ablation import DREAM_ONLY, LEARNING_ONLY, ROWS, WHOLE, Row
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.files import read_whole, write_atomically
@@ -82,7 +82,7 @@ def ablate(request: AblationRequest, *, tell: Tell) -> list[Row]:
         row = _kept(request, part)
         if row is None:
             row = _measured(request, part, whole)
-            write_atomically(request.out / f"{part}.json", json.dumps(row_to_json(row)).encode("ascii"))
+            write_atomically(request.out / f"{part}.json", json.dumps(ROWS.write(row)).encode("ascii"))
         if part == WHOLE:
             whole = request.out / WHOLE / "real"
         rows.append(row)
@@ -278,7 +278,7 @@ def _mean(found: Evaluation) -> float | None:
 def _kept(request: AblationRequest, part: str) -> Row | None:
     path = request.out / f"{part}.json"
     try:
-        return row_of(read_json(read_whole(path)))
+        return ROWS.read(read_json(read_whole(path)))
     except FileNotFoundError:
         return None
     except NotJson as error:

@@ -21,7 +21,7 @@ from dreamgym_kit.deployment.card import CardFacts, rendered
 from dreamgym_kit.deployment.digests import CARD, model_digest, model_files, must_be_whole
 from dreamgym_kit.deployment.evidence import Evidence, gaps
 from dreamgym_kit.deployment.pointing import Pointing
-from dreamgym_kit.deployment.records import Deed, Event, Version, event_to_json
+from dreamgym_kit.deployment.records import EVENTS, Deed, Event, Version
 from dreamgym_kit.deployment.shelf import ADAPTER, MERGED, Shelf
 from dreamgym_kit.deployment.untested import untested
 from dreamgym_kit.deployment.use import Use, read_use, write_use
@@ -78,7 +78,7 @@ class Deployed:
             "done": self.done,
             "already": self.already,
             "sentence": self.sentence,
-            "event": event_to_json(self.event),
+            "event": EVENTS.write(self.event),
             "comparison": beating_to_json(found.whole if found is not None else None),
             "families": {one.name: beating_to_json(one.found) for one in found.families} if found else {},
             "model": str(self.pointing.merged),

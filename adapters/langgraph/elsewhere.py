@@ -23,7 +23,7 @@ from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner, Told, spec_for
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import task_to_record
+from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.working import kit_version
 from dreamgym_kit.settings.render import render_settings
 from dreamgym_kit.vocabulary import Episode, Task
@@ -82,7 +82,7 @@ def given_of(
         store = {"address": address_of(request.store), "write": request.mode is Mode.RECORD}
     return {
         "graph": request.graph,
-        "tasks": [task_to_record(task) for task in tasks],
+        "tasks": [TASKS.write(task) for task in tasks],
         "settings": render_settings(settings),
         "settings_path": str(settings.path) if settings.path is not None else None,
         "mode": request.mode.value,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from dreamgym_kit.adapters.pytest_plugin.turns import ModelTurn, turn_from_record, turn_to_record
+from dreamgym_kit.adapters.pytest_plugin.turns import TURNS, ModelTurn, turn_from_record
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
@@ -100,10 +100,10 @@ class Cassette:
                 calls.extend(replace(entry, task=recording.task) for entry in recording.calls)
                 turns.extend(recording.turns)
                 calls.sort(key=lambda entry: (entry.task, entry.step))
-                turns.sort(key=lambda turn: (turn.task, turn.number))
+                turns.sort(key=lambda turn: (turn.task, turn.turn))
                 _write(self.path, [_call_record(entry) for entry in calls])
                 if turns or self.models.exists():
-                    _write(self.models, [turn_to_record(turn) for turn in turns])
+                    _write(self.models, [TURNS.write(turn) for turn in turns])
         except OSError as error:
             raise UserError(f"{self.path}: cannot be written ({error.strerror})") from error
 

@@ -104,7 +104,7 @@ def model_miss(
             f"{first}\n  no answer of a model was recorded for this test (models='live': it answers itself)"
         )
     nearest = max(turns, key=lambda turn: (_in_common(turn.told, told), -abs(len(turn.told) - len(told))))
-    lines = [first, f"  nearest: turn {nearest.number} of {nearest.task}"]
+    lines = [first, f"  nearest: turn {nearest.turn} of {nearest.task}"]
     if nearest.model != asked.model:
         lines.append(f"    model: recorded {shown(nearest.model)}, now {shown(asked.model)}")
     if nearest.tools != asked.tools:

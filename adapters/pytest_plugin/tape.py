@@ -49,7 +49,7 @@ class RecordingTape:
             self._spelt.update(told)
             turn = ModelTurn(
                 task=self._task,
-                number=len(self._turns) + 1,
+                turn=len(self._turns) + 1,
                 model=asked.model,
                 tools=asked.tools,
                 options=asked.options,

@@ -7,18 +7,22 @@ that writes another schema adds its own and leaves the older ones as they are.
 import json
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from pages.schema import DETAILS, Report, blocks, unpacked
 
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import RunDirectoryError
+from dreamgym_kit.replay.records import TRANSITIONS
 from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.report.terminal import render_run
-from dreamgym_kit.rollout.manifest import manifest_to_record
+from dreamgym_kit.rollout.manifest import MANIFESTS
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.vocabulary import Episode
 
 RUNS = sorted((Path(__file__).parent / "old_runs").iterdir())
 
@@ -26,7 +30,7 @@ RUNS = sorted((Path(__file__).parent / "old_runs").iterdir())
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
 def test_r7_every_form_of_report_reads_it(path: Path) -> None:
     run = RunDirectory.open(path)
-    summary = summarise(run.episodes(), manifest_to_record(run.manifest))
+    summary = summarise(run.episodes(), MANIFESTS.write(run.manifest))
     print(f"r7: {path.name}: {len(summary.episodes)} episodes, {summary.headline}")
     assert "repeated_write" in {group.kind for group in summary.findings}
     assert summary.headline in render_run(summary)
@@ -44,8 +48,8 @@ def test_r7_every_form_of_report_reads_it(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        ("manifest.json", '"schema": 1', '"schema": 99', "written by a newer dreamgym-kit"),
-        ("manifest.json", '"schema": 1', '"schema": 0', "written by an older dreamgym-kit"),
+        ("manifest.json", '"schema": 1', '"schema": 99', "99 is newer than 1"),
+        ("manifest.json", '"schema": 1', '"schema": 0', "there is no schema 0"),
         ("episodes.jsonl", '{"journal":1', '{"journal":99', "episodes.jsonl"),
     ],
 )
@@ -58,14 +62,13 @@ def test_r7_what_is_not_read_is_refused_by_name(
         page_of(RunDirectory.open(run), place="r")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Longer(Episode):
+    new: str
+
+
 def test_r7_a_reader_that_wants_more_than_was_written_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dreamgym_kit.rollout.records._FINDING", ("kind", "text", "steps", "severity", "new"))
-    monkeypatch.setattr("dreamgym_kit.rollout.records._finding", _wants_new)
+    wants = Codec(Longer, schema=1, computed="digest", nested=(TRANSITIONS,))
+    monkeypatch.setattr("dreamgym_kit.rollout.records.EPISODES", wants)
     with pytest.raises(RunDirectoryError, match="new"):
         page_of(RunDirectory.open(RUNS[-1]), place="r")
-
-
-def _wants_new(value: object, where: str) -> object:
-    from dreamgym_kit.replay.fields import Fields, text
-
-    return Fields(value, where, ("new",)).take("new", text)

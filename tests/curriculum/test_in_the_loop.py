@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from training.loop_run import QUICK, run_loop
 
-from dreamgym_kit.curriculum.records import draw_from_record
+from dreamgym_kit.curriculum.records import DRAWS
 from dreamgym_kit.training.records import read_courses
 
 SCRIPT = Path(__file__).parents[1] / "training" / "loop_run.py"
@@ -26,7 +26,7 @@ def test_what_each_step_chose_and_saw_is_kept_beside_it(tmp_path: Path) -> None:
     told = read_courses(tmp_path / "run")
     assert [one.step for one in told] == list(range(1, 9))
     for one, (_, asked, _) in zip(told, ran.collector.asked, strict=True):
-        (draw,) = [draw_from_record(draw) for draw in one.course]
+        (draw,) = [DRAWS.read(draw) for draw in one.course]
         assert tuple(group.task for group in draw.groups) == asked
         assert all(group.success + group.failure + group.inconclusive == QUICK.n for group in draw.groups)
 
@@ -41,7 +41,7 @@ def test_estimates_choose_other_tasks_than_turns_do(tmp_path: Path) -> None:
 
 def test_made_tasks_join_those_that_were_given_within_their_share(tmp_path: Path) -> None:
     ran = run_loop(tmp_path / "run", replace(QUICK, steps=14, tasks=6), curriculum=True)
-    draws = [draw_from_record(one.course[0]) for one in read_courses(tmp_path / "run")]
+    draws = [DRAWS.read(one.course[0]) for one in read_courses(tmp_path / "run")]
     made = [len(draw.made) for draw in draws]
     assert made[:4] == [0, 0, 2, 0]
     assert all(one.like.startswith("t") and one.task.id.startswith(one.like) for one in draws[2].made)

@@ -3,7 +3,7 @@
 import pytest
 from curriculum.making_doubles import asking
 
-from dreamgym_kit.curriculum.records import Draw, GroupSeen, Made, draw_to_record
+from dreamgym_kit.curriculum.records import DRAWS, Draw, GroupSeen, Made
 from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.report.curriculum import curriculum_facts, facts_of_curriculum
 from dreamgym_kit.training.records import CourseRecord
@@ -25,7 +25,7 @@ SECOND = Draw(
     refused={"twice": 3},
     rests={"mastered": 1},
 )
-COURSES = [CourseRecord(1, [draw_to_record(FIRST)]), CourseRecord(2, [draw_to_record(SECOND)])]
+COURSES = [CourseRecord(1, [DRAWS.write(FIRST)]), CourseRecord(2, [DRAWS.write(SECOND)])]
 
 
 def test_it_says_what_was_chosen_made_left_out_and_what_fails() -> None:
@@ -45,4 +45,4 @@ def test_without_a_curriculum_nothing_is_said_of_one() -> None:
 
 def test_a_line_that_is_no_record_is_named_with_its_step() -> None:
     with pytest.raises(RunDirectoryError, match="step 3 is no record of a curriculum"):
-        curriculum_facts([CourseRecord(3, [{"draw": 1}])])
+        curriculum_facts([CourseRecord(3, [{"drew": 1}])])

@@ -14,7 +14,7 @@ from dreamgym_kit.report.page.rules import rules_told
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.report.terminal import episode_list, render_run
-from dreamgym_kit.rollout.manifest import manifest_to_record
+from dreamgym_kit.rollout.manifest import MANIFESTS
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.vocabulary import Episode, Verdict
 
@@ -33,7 +33,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_the_page_tells_what_json_and_terminal_tell(directory: Path) -> None:
     opened = RunDirectory.open(directory)
     curve = curve_from_json(opened.read_report() or {})
-    summary = summarise(opened.episodes(), manifest_to_record(opened.manifest), curve)
+    summary = summarise(opened.episodes(), MANIFESTS.write(opened.manifest), curve)
     told, text = summary.to_json(), " ".join(render_run(summary).split())
     report = Report.model_validate(blocks(page_of(opened, place="r").html)[0])
     verdict = report.verdict

@@ -22,7 +22,7 @@ def called(step: int, tool: str = "get_order", *, at: float = 5.0, content: obje
 
 def turn(task: str, number: int = 1) -> ModelTurn:
     return ModelTurn(
-        task, number, "m", ("get_order",), "0", ("d1",), ({"role": "user", "content": "x"},), {"content": "y"}
+        task, number, ({"role": "user", "content": "x"},), {"content": "y"}, "m", ("get_order",), "0", ("d1",)
     )
 
 

@@ -1,15 +1,11 @@
 """Transitions as JSON objects: nothing is lost, nothing unknown passes, a wrong field is named."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.replay.records import (
-    answer_from_record,
-    answer_to_record,
     dump_transition,
     load_transition,
     transition_from_record,
@@ -83,11 +79,6 @@ def test_a_transition_written_and_read_is_the_same_transition(transition: Transi
     assert transition_from_record(transition_to_record(transition)) == transition
 
 
-@given(answers)
-def test_an_answer_written_and_read_is_the_same_answer(answer: Answer) -> None:
-    assert answer_from_record(json.loads(json.dumps(answer_to_record(answer)))) == answer
-
-
 def test_what_the_agent_saw_keeps_its_key_order_and_its_floats() -> None:
     answer = Answer({"total": 1.0, "at": 1})
     line = dump_transition(Transition(Call("sum", {}), answer, Effect.PURE, "t.1", 1))
@@ -117,18 +108,18 @@ def test_a_missing_field_is_named(field: str) -> None:
     [
         ({"step": "1"}, "step: expected a whole number, got '1'"),
         ({"step": True}, "step: expected a whole number, got true"),
-        ({"step": 0}, "step: steps count from 1, got 0"),
+        ({"step": 0}, "step: expected a whole number >= 1, got 0"),
         ({"effect": "reed"}, "effect: 'reed'; did you mean 'read'?"),
         ({"world": "shop"}, "world: expected an object, got 'shop'"),
         ({"world": {"seed": 1}}, "world.name: missing"),
-        ({"elapsed_s": float("nan")}, "elapsed_s: expected a finite number, got nan"),
-        ({"elapsed_s": 10**400}, "elapsed_s: expected a finite number, got a very large number"),
+        ({"elapsed_s": 10**400}, "elapsed_s: number out of range, got a very large number"),
+        ({"elapsed_s": "1"}, "elapsed_s: expected a number, got '1'"),
         ({"call": {"tool": "a", "args": [1]}}, "call.args: expected an object, got a list"),
         ({"call": {"args": {}}}, "call.tool: missing"),
         ({"answer": {"content": 1}}, "answer.provenance: missing"),
         (
             {"answer": {"provenance": "real", "support": 2}},
-            "answer.support: expected a number from 0 to 1, got 2",
+            "answer.support: expected a number <= 1.0, got 2",
         ),
         ({"answer": {"provenance": "real", "cites": ["a", 1]}}, "answer.cites[1]: expected text, got 1"),
         ({"world": {"name": "a", "sed": 1}}, "world.sed: no such field; did you mean 'seed'?"),
@@ -143,7 +134,7 @@ def test_a_wrong_field_is_named_with_what_was_expected(change: dict[str, object]
 
 
 def test_an_unknown_field_is_refused_and_cannot_break_the_message_into_lines() -> None:
-    with pytest.raises(NotJson, match=r"^'a\\nb': no such field; known: schema, id, tenant"):
+    with pytest.raises(NotJson, match=r"^'a\\nb': no such field; known: schema, id, call"):
         transition_from_record({**ROW, "a\nb": 1})
 
 

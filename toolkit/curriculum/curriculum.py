@@ -17,12 +17,11 @@ from dreamgym_kit.curriculum.estimates import Doubt, Estimate, Evidence, estimat
 from dreamgym_kit.curriculum.failures import failed_at
 from dreamgym_kit.curriculum.making import Workshop, patterns_of
 from dreamgym_kit.curriculum.records import (
+    DRAWS,
     Draw,
     GroupSeen,
     Made,
     decided_of,
-    draw_from_record,
-    draw_to_record,
     failures_of,
     seen_in,
 )
@@ -74,13 +73,13 @@ class Curriculum:
 
     def restore(self, courses: Mapping[int, JsonValue]) -> None:
         """Take up what earlier legs remembered, by step."""
-        self._draws = {step: [draw_from_record(one) for one in _list(told)] for step, told in courses.items()}
+        self._draws = {step: [DRAWS.read(one) for one in _list(told)] for step, told in courses.items()}
         for step in sorted(self._draws):
             self._admit([one.task for draw in self._draws[step] for one in draw.made])
 
     def course(self, step: int) -> JsonValue:
         """What a later leg has to know of the step."""
-        return [draw_to_record(draw) for draw in self._draws.get(step, [])]
+        return [DRAWS.write(draw) for draw in self._draws.get(step, [])]
 
     async def tasks(self, step: int, draw: int) -> list[Task]:
         """Choose the tasks of a draw; the first of a step forgets what an earlier try at it saw."""

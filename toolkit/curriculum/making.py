@@ -15,7 +15,7 @@ from pathlib import Path
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.curriculum.choosing import Standing
 from dreamgym_kit.curriculum.failures import tool_of
-from dreamgym_kit.curriculum.records import Draw, Made, draw_from_record, draw_to_record
+from dreamgym_kit.curriculum.records import DRAWS, Draw, Made
 from dreamgym_kit.curriculum.wellformed import Bounds, fault_of, read_again
 from dreamgym_kit.ports import Pattern, TaskMaker
 from dreamgym_kit.rollout.files import read_whole, write_atomically
@@ -78,7 +78,7 @@ class Workshop:
                         made.append(Made(named, pattern.task.id, maker.how))
         draw = Draw(0, made=tuple(made), refused=dict(sorted(refused.items())))
         self.folder.mkdir(exist_ok=True)
-        body = json.dumps(draw_to_record(draw), separators=(",", ":")).encode("ascii")
+        body = json.dumps(DRAWS.write(draw), separators=(",", ":")).encode("ascii")
         write_atomically(path, hashlib.sha256(body).hexdigest().encode("ascii") + b"\n" + body)
         return draw
 
@@ -150,4 +150,4 @@ def _read(path: Path) -> Draw | None:
     head, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode("ascii") != head:
         return None
-    return draw_from_record(json.loads(body))
+    return DRAWS.read(json.loads(body))

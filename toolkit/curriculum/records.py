@@ -7,12 +7,11 @@ and goes on chooses as the unbroken one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.rollout.records import known_fields
-from dreamgym_kit.rollout.tasks import task_from_record, task_to_record
+from dreamgym_kit.codec import Codec
+from dreamgym_kit.rollout.records import RENAMED_FIELDS
+from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.vocabulary import Task
 
 CURRICULUM = "curriculum.jsonl"
@@ -57,33 +56,7 @@ class Draw:
     rests: Mapping[str, int] = field(default_factory=dict)  # why -> tasks that were not to be drawn
 
 
-def draw_to_record(draw: Draw) -> dict[str, JsonValue]:
-    """A draw as JSON."""
-    return {
-        "draw": draw.draw,
-        "groups": [asdict(group) for group in draw.groups],
-        "made": [{"task": task_to_record(one.task), "like": one.like, "how": one.how} for one in draw.made],
-        "refused": dict(draw.refused),
-        "rests": dict(draw.rests),
-    }
-
-
-def draw_from_record(told: Mapping[str, Any]) -> Draw:
-    """Read it again.
-
-    Raises:
-        KeyError, TypeError, UserError: it is no record of a draw.
-    """
-    return Draw(
-        draw=int(told["draw"]),
-        groups=tuple(GroupSeen(**known_fields(GroupSeen, group)) for group in told["groups"]),
-        made=tuple(
-            Made(task_from_record(one["task"], source=CURRICULUM), str(one["like"]), str(one["how"]))
-            for one in told["made"]
-        ),
-        refused=dict(told["refused"]),
-        rests=dict(told.get("rests", {})),
-    )
+DRAWS = Codec(Draw, nested=(Codec(GroupSeen, renamed=RENAMED_FIELDS), TASKS))
 
 
 def seen_in(draws: Mapping[int, Sequence[Draw]]) -> list[tuple[int, str, int, int]]:

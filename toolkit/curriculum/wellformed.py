@@ -18,7 +18,7 @@ from dreamgym_kit.curriculum.clusters import text_of
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Embedder, Pattern
-from dreamgym_kit.rollout.tasks import task_from_record, task_to_record
+from dreamgym_kit.rollout.tasks import TASKS, task_from_record
 from dreamgym_kit.vocabulary import Split, Task, World
 
 MALFORMED, UNKNOWN, UNRECORDED = "malformed", "unknown", "unrecorded"
@@ -67,7 +67,7 @@ def fault_of(task: Task, pattern: Pattern, taken: Iterable[Task], bounds: Bounds
 def read_again(task: Task) -> Task | None:
     """The task as a line of a file would give it, to learn from; None where a file could not hold it."""
     try:
-        return task_from_record(task_to_record(replace(task, split=Split.TRAIN)), source="a made task")
+        return task_from_record(TASKS.write(replace(task, split=Split.TRAIN)), source="a made task")
     except (UserError, TypeError, ValueError, AttributeError):
         return None
 

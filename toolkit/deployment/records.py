@@ -1,14 +1,11 @@
 """What a shelf writes down: a version, and each thing that was done with versions, as lines of JSON."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.codec import Codec, FilledText
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.replay.fields import Fields, filled_text, name_of, number, text, texts, truth, whole
 
 SCHEMA = 1
 
@@ -48,80 +45,18 @@ class Event:
 class Version:
     """One set of weights on the shelf, as it was put there."""
 
-    name: str  # "v001"
-    weights: str  # digest of the model directory
+    name: FilledText  # "v001"
+    weights: FilledText  # digest of the model directory
     source: str  # where the weights came from
     made_at: float  # Unix time, seconds
     adapter: bool = False  # whether the LoRA adapter lies beside the merged weights
     card: str = ""  # digest of the card as it was written; "": there was none
 
 
-_EVENT = frozenset(one.name for one in fields(Event)) | {"schema"}
-_VERSION = frozenset(one.name for one in fields(Version)) | {"schema"}
+EVENTS = Codec(Event, schema=SCHEMA)
+VERSIONS = Codec(Version, schema=SCHEMA)
 
 
-def event_to_json(event: Event) -> dict[str, JsonValue]:
-    """Give an event as a JSON object."""
-    return {"schema": SCHEMA, **asdict(event), "deed": event.deed.value, "reasons": list(event.reasons)}
-
-
-def event_line(event: Event) -> bytes:
-    """Give an event as a line."""
-    return _line(event_to_json(event))
-
-
-def version_line(version: Version) -> bytes:
-    """Give a version as a file of one line."""
-    return _line({"schema": SCHEMA, **asdict(version)})
-
-
-def event_of(line: bytes) -> Event:
-    """Read a line of the history.
-
-    Raises:
-        NotJson: it is none; names the field.
-    """
-    told = _opened(line, _EVENT)
-    return Event(
-        at=told.take("at", number),
-        deed=told.take("deed", name_of(Deed)),
-        version=told.take("version", text),
-        before=told.take("before", text),
-        weights=told.take("weights", text),
-        evaluated=told.take("evaluated", text, ""),
-        against=told.take("against", text, ""),
-        look=told.take("look", whole, 0),
-        sentence=told.take("sentence", text, ""),
-        reasons=told.take("reasons", texts, ()),
-        why=told.take("why", text, ""),
-    )
-
-
-def version_of(data: bytes) -> Version:
-    """Read a version's file.
-
-    Raises:
-        NotJson: it is none; names the field.
-    """
-    told = _opened(data, _VERSION)
-    return Version(
-        name=told.take("name", filled_text),
-        weights=told.take("weights", filled_text),
-        source=told.take("source", text),
-        made_at=told.take("made_at", number),
-        adapter=told.take("adapter", truth, False),
-        card=told.take("card", text, ""),
-    )
-
-
-def _opened(data: bytes, known: frozenset[str]) -> Fields:
-    told = Fields(read_json(data), "", known)
-    schema = told.take("schema", whole)
-    if schema != SCHEMA:
-        raise NotJson(f"schema {schema}; this version of dreamgym-kit reads {SCHEMA}")
-    told.refuse_unknown()
-    return told
-
-
-def _line(record: Mapping[str, object]) -> bytes:
+def line_of(record: JsonValue) -> bytes:
+    """Spell a record as a line."""
     return (json.dumps(record, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")

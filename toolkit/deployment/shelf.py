@@ -20,20 +20,20 @@ from typing import Self
 
 from dreamgym_kit.deployment.digests import card_digest, model_digest
 from dreamgym_kit.deployment.records import (
+    EVENTS,
+    VERSIONS,
     Event,
     Version,
-    event_line,
-    event_of,
-    version_line,
-    version_of,
+    line_of,
 )
 from dreamgym_kit.deployment.use import CURRENT
 from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_whole
 from dreamgym_kit.rollout.folders import sync_folder, write_folder
 from dreamgym_kit.rollout.lock import RunLock
 
-VERSIONS, HISTORY, LOCK = "versions", "history.jsonl", ".lock"
+FOLDER, HISTORY, LOCK = "versions", "history.jsonl", ".lock"
 MERGED, ADAPTER, RECORD = "merged", "adapter", "version.json"
 _NAME = re.compile(r"v(\d{3,9})")
 
@@ -106,7 +106,7 @@ class Shelf:
             raise UserError(f"{self.folder}: has no version {name!r:.40}; known: {listed}.")
         path = self.place(name) / RECORD
         try:
-            version = version_of(read_whole(path))
+            version = VERSIONS.read(read_json(read_whole(path)))
         except FileNotFoundError:
             raise UserError(f"{path}: is missing; this version can be used no more.") from None
         except NotJson as error:
@@ -126,7 +126,7 @@ class Shelf:
 
     def place(self, name: str) -> Path:
         """The folder of a version."""
-        return self.folder / VERSIONS / name
+        return self.folder / FOLDER / name
 
     @property
     def merged(self) -> Path:
@@ -155,7 +155,7 @@ class Shelf:
         def write(beside: Path) -> None:
             fill(beside)
             kept = replace(version, card=card_digest(beside / MERGED))
-            (beside / RECORD).write_bytes(version_line(kept))
+            (beside / RECORD).write_bytes(line_of(VERSIONS.write(kept)))
 
         place = self.place(version.name)
         try:
@@ -169,7 +169,7 @@ class Shelf:
     def note(self, event: Event) -> None:
         """Write down what was done; a version that is in use from now on is pointed at."""
         path = self.folder / HISTORY
-        line = event_line(event)
+        line = line_of(EVENTS.write(event))
         descriptor = open_plain(path, os.O_WRONLY | os.O_CREAT)
         try:
             os.ftruncate(descriptor, self._whole_bytes)  # what a killed process left of a line
@@ -205,7 +205,7 @@ class Shelf:
         """Point `current` at what the history says, in one step."""
         name = self._in_use()
         link = self.folder / CURRENT
-        target = f"{VERSIONS}/{name}"
+        target = f"{FOLDER}/{name}"
         if not name or (link.is_symlink() and str(link.readlink()) == target):
             return
         if link.exists() and not link.is_symlink():
@@ -223,16 +223,16 @@ class Shelf:
         if not self.folder.exists():
             if not make:
                 raise UserError(f"{self.folder}: nothing is deployed there.")
-            (self.folder / VERSIONS).mkdir(parents=True)
+            (self.folder / FOLDER).mkdir(parents=True)
             return
-        ours = {VERSIONS, LOCK}
+        ours = {FOLDER, LOCK}
         if not self.folder.is_dir() or any(path.name not in ours for path in self.folder.iterdir()):
             raise UserError(
                 f"{self.folder}: holds something else than deployed versions; name another folder."
             )
         if not make:
             raise UserError(f"{self.folder}: nothing is deployed there.")
-        (self.folder / VERSIONS).mkdir(exist_ok=True)
+        (self.folder / FOLDER).mkdir(exist_ok=True)
 
 
 def _history(path: Path) -> tuple[list[Event], int]:
@@ -245,7 +245,7 @@ def _history(path: Path) -> tuple[list[Event], int]:
     events = []
     for number, line in enumerate(lines, start=1):
         try:
-            events.append(event_of(line))
+            events.append(EVENTS.read(read_json(line)))
         except NotJson as error:
             raise UserError(f"{path}:{number}: this line is damaged ({error}).") from error
     return events, sum(len(line) + 1 for line in lines)

@@ -1,12 +1,12 @@
 """What stays the same over versions: how the model is called, and whether its calls are recorded."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.replay.fields import Fields, text
 from dreamgym_kit.rollout.files import read_whole, write_atomically
 
 CURRENT, FILE = "current", "use.json"
@@ -20,6 +20,9 @@ class Use:
     record: str = ""  # the buffer that calls are kept in; "": none are
 
 
+_USES = Codec(Use)
+
+
 def read_use(shelf: Path) -> Use:
     """What was said last; nothing where nobody said anything.
 
@@ -27,9 +30,7 @@ def read_use(shelf: Path) -> Use:
         UserError: the file is damaged.
     """
     try:
-        told = Fields(read_json(read_whole(shelf / FILE)), "", ("name", "record"))
-        told.refuse_unknown()
-        return Use(told.take("name", text), told.take("record", text))
+        return _USES.read(read_json(read_whole(shelf / FILE)))
     except FileNotFoundError:
         return Use()
     except NotJson as error:
@@ -50,4 +51,4 @@ def version_in_use(shelf: Path) -> str:
 
 def write_use(shelf: Path, use: Use) -> None:
     """Keep it."""
-    write_atomically(shelf / FILE, json.dumps(asdict(use)).encode("ascii"))
+    write_atomically(shelf / FILE, json.dumps(_USES.write(use)).encode("ascii"))

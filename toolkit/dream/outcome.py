@@ -18,9 +18,6 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Checker, Judgement, Outcome
 from dreamgym_kit.vocabulary import Transition, Verdict, error_line
 
-EXPECTATIONS = ("calls", "forbid", "max")
-"""Keys of a task's `expect`: tools that must be called, tool patterns that must not, most calls by tool."""
-
 
 async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
     """Judge an episode that came to its end: expectations first, then the checker."""

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.replay.fields import Fields, mapping, number_or_none, text, text_or_none, whole
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.rollout.records import RENAMED_FIELDS
 
 WHOLE = "nothing"  # is left out: what the others are held against
 DREAM_ONLY = ("history", "state", "retrieval", "reasoning")
 LEARNING_ONLY = ("curriculum", "faults")  # matter only where something is learned
-_FIELDS = ("part", "calls", "answered", "exact", "dream", "inconclusive", "real", "against_whole", "alarm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,32 +26,7 @@ class Row:
     alarm: str | None = None  # what ended its training early
 
 
-def row_to_json(row: Row) -> dict[str, JsonValue]:
-    """Give a row as a JSON object."""
-    return {name: getattr(row, name) for name in _FIELDS}
-
-
-def row_of(record: object) -> Row:
-    """Read a row.
-
-    Raises:
-        NotJson: it is none; names the field.
-    """
-    told = Fields(
-        {RENAMED_FIELDS.get(name, name): value for name, value in mapping(record, "row").items()}, "", _FIELDS
-    )
-    told.refuse_unknown()
-    return Row(
-        part=told.take("part", text),
-        calls=told.take("calls", whole),
-        answered=told.take("answered", whole),
-        exact=told.take("exact", whole),
-        dream=told.take("dream", number_or_none),
-        inconclusive=told.take("inconclusive", whole),
-        real=told.take("real", number_or_none),
-        against_whole=told.take("against_whole", text_or_none),
-        alarm=told.take("alarm", text_or_none, None),
-    )
+ROWS = Codec(Row, renamed=RENAMED_FIELDS)
 
 
 def render_ablation(rows: Sequence[Row]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dreamgym_kit.curriculum.making import MARK
-from dreamgym_kit.curriculum.records import TURN, Draw, draw_from_record
+from dreamgym_kit.curriculum.records import DRAWS, TURN, Draw
 from dreamgym_kit.errors import RunDirectoryError, UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.whole import whole_percent
@@ -110,7 +110,7 @@ def _draws(courses: Sequence[CourseRecord]) -> Iterator[Draw]:
         told = course.course if isinstance(course.course, list) else []
         for one in told:
             try:
-                yield draw_from_record(one)
+                yield DRAWS.read(one)
             except (KeyError, TypeError, ValueError, UserError) as error:
                 raise RunDirectoryError(
                     f"{COURSES}: step {course.step} is no record of a curriculum: {error}."

@@ -3,7 +3,7 @@
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.figures import TrustPoint
 from dreamgym_kit.report.jsonform import curve_from_json
-from dreamgym_kit.rollout.manifest import manifest_to_record
+from dreamgym_kit.rollout.manifest import MANIFESTS
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.rollout.unaccounted import unaccounted
 
@@ -26,7 +26,7 @@ _AT_THE_END = (
 
 def facts_of(directory: RunDirectory) -> dict[str, JsonValue]:
     """The manifest, with what only the end of the run knew: its gate, what was not run, what was refused."""
-    facts = manifest_to_record(directory.manifest)
+    facts = MANIFESTS.write(directory.manifest)
     ended = (directory.read_report() or {}).get("manifest")
     if isinstance(ended, dict):
         facts |= {name: ended[name] for name in _AT_THE_END if name in ended}

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.replay.fields import Fields, whole
 from dreamgym_kit.report.figures import Summary
 from dreamgym_kit.report.kept import curve_of, facts_of
 from dreamgym_kit.report.summary import Tally
@@ -29,6 +29,7 @@ from dreamgym_kit.rollout.shards import Shard
 from dreamgym_kit.vocabulary import Spend
 
 _MERGING = "-merging"
+_SHARDS = Codec(Shard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,7 @@ def _part(path: Path) -> _Part:
     matters = dict(directory.manifest.matters)
     said = matters.pop("shard", None)
     try:
-        fields = Fields(said, "shard", ("number", "of"))
-        shard = Shard(fields.take("number", whole), fields.take("of", whole))
+        shard = _SHARDS.read(said, "shard")
     except NotJson:
         raise UserError(
             f"{path}: is no shard; only runs that were made with --shard I/N are merged."

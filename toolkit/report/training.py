@@ -11,7 +11,7 @@ from math import fsum
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.curriculum import CurriculumFacts, curriculum_facts
 from dreamgym_kit.report.whole import points_told, whole_percent
-from dreamgym_kit.rollout.manifest import manifest_to_record
+from dreamgym_kit.rollout.manifest import MANIFESTS
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.training.records import (
     EvaluationRecord,
@@ -164,7 +164,7 @@ def training_of(directory: RunDirectory) -> Training:
     """
     kept = directory.read_report() or {}
     return Training(
-        manifest=manifest_to_record(directory.manifest),
+        manifest=MANIFESTS.write(directory.manifest),
         steps=read_steps(directory.path),
         evaluations=read_evaluations(directory.path),
         outcome={name: kept[name] for name in _ENDED if name in kept},

@@ -23,7 +23,7 @@ from dreamgym_kit.rollout.budget_desk import BudgetDesk
 from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.jobs import Job, ended
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import task_to_record
+from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.wire import (
     Came,
     WorkerSpec,
@@ -194,7 +194,7 @@ class DistributedRunner:
         Raises:
             UserError: one of them cannot.
         """
-        await self._tell("admit", {"tasks": [task_to_record(task) for task in tasks]}, again=False)
+        await self._tell("admit", {"tasks": [TASKS.write(task) for task in tasks]}, again=False)
 
     async def _tell(self, do: str, facts: dict[str, Any], *, again: bool = True) -> None:
         """Tell every worker, also those that come in place of lost ones; `again`: it holds till the next."""

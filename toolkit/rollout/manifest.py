@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dreamgym_kit.canonical import canonical
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import NotJson
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.replay.fields import Fields, mapping, number, shown, text, whole
 
 RUN_SCHEMA = 1
 MAX_DIFFERENCES = 10
 _ABSENT = "not set"
-_MANIFEST = ("schema", "run", "created_at", "matters", "about")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,40 +29,7 @@ class Manifest:
     schema: int = RUN_SCHEMA
 
 
-def manifest_to_record(manifest: Manifest) -> dict[str, JsonValue]:
-    """Give a manifest as the JSON object that `manifest_from_record` reads."""
-    return {
-        "schema": manifest.schema,
-        "run": manifest.run,
-        "created_at": manifest.created_at,
-        "matters": dict(manifest.matters),
-        "about": dict(manifest.about),
-    }
-
-
-def manifest_from_record(record: object) -> Manifest:
-    """Read a manifest.
-
-    Raises:
-        NotJson: names the missing or wrong field, or the schema that this version does not read.
-    """
-    fields = Fields(record, "", _MANIFEST)
-    schema = fields.take("schema", whole)
-    if schema != RUN_SCHEMA:
-        age = "an older" if schema < RUN_SCHEMA else "a newer"
-        raise NotJson(
-            f"the run was written by {age} dreamgym-kit "
-            f"(run schema {shown(schema)}, this one reads {RUN_SCHEMA}); "
-            "read it with that version, or begin a new run"
-        )
-    fields.refuse_unknown()
-    return Manifest(
-        run=fields.take("run", text),
-        created_at=fields.take("created_at", number),
-        matters=fields.take("matters", mapping),
-        about=fields.take("about", mapping),
-        schema=schema,
-    )
+MANIFESTS = Codec(Manifest, schema=RUN_SCHEMA)
 
 
 def differences(

@@ -15,28 +15,22 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Self
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.dream.reasoned_support import CEILING, ReasonedTrial
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.replay.fields import Fields, items, number, text, truth
 from dreamgym_kit.rollout.events import EventLog
 from dreamgym_kit.rollout.files import read_whole, refused, write_atomically
 from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.lock import RunLock
-from dreamgym_kit.rollout.manifest import (
-    Manifest,
-    differences,
-    manifest_from_record,
-    manifest_to_record,
-    spell,
-)
-from dreamgym_kit.rollout.records import spend_from_record, spend_to_record
+from dreamgym_kit.rollout.manifest import MANIFESTS, Manifest, differences, spell
 from dreamgym_kit.vocabulary import Spend
 
 MANIFEST = "manifest.json"
@@ -48,6 +42,17 @@ LOCK = "lock"
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)  # devices, where Windows shares it
+
+
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """The file `TRIALS`."""
+
+    trials: tuple[ReasonedTrial, ...]
+    spend: Spend
+
+
+_TRIALS = Codec(_Trials)
 
 
 class RunDirectory:
@@ -67,7 +72,7 @@ class RunDirectory:
             RunDirectoryError: it is there already, or cannot be written.
         """
         path = root / directory_name(name)
-        content = spell(manifest_to_record(manifest))
+        content = spell(MANIFESTS.write(manifest))
         _make(root, path)
         try:
             lock = RunLock(path / LOCK)
@@ -143,8 +148,7 @@ class RunDirectory:
     def write_trials(self, trials: Sequence[ReasonedTrial], spend: Spend) -> None:
         """Keep how the dream's model did on held-out calls, and the cost: a resumed run asks none again."""
         self._must_be_locked()
-        rows = [{"form": one.form, "confidence": one.confidence, "exact": one.exact} for one in trials]
-        write_atomically(self.path / TRIALS, spell({"trials": rows, "spend": spend_to_record(spend)}))
+        write_atomically(self.path / TRIALS, spell(_TRIALS.write(_Trials(tuple(trials), spend))))
 
     def read_trials(self) -> tuple[list[ReasonedTrial], Spend] | None:
         """What `write_trials` kept; None where nothing was asked yet.
@@ -156,9 +160,11 @@ class RunDirectory:
         if record is None:
             return None
         try:
-            rows = items(record.get("trials"), "trials")
-            trials = [_trial(row, f"trials[{place}]") for place, row in enumerate(rows)]
-            return trials, spend_from_record(record.get("spend"), "spend")
+            kept = _TRIALS.read(record)
+            for place, trial in enumerate(kept.trials):
+                if trial.form not in CEILING:
+                    raise NotJson(f"trials[{place}].form: no such form")
+            return list(kept.trials), kept.spend
         except NotJson as error:
             raise RunDirectoryError(f"{self.path / TRIALS}: {error}.") from None
 
@@ -193,15 +199,6 @@ class RunDirectory:
     def _must_be_locked(self) -> None:
         if self._lock is None:
             raise RunDirectoryError(f"{self.path}: opened for reading only; resume the run to write to it.")
-
-
-def _trial(value: object, where: str) -> ReasonedTrial:
-    fields = Fields(value, where, ("form", "confidence", "exact"))
-    fields.refuse_unknown()
-    form = fields.take("form", text)
-    if form not in CEILING:
-        raise NotJson(f"{where}.form: no such form")
-    return ReasonedTrial(form, fields.take("confidence", number), fields.take("exact", truth))
 
 
 def _make(root: Path, path: Path) -> None:
@@ -269,7 +266,7 @@ def _read_manifest(path: Path) -> Manifest:
     if record is None:
         raise RunDirectoryError(f"{path}: is not a run directory (it has no {MANIFEST}).")
     try:
-        return manifest_from_record(record)
+        return MANIFESTS.read(record)
     except NotJson as error:
         raise RunDirectoryError(f"{path / MANIFEST}: {error}.") from None
 

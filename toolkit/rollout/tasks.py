@@ -6,40 +6,38 @@ field, so that a person mends the file in one go.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from dreamgym_kit.canonical import canonical, digest
-from dreamgym_kit.dream.outcome import EXPECTATIONS
+from dreamgym_kit.codec import Codec, Count, shown
 from dreamgym_kit.dream.user import wrong_user
 from dreamgym_kit.errors import NoTaskSelected, NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.replay.fields import (
-    REQUIRED,
-    Fields,
-    Required,
-    filled_text,
-    items,
-    mapping,
-    name_of,
-    shown,
-    texts,
-    whole,
-)
-from dreamgym_kit.vocabulary import Split, Task, World
-
-T = TypeVar("T")
+from dreamgym_kit.vocabulary import Task
 
 MAX_LINE = 4 * 2**20  # bytes of one task
 MAX_TASKS_BYTES = 64 * 2**20  # of all lines that hold a task; their objects need about 5 times that
 MAX_PROBLEMS = 20
 
-_NOTHING: Mapping[str, JsonValue] = {}
-_NO_TEXTS: tuple[str, ...] = ()
-_TASK = ("id", "input", "world", "checker", "expect", "replies", "split", "meta")
-_WORLD = ("name", "seed")
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+TASKS = Codec(Task)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expectations:
+    """A task's `expect`: tools that must be called, tool patterns that must not, most calls by tool."""
+
+    calls: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
+    max: Mapping[str, Count] = field(default_factory=dict)
+
+
+_EXPECTATIONS = Codec(_Expectations)
 
 
 def read_tasks(path: Path) -> list[Task]:
@@ -79,20 +77,6 @@ def task_from_record(record: object, *, source: str) -> Task:
     return task
 
 
-def task_to_record(task: Task) -> dict[str, JsonValue]:
-    """Give a task as the JSON object that `task_from_record` reads."""
-    return {
-        "id": task.id,
-        "input": dict(task.input),
-        "world": {"name": task.world.name, "seed": task.world.seed},
-        "checker": task.checker,
-        "expect": dict(task.expect),
-        "replies": list(task.replies),
-        "split": str(task.split),
-        "meta": dict(task.meta),
-    }
-
-
 def checked_tasks(tasks: object) -> list[Task]:
     """Tasks that were made in Python, held to what a line of a file is held to.
 
@@ -119,7 +103,7 @@ def checked_tasks(tasks: object) -> list[Task]:
                 f"{source}: input: expected an object (the graph's state), got {found}. Nothing was run."
             )
         try:
-            task_from_record(task_to_record(task), source=source)
+            task_from_record(TASKS.write(task), source=source)
             canonical([dict(task.input), list(task.replies), dict(task.meta)])
         except (NotJson, TypeError, ValueError) as error:
             raise UserError(f"{source}: {error}; a task holds JSON values only. Nothing was run.") from None
@@ -133,7 +117,7 @@ def checked_tasks(tasks: object) -> list[Task]:
 
 def tasks_digest(tasks: Sequence[Task]) -> str:
     """Name these tasks by their content; a run is resumed only with the tasks that it was begun with."""
-    return digest([task_to_record(task) for task in tasks])
+    return digest([TASKS.write(task) for task in tasks])
 
 
 class _Problems:
@@ -215,77 +199,56 @@ def _task(line: bytes, number: int, problems: _Problems) -> Task | None:
 
 def _read_task(record: object, report: Callable[[str], None]) -> Task | None:
     """Read one task, or report each of its wrong fields and give None."""
-    try:
-        fields = Fields(record, "", _TASK)
-    except NotJson:
+    if not isinstance(record, dict):
         report(f"expected an object with an id and an input, got {shown(record)}")
         return None
-    wrong = fields.unknown()
-
-    def take(name: str, read: Callable[[object, str], T], default: T | Required = REQUIRED) -> T | None:
-        try:
-            return fields.take(name, read, default)
-        except NotJson as error:
-            wrong.append(str(error))
-            return None
-
-    identity, given = take("id", filled_text), take("input", _input)
-    world = take("world", _world, World())
-    checker = take("checker", _checker, None)
-    expect, meta = take("expect", _expect, _NOTHING), take("meta", mapping, _NOTHING)
-    replies, split = take("replies", items, None), take("split", name_of(Split), Split.TRAIN)
-    user = wrong_user(meta["user"]) if meta and meta.get("user") is not None else None
-    for problem in [*wrong, *([user] if user is not None else [])]:
-        report(problem)
-    if wrong or user is not None or identity is None or given is None or world is None or split is None:
-        return None
-    return Task(
-        identity, given, world, checker, expect or _NOTHING, tuple(replies or ()), split, meta or _NOTHING
-    )
+    full = dict(record)
+    wrong = [*_spell_out(full), *TASKS.problems(full)]
+    if isinstance(expect := full.get("expect"), dict):
+        wrong += _EXPECTATIONS.problems(expect, "expect")
+    if isinstance(meta := full.get("meta"), dict) and meta.get("user") is not None:
+        wrong += [problem] if (problem := wrong_user(meta["user"])) is not None else []
+    for one in wrong:
+        report(one)
+    return None if wrong else TASKS.read(full)
 
 
-def _input(value: object, where: str) -> Mapping[str, JsonValue]:
+def _spell_out(task: dict[str, JsonValue]) -> list[str]:
+    """Put the long form of `input` and `world` in place of the short ones; gives what is wrong with them."""
+    wrong = []
+    for name, spell_out in (("input", _input), ("world", _world)):
+        if name in task:
+            try:
+                task[name] = spell_out(task[name])
+            except NotJson as error:
+                wrong.append(f"{name}: {error}")
+                del task[name]
+                if name == "input":
+                    task[name] = {}
+    return wrong
+
+
+def _input(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        return {"messages": [{"role": "user", "content": filled_text(value, where)}]}
+        if not value.strip():
+            raise NotJson("is empty")
+        return {"messages": [{"role": "user", "content": value}]}
     if not isinstance(value, dict):
-        raise NotJson(f"{where}: expected text or an object (the graph's state), got {shown(value)}")
+        raise NotJson(f"expected text or an object (the graph's state), got {shown(value)}")
     return value
 
 
-def _world(value: object, where: str) -> World:
+def _world(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        name, colon, seed = filled_text(value, where).rpartition(":")
-        if not colon:
-            return World(value)
-        if not name.strip() or not (seed.isascii() and seed.isdigit()):
-            raise NotJson(f"{where}: expected 'name', 'name:7' or an object, got {shown(value)}")
-        return World(name, _seed(int(seed) if len(seed) < 30 else 2**63, where))
+        name, colon, seed = value.rpartition(":")
+        if colon and not (seed.isascii() and seed.isdigit()):
+            raise NotJson(f"expected 'name', 'name:7' or an object, got {shown(value)}")
+        value = {"name": name, "seed": int(seed) if len(seed) < 30 else 2**63} if colon else {"name": value}
     if not isinstance(value, dict):
-        raise NotJson(f"{where}: expected 'name', 'name:7' or an object, got {shown(value)}")
-    fields = Fields(value, where, _WORLD)
-    fields.refuse_unknown()
-    return World(fields.take("name", filled_text), fields.take("seed", _seed, 0))
-
-
-def _seed(value: object, where: str) -> int:
-    """A whole number that every store and generator takes: 0 to 2**63 - 1."""
-    seed = whole(value, where)
-    if not 0 <= seed < 2**63:
-        raise NotJson(f"{where}: a seed is 0 to 2**63 - 1, got {shown(seed)}")
-    return seed
-
-
-def _expect(value: object, where: str) -> Mapping[str, JsonValue]:
-    """Expectations; a misspelt one would hold whatever the agent does."""
-    fields = Fields(value, where, EXPECTATIONS)
-    fields.refuse_unknown()
-    for name in ("calls", "forbid"):
-        fields.take(name, texts, _NO_TEXTS)
-    for tool, most in fields.take("max", mapping, _NOTHING).items():
-        if whole(most, f"{where}.max.{tool}") < 0:
-            raise NotJson(f"{where}.max.{tool}: calls are 0 or more, got {shown(most)}")
-    return mapping(value, where)
-
-
-def _checker(value: object, where: str) -> str | None:
-    return None if value is None else filled_text(value, where)
+        raise NotJson(f"expected 'name', 'name:7' or an object, got {shown(value)}")
+    if isinstance(world := value.get("name"), str) and not world.strip():
+        raise NotJson("its name is empty")
+    seed = value.get("seed", 0)
+    if isinstance(seed, int) and not 0 <= seed < 2**63:  # what every store and generator takes
+        raise NotJson(f"a seed is 0 to 2**63 - 1, got {shown(seed)}")
+    return value

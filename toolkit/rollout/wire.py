@@ -15,20 +15,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from dreamgym_kit.canonical import canonical
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.jobs import Job
-from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
-from dreamgym_kit.rollout.tasks import task_from_record, task_to_record
+from dreamgym_kit.rollout.records import EPISODES
+from dreamgym_kit.rollout.tasks import TASKS, task_from_record
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode
 
 Event = tuple[str, Mapping[str, JsonValue]]
 
 _spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_TURN = ("episode", "index", "prompt_ids", "ids", "logprobs", "version")
-_LISTS = ("prompt_ids", "ids", "logprobs")
-_TURN_MORE = ("node", "model", "finish", "temperature", "unfit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,10 @@ class Came:
     gone: tuple[str, ...] = ()
 
 
+_SPECS = Codec(WorkerSpec)
+_CAME = Codec(Came, nested=(EPISODES,))
+
+
 def spelled(message: Mapping[str, Any]) -> bytes:
     """A message in bytes.
 
@@ -100,19 +103,17 @@ def read(message: bytes) -> dict[str, Any]:
 
 def open_request(spec: WorkerSpec) -> bytes:
     """Ask a worker to open what it runs episodes on."""
-    record = {name: getattr(spec, name) for name in WorkerSpec.__dataclass_fields__}
-    return spelled({"do": "open", "spec": {**record, "paths": list(spec.paths), "given": dict(spec.given)}})
+    return spelled({"do": "open", "spec": _SPECS.write(spec)})
 
 
 def spec_of(record: Mapping[str, Any]) -> WorkerSpec:
     """The spec in an open request."""
-    said = dict(record["spec"])
-    return WorkerSpec(**{**said, "paths": tuple(said["paths"])})
+    return _SPECS.read(record["spec"])
 
 
 def episode_request(job: Job) -> bytes:
     """Ask a worker to run an episode."""
-    task = task_to_record(job.task)
+    task = TASKS.write(job.task)
     return spelled({"do": "episode", "task": task, "sibling": job.sibling, "attempt": job.attempt})
 
 
@@ -127,17 +128,8 @@ def came_to_bytes(came: Came) -> bytes:
     Raises:
         NotJson: the episode holds a value without JSON form.
     """
-    return spelled(
-        {
-            "episode": episode_to_record(came.episode),
-            "events": [[kind, dict(facts)] for kind, facts in came.events],
-            "turns": [_turn_to_record(turn) for turn in came.turns],
-            "strays": list(came.strays),
-            "notes": list(came.notes),
-            "interrupted": came.interrupted,
-            "gone": list(came.gone),
-        }
-    )
+    canonical(came.episode.final)  # the digest leaves it out: what cannot be written is refused here
+    return spelled(_CAME.write(came))
 
 
 def came_from(answer: bytes) -> Came:
@@ -146,16 +138,7 @@ def came_from(answer: bytes) -> Came:
     Raises:
         NotJson: it is something else.
     """
-    record = read(answer)
-    return Came(
-        episode=episode_from_record(record["episode"]),
-        events=tuple((kind, facts) for kind, facts in record["events"]),
-        turns=tuple(_turn_from(turn) for turn in record["turns"]),
-        strays=tuple(record["strays"]),
-        notes=tuple(record["notes"]),
-        interrupted=record["interrupted"],
-        gone=tuple(record["gone"]),
-    )
+    return _CAME.read(read(answer))
 
 
 def failure_to_bytes(error: BaseException, text: str) -> bytes:
@@ -181,16 +164,6 @@ def answered(answer: bytes) -> dict[str, Any]:
 def request(do: str, facts: Mapping[str, Any] | None = None) -> bytes:
     """Any other request."""
     return spelled({"do": do, **(facts or {})})
-
-
-def _turn_to_record(turn: Turn) -> dict[str, Any]:
-    record = {name: getattr(turn, name) for name in (*_TURN, *_TURN_MORE)}
-    return {**record, **{name: list(record[name]) for name in _LISTS}}
-
-
-def _turn_from(record: Mapping[str, Any]) -> Turn:
-    said: dict[str, Any] = {name: record[name] for name in (*_TURN, *_TURN_MORE)}
-    return Turn(**{**said, **{name: tuple(said[name]) for name in _LISTS}})
 
 
 def _refuse_constant(name: str) -> NoReturn:

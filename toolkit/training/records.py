@@ -11,20 +11,22 @@ process is written again by the step that takes its place.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from dreamgym_kit.codec import Codec, Record
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_atomically, write_whole
-from dreamgym_kit.rollout.records import known_fields
+from dreamgym_kit.rollout.records import RENAMED_FIELDS
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.turns import UpdateFacts
 
 STEPS, EVALUATIONS, COURSES = "steps.jsonl", "evaluations.jsonl", "curriculum.jsonl"
+_spell = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _MOST_BYTES = 512 * 2**20  # a line of a step has about 1 kB
 
 
@@ -86,6 +88,12 @@ class EvaluationRecord:
         return sum(sum(counts[:2]) for counts in self.outcomes.values())
 
 
+_STEPS = Codec(StepRecord, nested=(Codec(StepFacts, renamed=RENAMED_FIELDS),))
+_EVALUATIONS = Codec(EvaluationRecord)
+_COURSES = Codec(CourseRecord)
+_CODECS: Mapping[type, Codec[Any]] = {one.kind: one for one in (_STEPS, _EVALUATIONS, _COURSES)}
+
+
 def record_of(
     facts: StepFacts,
     update: UpdateFacts,
@@ -126,7 +134,7 @@ class Lines:
         Raises:
             RunDirectoryError: the disk refuses.
         """
-        line = json.dumps(asdict(record), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        line = _spell(_CODECS[type(record)].write(record)).encode("ascii") + b"\n"
         try:
             descriptor = open_plain(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
@@ -151,7 +159,7 @@ def read_steps(folder: Path) -> list[StepRecord]:
     Raises:
         RunDirectoryError: a line is no record of a step; names it.
     """
-    return _read(folder / STEPS, _step)
+    return _read(folder / STEPS, _STEPS)
 
 
 def read_evaluations(folder: Path) -> list[EvaluationRecord]:
@@ -160,7 +168,7 @@ def read_evaluations(folder: Path) -> list[EvaluationRecord]:
     Raises:
         RunDirectoryError: a line is no record of an evaluation; names it.
     """
-    return _read(folder / EVALUATIONS, lambda told: EvaluationRecord(**known_fields(EvaluationRecord, told)))
+    return _read(folder / EVALUATIONS, _EVALUATIONS)
 
 
 def read_courses(folder: Path) -> list[CourseRecord]:
@@ -169,16 +177,16 @@ def read_courses(folder: Path) -> list[CourseRecord]:
     Raises:
         RunDirectoryError: a line is no such record; names it.
     """
-    return _read(folder / COURSES, lambda told: CourseRecord(**known_fields(CourseRecord, told)))
+    return _read(folder / COURSES, _COURSES)
 
 
-def _read(path: Path, read: Any) -> list[Any]:
+def _read(path: Path, codec: Codec[Record]) -> list[Record]:
     found = []
     try:
         for number, (_, told) in enumerate(_lines(path), start=1):
             try:
-                found.append(read(told))
-            except (TypeError, ValueError, KeyError) as error:
+                found.append(codec.read(told))
+            except NotJson as error:
                 raise RunDirectoryError(f"{path}:{number}: is no record of a training: {error}.") from None
     except FileNotFoundError:
         return []
@@ -199,11 +207,6 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
             raise RunDirectoryError(f"{path}:{number}: is no record of a training.")
         found.append((line, told))
     return found
-
-
-def _step(told: Mapping[str, Any]) -> StepRecord:
-    facts = StepFacts(**known_fields(StepFacts, told["facts"]))
-    return StepRecord(**{**known_fields(StepRecord, told), "facts": facts})
 
 
 def _finite(value: float) -> float | None:

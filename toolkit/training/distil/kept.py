@@ -8,21 +8,35 @@ dropped: its trajectory is annotated again.
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.codec import IF_SET, Codec
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_whole
-from dreamgym_kit.rollout.records import spend_from_record, spend_to_record
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, Tutorial
 from dreamgym_kit.vocabulary import Spend
 
 FILE = "annotations.jsonl"
 _MOST_BYTES = 2**31
 _NOTHING = Spend()
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the file: an annotation, the digest of the steps that it is of, and what was spent on it."""
+
+    trajectory: str
+    of: str
+    by: str
+    tutorial: Tutorial
+    notes: tuple[StepNote, ...]
+    spend: Spend | None = field(default=None, metadata=IF_SET)
+
+
+_LINES = Codec(_Line)
 
 
 class KeptAnnotations:
@@ -89,43 +103,17 @@ def _digest(trajectory: Trajectory) -> str:
     return digest([trajectory.key, [step.id for step in trajectory.steps]])[:16]
 
 
-def _line(of: str, annotation: Annotation, spend: Spend) -> bytes:
-    tutorial = annotation.tutorial
-    told: dict[str, JsonValue] = {
-        "trajectory": annotation.trajectory,
-        "of": of,
-        "by": annotation.by,
-        "tutorial": {"plan": tutorial.plan, "success": tutorial.success, "failure": tutorial.failure},
-        "notes": [
-            {
-                "step": note.step,
-                "reasoning": note.reasoning,
-                "changes": None if note.changes is None else [dict(one) for one in note.changes],
-            }
-            for note in annotation.notes
-        ],
-    }
-    if spend.calls:
-        told["spend"] = spend_to_record(spend)
-    return json.dumps(told, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+def _line(of: str, said: Annotation, spend: Spend) -> bytes:
+    spent = spend if spend.calls else None
+    record = _LINES.write(_Line(said.trajectory, of, said.by, said.tutorial, said.notes, spent))
+    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def _read(path: Path, number: int, line: bytes) -> tuple[str, Annotation, Spend]:
     try:
-        told: dict[str, Any] = read_json(line)
-        notes = tuple(
-            StepNote(
-                int(note["step"]),
-                str(note["reasoning"]),
-                None if note.get("changes") is None else tuple(dict(one) for one in note["changes"]),
-            )
-            for note in told["notes"]
-        )
-        tutorial = Tutorial(**{name: str(value) for name, value in told["tutorial"].items()})
-        spend = spend_from_record(told["spend"], "spend") if "spend" in told else Spend()
-        said = Annotation(str(told["trajectory"]), str(told["by"]), notes, tutorial)
-        return str(told["of"]), said, spend
-    except (NotJson, KeyError, TypeError, ValueError, AttributeError) as error:
+        told = _LINES.read(read_json(line))
+    except NotJson as error:
         raise RunDirectoryError(
             f"{path}:{number}: is no annotation ({error}); remove the line to have it made again."
         ) from None
+    return told.of, Annotation(told.trajectory, told.by, told.notes, told.tutorial), told.spend or Spend()
