@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from dreamgym_kit.adapters.langgraph.crawling import Crawled, CrawlPlan, CrawlResult
     from dreamgym_kit.rollout.stop import StopSwitch
-    from dreamgym_kit.settings.model import Settings
     from dreamgym_kit.settings.places import Place
+    from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.vocabulary import World
 
 _MOST = 1_000  # calls, where settings say nothing

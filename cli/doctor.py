@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
     from dreamgym_kit.ports import TransitionStore
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.vocabulary import World
 
 EXAMPLES = (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
     from dreamgym_kit.dream.state.evidence import Found
     from dreamgym_kit.dream.state.history import Recording
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.settings.tool_models import ToolModelSettings
     from dreamgym_kit.vocabulary import ToolSpec
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.ports import ChatEndpoint, TransitionStore
     from dreamgym_kit.report.evaluation import Evaluation
     from dreamgym_kit.rollout.shards import Shard
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.vocabulary import Task
 
 EXAMPLES = (

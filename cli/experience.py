@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dreamgym_kit.adapters.distilling.annotating import Annotated as Outcome
     from dreamgym_kit.rollout.spending import RunAccount
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.training.annotation import Annotator, Trajectory
     from dreamgym_kit.vocabulary import Spend
 

@@ -11,8 +11,8 @@ from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.stores.spool import Delivered, Spool
-    from dreamgym_kit.settings.model import Settings
     from dreamgym_kit.settings.places import Address, Place
+    from dreamgym_kit.settings.schema import Settings
 
 SpoolFile = Annotated[
     Path | None,

@@ -11,7 +11,7 @@ from dreamgym_kit.cli import options
 
 if TYPE_CHECKING:
     from dreamgym_kit.report.figures import Summary
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
 
 PassRate = Annotated[
     float | None,

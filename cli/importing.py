@@ -12,8 +12,8 @@ from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.traces.importing import TraceReport
-    from dreamgym_kit.settings.model import Settings
     from dreamgym_kit.settings.places import Place
+    from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.vocabulary import Effect, World
 
 _LISTED = 20

@@ -13,7 +13,7 @@ from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
 
 EXAMPLES = (
     "dreamgym-kit init my_agent:graph",
@@ -79,7 +79,7 @@ def command(
     """
     from dreamgym_kit.cli.running import let_go, prints_on_stderr
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.settings.model import SETTINGS_FILE
+    from dreamgym_kit.settings.schema import SETTINGS_FILE
 
     file = Path.cwd() / SETTINGS_FILE
     if confirm:
@@ -203,7 +203,7 @@ def _first_task(settings: "Settings", facts: "GraphFacts") -> Path | None:
 def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.load import load_settings
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
 
     if not file.exists():
         return Settings()

@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from dreamgym_kit.rollout.shards import Shard
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
 
 
 class Abstain(StrEnum):

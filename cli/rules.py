@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from dreamgym_kit.dream.state.history import Recording
     from dreamgym_kit.dream.state.models import ToolModels
     from dreamgym_kit.dream.state.wording import RuleLine
-    from dreamgym_kit.settings.model import Settings
     from dreamgym_kit.settings.places import Place
+    from dreamgym_kit.settings.schema import Settings
 
 _LISTED = 60
 _TOLERANCE = 0.1  # share of calls that may contradict a mined part which is offered to a person

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.report.figures import Summary
     from dreamgym_kit.report.paint import Paint
     from dreamgym_kit.rollout.stop import StopSwitch
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
 
 DONE, FAILED = 0, 1
 _STDOUT, _STDERR = 1, 2  # descriptors

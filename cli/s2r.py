@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest, S2rResult
     from dreamgym_kit.ports import Approver
     from dreamgym_kit.rollout.rundir import RunDirectory
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
 
 EXAMPLES = (
     "dreamgym-kit s2r --policy runs/TRAIN/weights/step-000040 --calls 1000 --gate-only",
@@ -158,10 +158,11 @@ def command(
 
 def _staged(settings: "Settings", stage: str | None) -> "Settings":
     from dreamgym_kit.errors import UnknownName
-    from dreamgym_kit.settings.read import STAGES
+    from dreamgym_kit.settings.schema import S2rSettings, declared
 
-    if stage is not None and stage not in STAGES:
-        raise UnknownName("stage", stage, known=STAGES, source="s2r: --stage", where="the stages")
+    stages = declared(S2rSettings)["stage"].among
+    if stage is not None and stage not in stages:
+        raise UnknownName("stage", stage, known=stages, source="s2r: --stage", where="the stages")
     return settings.with_overrides({"s2r.stage": stage})
 
 

@@ -30,7 +30,7 @@ from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import half_made
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Task
 
 if TYPE_CHECKING:

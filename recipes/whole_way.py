@@ -26,7 +26,7 @@ from dreamgym_kit.recipes.phases import Facts, Phases
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.rundir import half_made
 from dreamgym_kit.s2r.audit import AUDIT, entries_of
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Split
 
 RECORDINGS, SHELF = "recordings.db", "deployed"

@@ -12,8 +12,8 @@ from dreamgym_kit.adapters.stores import opening
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import StoreError, StoreUnavailable
 from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room, TransitionStore
-from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.places import Address
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
 
 

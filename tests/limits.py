@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
-    "lines": (88_600, "House I ends at 82,000; each other issue of the round adds 2,000 at most"),
-    "files": (641, "House II ends at 380"),
-    "setting_declarations": (357, "House I ends at 0 beside one for each key"),
-    "single_importer_modules": (184, "House II ends at 45"),
+    "lines": (88_350, "House I ends at 82,000; each other issue of the round adds 2,000 at most"),
+    "files": (640, "House II ends at 380"),
+    "setting_declarations": (77, "House I ends at 0 beside one for each key"),
+    "single_importer_modules": (183, "House II ends at 45"),
     "circles": (0, "none"),
     "longest_function": (105, "none"),
     "docs_words": (52_900, "What people read ends at 27,000"),
@@ -122,7 +122,7 @@ def _circles(imports: dict[str, set[str]]) -> Iterator[list[str]]:
 def _declarations() -> int:
     """Places that state a setting's default, words, type or bound beside the field that declares it."""
     keys: dict[str, set[str]] = defaultdict(set)
-    model = ast.parse((ROOT / "toolkit/settings/model.py").read_text("utf-8"))
+    model = ast.parse((ROOT / "toolkit/settings/schema.py").read_text("utf-8"))
     classes = {node.name: node for node in model.body if isinstance(node, ast.ClassDef)}
     for field in (node for node in classes["Settings"].body if isinstance(node, ast.AnnAssign)):
         section = classes.get(getattr(field.annotation, "id", ""))

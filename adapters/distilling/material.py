@@ -22,7 +22,7 @@ from dreamgym_kit.errors import NotJson, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.ports import TransitionStore
 from dreamgym_kit.rollout.files import read_whole, write_atomically
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.annotation import Trajectory
 from dreamgym_kit.training.distil.lessons import Sight
 from dreamgym_kit.training.distil.splitting import Sides, split

@@ -6,7 +6,7 @@ from dreamgym_kit.adapters.embedders.sentences import SentenceEmbedder
 from dreamgym_kit.adapters.models.keys import read_key
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import Embedder
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 HASHED = "hashed"
 

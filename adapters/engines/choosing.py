@@ -5,7 +5,7 @@ from dreamgym_kit.adapters.engines.ray_extra import checked_address, require_ext
 from dreamgym_kit.adapters.engines.ray_workers import RayHost
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import WorkerHost
-from dreamgym_kit.settings.model import EngineSettings
+from dreamgym_kit.settings.schema import EngineSettings
 
 
 def check_engine(said: EngineSettings) -> None:

@@ -30,8 +30,8 @@ from dreamgym_kit.rollout.files import read_whole, write_atomically
 from dreamgym_kit.rollout.manifest import differences
 from dreamgym_kit.rollout.rundir import half_made
 from dreamgym_kit.rollout.tasks import tasks_digest
-from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.render import render_settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Split, Task, Transition
 
 Tell = Callable[[Row], None]

@@ -39,8 +39,8 @@ from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.places import buffer_of, is_missing, place_of
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Task, ToolSpec, World
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from dreamgym_kit.ports import ChatEndpoint, ExperienceModel, HybridQuery, Situa
 from dreamgym_kit.replay.terms import question_text
 from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.spending import BudgetedEndpoint
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Call, Split, Transition
 
 _EXAMPLES = 6

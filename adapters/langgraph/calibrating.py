@@ -12,7 +12,7 @@ from dreamgym_kit.ports import ChatEndpoint, TransitionStore
 from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.spending import RunAccount
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Spend, ToolSpec, Transition
 
 

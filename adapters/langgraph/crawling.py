@@ -41,7 +41,7 @@ from dreamgym_kit.gate.session import Session
 from dreamgym_kit.ports import EventSink, RealWorld, TransitionStore
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Call, Effect, Provenance, Split, Task, ToolSpec, Transition, World
 
 EPISODE = "crawl:"

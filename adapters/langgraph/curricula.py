@@ -25,7 +25,7 @@ from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import ChatEndpoint, Checker, Judgement, Outcome, TaskMaker, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.lessons import COMPARED
 from dreamgym_kit.vocabulary import Task, World
 

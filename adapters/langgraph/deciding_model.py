@@ -13,7 +13,7 @@ from dreamgym_kit.dream.without import without
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ChatEndpoint, ExperienceModel
-from dreamgym_kit.settings.model import PolicySettings, Settings
+from dreamgym_kit.settings.schema import PolicySettings, Settings
 
 
 @contextmanager

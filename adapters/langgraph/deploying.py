@@ -30,7 +30,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.evaluation import Evaluation, beating_to_json
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.trust.promotion import Promotion, promotion
 from dreamgym_kit.vocabulary import Task
 

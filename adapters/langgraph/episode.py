@@ -60,7 +60,7 @@ from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
 from dreamgym_kit.rollout.jobs import Job, ended, verdict_of
 from dreamgym_kit.rollout.masked import masked_episode
 from dreamgym_kit.s2r.session import OverseenSession
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Finding, Task, Transition, Verdict, error_line
 

@@ -31,7 +31,7 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.shards import Shard
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
-from dreamgym_kit.settings.model import GateSettings, Settings
+from dreamgym_kit.settings.schema import GateSettings, Settings
 from dreamgym_kit.vocabulary import Split, Task
 
 _ALWAYS: dict[str, Any] = {"min_pass_rate": 0.0, "max_inconclusive": None, "max_errors": 0}

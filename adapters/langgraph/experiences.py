@@ -5,7 +5,7 @@ from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.gate import egress
 from dreamgym_kit.ports import ExperienceModel, TransitionStore
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Transition, World
 
 

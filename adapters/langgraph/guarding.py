@@ -18,7 +18,7 @@ from dreamgym_kit.gate.exempting import guarded
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.gate.registry import current, holding, keep_stray, live_sessions
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 _TRACING = ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.api import recording
 from dreamgym_kit.deployment.use import read_use, version_in_use
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import World
 
 

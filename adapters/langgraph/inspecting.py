@@ -38,7 +38,7 @@ from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.tool_lock import LockedTool
 from dreamgym_kit.settings import advice
 from dreamgym_kit.settings.load import check_models
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 _MOST_TOUCHED = 5

@@ -26,7 +26,7 @@ from dreamgym_kit.adapters.langgraph.hooks import hook_of, real_of, under
 from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of
 from dreamgym_kit.gate.effects import guess_effect
-from dreamgym_kit.settings.model import FunctionSettings, Settings
+from dreamgym_kit.settings.schema import FunctionSettings, Settings
 from dreamgym_kit.vocabulary import Effect
 
 _MAKES_TOOLS = frozenset(

@@ -23,7 +23,7 @@ from dreamgym_kit.rollout.tool_lock import (
     read_lock,
     tool_digest,
 )
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Effect, Episode, ToolSpec
 
 

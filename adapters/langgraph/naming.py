@@ -13,7 +13,7 @@ from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.detectors import Detectors, detectors_of
 from dreamgym_kit.gate.policy import writes_are_real
 from dreamgym_kit.ports import Checker, RealWorld
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Task, error_line
 
 _OF_A_WORLD = {

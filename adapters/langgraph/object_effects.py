@@ -18,7 +18,7 @@ from dreamgym_kit.adapters.langgraph.hooks import hook_of, hooked_as, ids_kept, 
 from dreamgym_kit.adapters.langgraph.output_schemas import declared_answer
 from dreamgym_kit.gate.effects import declared_effect, guess_effect, same_objects, what_runs
 from dreamgym_kit.plain import to_plain
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
 Said = tuple[Effect, str, str]  # effect, source, reason

@@ -51,7 +51,7 @@ from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.settings.keys import open_key_files
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.distil.gate import Gate
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Provenance, Spend, Task, Transition

@@ -16,7 +16,7 @@ from dreamgym_kit.adapters.langgraph.loading import open_graph
 from dreamgym_kit.adapters.langgraph.nodes import nodes_of
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 STAND_IN = "no-key-the-policy-answers"
 _KEYS = (

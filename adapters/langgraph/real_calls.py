@@ -26,7 +26,7 @@ from dreamgym_kit.s2r.forms import Forms
 from dreamgym_kit.s2r.limits import ALL, Bounds, RealLimits
 from dreamgym_kit.s2r.overseer import RealOverseer
 from dreamgym_kit.s2r.stops import Stopped, Why
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Answer, Transition, World
 
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from

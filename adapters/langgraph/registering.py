@@ -12,7 +12,7 @@ from dreamgym_kit.adapters.langgraph.inventory import InventoryEntry
 from dreamgym_kit.adapters.langgraph.loading import load_named
 from dreamgym_kit.adapters.langgraph.nodes import functions_of, nodes_of
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 
 def register_functions(settings: Settings) -> Living:

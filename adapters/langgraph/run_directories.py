@@ -24,7 +24,7 @@ from dreamgym_kit.rollout.events import busy_seconds, read_events
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.tool_models import as_data
 from dreamgym_kit.vocabulary import Episode, Spend, Task, Verdict
 

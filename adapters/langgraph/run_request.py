@@ -9,7 +9,7 @@ from dreamgym_kit.gate.overseeing import Overseer
 from dreamgym_kit.gate.policy import Mode, Stage
 from dreamgym_kit.ports import ChatEndpoint, Checker, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.shards import Shard
-from dreamgym_kit.settings.model import NO_GATE, GateSettings, Settings
+from dreamgym_kit.settings.schema import NO_GATE, GateSettings, Settings
 from dreamgym_kit.vocabulary import Task
 
 

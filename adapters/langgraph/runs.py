@@ -63,7 +63,7 @@ from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
 from dreamgym_kit.rollout.unaccounted import unaccounted
-from dreamgym_kit.settings.model import GateSettings, Settings
+from dreamgym_kit.settings.schema import GateSettings, Settings
 from dreamgym_kit.vocabulary import Episode, Task, Verdict, executed_told
 
 

@@ -59,7 +59,7 @@ from dreamgym_kit.s2r.gate import (
 )
 from dreamgym_kit.s2r.overseer import RealOverseer
 from dreamgym_kit.s2r.stops import Stopped, Why
-from dreamgym_kit.settings.model import EngineSettings
+from dreamgym_kit.settings.schema import EngineSettings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.choosing import step_seed
 from dreamgym_kit.training.signals import LOGPROBS, STALE_WEIGHTS, TOKENIZER

@@ -11,7 +11,7 @@ from dreamgym_kit.ports import Approver, EventSink, ExperienceModel, TransitionS
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.s2r.approvals import Rule, approver_from
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 
 def sim_to_real(

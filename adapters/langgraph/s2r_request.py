@@ -10,7 +10,7 @@ from dreamgym_kit.ports import Approver, ExperienceModel, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.s2r.gate import CanaryFigures, DreamFigures, Word, canary_facts, dream_facts
 from dreamgym_kit.s2r.stops import Stopped
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Task
 
 MODE = "s2r"

@@ -6,7 +6,7 @@ from dreamgym_kit.adapters.langgraph.asking_model import is_vllm
 from dreamgym_kit.adapters.models.vllm.watching import ServerWatch, watched
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.ports import ChatEndpoint
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 
 def servers_watched(

@@ -33,7 +33,7 @@ from dreamgym_kit.rollout.lock import RunLock
 from dreamgym_kit.s2r.approvals import Rule, approver_from
 from dreamgym_kit.s2r.audit import CLOSED
 from dreamgym_kit.s2r.session import OverseenSession
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import World
 
 

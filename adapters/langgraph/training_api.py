@@ -9,7 +9,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import Checker, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 
 def train(

@@ -16,7 +16,7 @@ from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import MODE
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
-from dreamgym_kit.settings.model import CurriculumSettings
+from dreamgym_kit.settings.schema import CurriculumSettings
 from dreamgym_kit.training.plan import Trained
 from dreamgym_kit.vocabulary import Task
 

@@ -1,7 +1,7 @@
 """What `[train]` says of the update, in the trainer's words."""
 
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 
 def options_of(settings: Settings) -> GrpoOptions:

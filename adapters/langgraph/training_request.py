@@ -10,7 +10,7 @@ from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.ports import Checker, ExperienceModel, TransitionStore
 from dreamgym_kit.report.training import Training
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.plan import Trained
 from dreamgym_kit.vocabulary import Split, Task
 

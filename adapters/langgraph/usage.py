@@ -16,7 +16,7 @@ from dreamgym_kit.adapters.langgraph.policy_answers import PROVIDER
 from dreamgym_kit.errors import BudgetSpent
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.rollout.budgets import Budget
-from dreamgym_kit.settings.model import ModelSettings
+from dreamgym_kit.settings.schema import ModelSettings
 
 
 class UsageCounter(BaseCallbackHandler):

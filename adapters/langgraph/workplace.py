@@ -42,7 +42,7 @@ from dreamgym_kit.rollout.tasks import task_from_record
 from dreamgym_kit.rollout.working import Heard
 from dreamgym_kit.rollout.workplace import Workplace
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.vocabulary import Episode, Task
 

@@ -25,7 +25,7 @@ from dreamgym_kit.adapters.models.wire import Dialect, read_reply, request_body
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.ports import ChatEndpoint
-from dreamgym_kit.settings.model import EndpointSettings, Settings
+from dreamgym_kit.settings.schema import EndpointSettings, Settings
 
 Answered = TypeVar("Answered")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dreamgym_kit.adapters.models.endpoint import open_endpoint
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.distil.gate import FILE, Gate, read_gate
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import ChatEndpoint
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 Named = ChatEndpoint | str | Path | None
 """An endpoint of one's own; a model directory; or, where `policy.urls` are set, what the server calls it."""

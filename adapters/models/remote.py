@@ -21,7 +21,7 @@ from dreamgym_kit.adapters.models.vllm.weights import ServedWeights, Serving
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.gate.connections import of_the_kit
-from dreamgym_kit.settings.model import AlarmSettings, EndpointSettings, PolicySettings
+from dreamgym_kit.settings.schema import AlarmSettings, EndpointSettings, PolicySettings
 
 
 class RemotePolicy:

@@ -39,8 +39,8 @@ from dreamgym_kit.report.clean import clean
 from dreamgym_kit.report.executed import executed_line, what_to_do
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.places import buffer_of, is_missing
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Task, Verdict, World
 
 _ENDED = ("finished", "interrupted")

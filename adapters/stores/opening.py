@@ -22,8 +22,8 @@ from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.ports import Embedder, Room, TransitionStore
 from dreamgym_kit.replay.eviction import room_of
-from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.places import Address, Place, place_of
+from dreamgym_kit.settings.schema import Settings
 
 
 class OpensAddress(Protocol):

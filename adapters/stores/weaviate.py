@@ -14,8 +14,8 @@ from dreamgym_kit.adapters.stores.weaviate_server import TIMEOUT_S, WeaviateServ
 from dreamgym_kit.adapters.stores.weaviate_store import WeaviateStore
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.ports import Embedder, Room
-from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.places import COLLECTION, TENANT, Address
+from dreamgym_kit.settings.schema import Settings
 
 _KEY = "WEAVIATE_API_KEY"
 _OPTIONS = ("binary", "consistency", "grpc", "replicas", "tenant", "timeout")

@@ -1,7 +1,7 @@
 """The settings reference, from the records themselves: keys, types, defaults, flags, variables, sentences.
 
-What a key says is the comment behind it in `settings/model.py`; what a section says, the record's docstring.
-Bounds are the reader's own. Which flag sets a key is read from the command that lays flags over settings.
+What a key says, its choices and its bounds are declared in `settings/schema.py`. Which flag
+sets a key is read from the command that lays flags over settings.
 """
 
 import ast
@@ -13,7 +13,6 @@ from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from field_comments import field_comments
 from markdown_pages import code, page_of, row, text
 from sphinx.application import Sphinx
 from typer.main import get_command
@@ -22,16 +21,11 @@ from dreamgym_kit.cli import simulate, train
 from dreamgym_kit.cli.main import app as commands
 from dreamgym_kit.settings import read
 from dreamgym_kit.settings.load import environment_names
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Key, Settings, declared
 from dreamgym_kit.vocabulary import Effect
 
 HEAD = ("| key | what it says, what it can be, which flag and variable say it too |", "| --- | --- |")
 KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-CHOICES = {
-    ("simulate", "abstain"): read.ABSTAIN,
-    ("train", "loss"): read.LOSSES,
-    ("faults", "kinds"): read.FAULT_KINDS,
-}
 NAMED = {
     "tools": "NAME of a tool",
     "functions": '"pkg.mod:function"',
@@ -48,7 +42,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def settings_page() -> Iterator[str]:
     """The lines of the page."""
-    hints, sentences, flags = get_type_hints(Settings), field_comments(Settings), flags_of_keys()
+    hints, keys, flags = get_type_hints(Settings), declared(Settings), flags_of_keys()
     plain = [key for key in read.keys_of(Settings) if _record(hints[key]) is None]
     yield from ("## At the top of the file", "", *HEAD)
     for key in plain:
@@ -59,8 +53,8 @@ def settings_page() -> Iterator[str]:
             continue
         title = section if is_dataclass(hints[section]) else f"{section}.{NAMED[section]}"
         yield from ("", f"## [{title}]", "", text(inspect.getdoc(record) or ""), "")
-        if section in sentences:
-            yield from (text(f"Tables by name: {sentences[section]}."), "")
+        if section in keys:
+            yield from (text(f"Tables by name: {keys[section].says}."), "")
         yield from HEAD
         for key in read.keys_of(record):
             yield _row(record, key, (section, key), flags)
@@ -90,14 +84,12 @@ def _flags_of(name: str, command: Any) -> dict[tuple[str, ...], list[str]]:
 
 
 def _row(record: type, key: str, place: tuple[str, ...], flags: Mapping[tuple[str, ...], list[str]]) -> str:
-    sentence = field_comments(record).get(key)
-    if sentence is None:
-        raise LookupError(f"{record.__name__}.{key}: say behind the field, in a comment, what it is")
+    said = declared(record)[key]
     kind = get_type_hints(record)[key]
     variables = {setting: name for name, setting in environment_names().items()}
     ways = [*flags.get(place, ()), *filter(None, [variables.get(place)])]
     default = next(known for known in fields(record) if known.name == key)
-    told = [text(sentence), f"*{_kind(kind, place)}; {_default(default)}*", " ".join(map(code, ways))]
+    told = [text(said.says), f"*{_kind(kind, said)}; {_default(default)}*", " ".join(map(code, ways))]
     return row(code(key), "<br>".join(filter(None, told)))
 
 
@@ -109,24 +101,23 @@ def _record(kind: Any) -> type | None:
     return inner if is_dataclass(inner) and get_origin(kind) is not UnionType else None
 
 
-def _kind(kind: Any, place: tuple[str, ...]) -> str:
+def _kind(kind: Any, said: Key) -> str:
     if get_origin(kind) is UnionType:
         kind = next(option for option in get_args(kind) if option is not NoneType)
-    if place in CHOICES:
+    if said.among:
         listed = "list of " if get_origin(kind) is tuple else ""
-        return listed + ", ".join(map(code, CHOICES[place]))
+        return listed + ", ".join(map(code, said.among))
     if kind is Effect:
         return ", ".join(code(effect) for effect in Effect)
     if get_origin(kind) is tuple:
         return f"list of {KINDS[get_args(kind)[0]]}s"
     if get_origin(kind) is not None:
         return f"table: name = {KINDS[get_args(kind)[1]]}"
-    return KINDS.get(kind, "table") + (_bounds(place) if kind in (int, float) else "")
+    return KINDS.get(kind, "table") + (_bounds(said) if kind in (int, float) else "")
 
 
-def _bounds(place: tuple[str, ...]) -> str:
-    least, most = read.bounds_of(place)
-    return f", {least:g} to {most:g}" if most is not None else f", at least {least:g}"
+def _bounds(said: Key) -> str:
+    return f", {said.least:g} to {said.most:g}" if said.most is not None else f", at least {said.least:g}"
 
 
 def _default(field: Any) -> str:

@@ -12,7 +12,7 @@ from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.errors import DreamAbstained
 from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.settings.model import EndpointSettings
+from dreamgym_kit.settings.schema import EndpointSettings
 from dreamgym_kit.vocabulary import Call, Effect, Provenance, ToolSpec
 
 SPECS = {"look": ToolSpec("look", Effect.READ)}

@@ -7,7 +7,7 @@ import pytest
 from training.loop_doubles import Planted
 from training.loop_run import QUICK, Ran, run_loop
 
-from dreamgym_kit.settings.model import AlarmSettings
+from dreamgym_kit.settings.schema import AlarmSettings
 
 AT = 5
 LONG = replace(QUICK, steps=24, eval_every=0)

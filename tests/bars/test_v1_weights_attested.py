@@ -13,7 +13,7 @@ from training.loop_run import QUICK, run_loop
 
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.settings.model import AlarmSettings, PolicySettings
+from dreamgym_kit.settings.schema import AlarmSettings, PolicySettings
 from dreamgym_kit.training import loop
 from dreamgym_kit.training.attestation import Attested, attest
 

@@ -16,8 +16,8 @@ from dreamgym_kit.adapters.stores.opening import open_store
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, StoreError, StoreUnavailable, UserError
 from dreamgym_kit.gate import egress
-from dreamgym_kit.settings.model import EndpointSettings, Settings
 from dreamgym_kit.settings.places import Address, place_of
+from dreamgym_kit.settings.schema import EndpointSettings, Settings
 
 ASK = ChatRequest([ChatMessage("user", "hello")])
 REFUSED = [

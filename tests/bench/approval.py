@@ -28,7 +28,7 @@ from langgraph.types import Command
 
 from dreamgym_kit import staging
 from dreamgym_kit.errors import EpisodeStop, UserError
-from dreamgym_kit.settings.model import Settings, ToolSettings
+from dreamgym_kit.settings.schema import Settings, ToolSettings
 from dreamgym_kit.vocabulary import Approval, Effect, HeldCall
 
 ROUNDS, FEW = 40, 1

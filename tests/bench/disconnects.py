@@ -26,8 +26,8 @@ from dreamgym_kit.adapters.stores import spool
 from dreamgym_kit.adapters.stores.opening import open_store, spool_of
 from dreamgym_kit.adapters.stores.spooling import SpoolingStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.places import Address, place_of
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
 
 if TYPE_CHECKING:

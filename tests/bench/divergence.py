@@ -34,7 +34,7 @@ from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.s2r.audit import AuditLog, Entry, entries_of, verify
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Task
 
 WORLDS, FEW_WORLDS, UNCHANGED = 45, 18, 4

@@ -48,7 +48,7 @@ from dreamgym_kit.replay.jsonl import import_jsonl
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import read_tasks, task_from_record
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import FindingsSettings, Settings
+from dreamgym_kit.settings.schema import FindingsSettings, Settings
 from dreamgym_kit.vocabulary import Episode, Task, Verdict
 
 PLANTED, CLEAN, ASKING = 500, 500, 40

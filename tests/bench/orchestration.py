@@ -133,7 +133,7 @@ class Kit:
 
     def __init__(self, graph: Any, folder: Path, allowed: Sequence[str]) -> None:
         from dreamgym_kit.adapters.stores.memory import MemoryStore
-        from dreamgym_kit.settings.model import Settings
+        from dreamgym_kit.settings.schema import Settings
 
         self._graph = graph
         self._store = MemoryStore()

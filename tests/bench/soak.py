@@ -77,7 +77,7 @@ async def _soak(episodes: int, folder: Path) -> tuple[list[Sample], int]:
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.gate.policy import Mode
     from dreamgym_kit.rollout.events import NoEvents
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.vocabulary import Task
 
     samples: list[Sample] = []

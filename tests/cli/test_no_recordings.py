@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.cli.running import open_recordings
-from dreamgym_kit.settings.model import EndpointSettings, Settings
+from dreamgym_kit.settings.schema import EndpointSettings, Settings
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from deployment.evaluated_runs import model_double
 from ports import own_port
 
 from dreamgym_kit.adapters.langgraph.deploying import deploy
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 DOUBLE = """#!{python}
 import json, os, sys

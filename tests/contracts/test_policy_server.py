@@ -17,7 +17,7 @@ from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.ports import PolicyServer
-from dreamgym_kit.settings.model import PolicySettings
+from dreamgym_kit.settings.schema import PolicySettings
 
 TOOL = {
     "type": "function",

@@ -10,7 +10,7 @@ from training.loop_doubles import tasks_named
 from dreamgym_kit.curriculum.choosing import Standing, drawn, rests, score_of
 from dreamgym_kit.curriculum.estimates import Doubt, Estimate, Evidence, estimated
 from dreamgym_kit.curriculum.records import SCORE, TURN
-from dreamgym_kit.settings.model import CurriculumSettings
+from dreamgym_kit.settings.schema import CurriculumSettings
 
 SETTINGS = CurriculumSettings(use=True)
 MIDDLE = Estimate(0.5, 0.1, 0.24, 0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
-from dreamgym_kit.settings.model import PolicySettings
+from dreamgym_kit.settings.schema import PolicySettings
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,

@@ -14,7 +14,7 @@ from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.deployment.records import Deed
 from dreamgym_kit.deployment.shelf import Shelf
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Provenance, Split
 
 TASKS = held_out_tasks()

@@ -10,7 +10,7 @@ from langchain_core.tools import tool
 import dreamgym_kit
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 
 @tool

@@ -11,7 +11,7 @@ from deployment.evaluated_runs import content_of, evaluated_run, held_out_tasks,
 from dreamgym_kit.adapters.langgraph.deploying import deploy
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.deployment.shelf import Shelf
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 SWEEP = """
 import json, os, shutil, sys
@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from deployment.evaluated_runs import held_out_tasks
 from dreamgym_kit.adapters.langgraph.deploying import deploy
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 home, at, code = Path(sys.argv[1]), 0, -9
 while code == -9:  # until one came to its end

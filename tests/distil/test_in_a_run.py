@@ -13,7 +13,7 @@ from nano_double import write_double
 import dreamgym_kit
 from dreamgym_kit.adapters.models.experience_models import weights_of
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.settings.model import EndpointSettings, Settings, ToolSettings
+from dreamgym_kit.settings.schema import EndpointSettings, Settings, ToolSettings
 from dreamgym_kit.training.distil.gate import FILE, NEVER, WATCH, Gate, ToolGate, write_gate
 from dreamgym_kit.vocabulary import Effect, Task, Verdict
 

@@ -15,7 +15,7 @@ from dreamgym_kit.adapters.distilling.material import begin, material
 from dreamgym_kit.adapters.distilling.training import lessons
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.annotation import Annotator
 from dreamgym_kit.training.distil.kept import FILE, KeptAnnotations
 from dreamgym_kit.training.distil.ruling import MinedRules

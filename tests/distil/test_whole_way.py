@@ -30,7 +30,7 @@ from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.decision import SCHEMA
 from dreamgym_kit.dream.prompt import messages_for
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.model import EndpointSettings, Settings
+from dreamgym_kit.settings.schema import EndpointSettings, Settings
 from dreamgym_kit.training.distil.exactness import exactness
 from dreamgym_kit.training.distil.gate import FILE, gate_of, write_gate
 from dreamgym_kit.training.distil.kept import KeptAnnotations

@@ -7,8 +7,8 @@ import pytest
 
 from dreamgym_kit.cli.buffer import EXAMPLES, app
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import ReplaySettings
 from dreamgym_kit.settings.read import keys_of
+from dreamgym_kit.settings.schema import ReplaySettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "buffer.md").read_text()
 BLOCKS = [block.split("```")[0] for block in PAGE.split("```toml\n")[1:]]

@@ -11,8 +11,8 @@ from dreamgym_kit.cli.main import app
 from dreamgym_kit.findings.case import Case
 from dreamgym_kit.findings.detectors import BUILT_IN, Detectors
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import GateSettings
 from dreamgym_kit.settings.read import keys_of
+from dreamgym_kit.settings.schema import GateSettings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Task, Transition
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -18,8 +18,8 @@ from sphinx.util.inventory import InventoryFile
 import dreamgym_kit
 from dreamgym_kit import ports, vocabulary
 from dreamgym_kit.settings.load import environment_names
-from dreamgym_kit.settings.model import GateSettings
 from dreamgym_kit.settings.read import keys_of
+from dreamgym_kit.settings.schema import GateSettings
 
 sys.path.insert(0, str(DOCS / "extensions"))
 from command_pages import all_commands, commands_page

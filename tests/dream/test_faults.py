@@ -22,7 +22,7 @@ from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import FAULT_KINDS, FaultSettings
+from dreamgym_kit.settings.schema import FAULT_KINDS, FaultSettings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec
 
 PAY = Call("pay", {"id": "P1"})
@@ -194,7 +194,7 @@ def test_faults_are_counted_by_kind() -> None:
     ("toml", "said"),
     [
         ("rate = 1.5", "faults.x.rate must be at most 1; found 1.5."),
-        ('kinds = ["slwo"]', "fault 'slwo' is not in the kinds of faults; did you mean 'slow'?"),
+        ('kinds = ["slwo"]', "value 'slwo' is not in the choices for faults.x.kinds; did you mean 'slow'?"),
         ("rat = 1", "key 'rat' is not in the section [faults.x]; did you mean 'rate'?"),
     ],
 )

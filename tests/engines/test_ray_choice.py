@@ -16,7 +16,7 @@ from dreamgym_kit.adapters.langgraph.runs import run
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import EngineSettings
+from dreamgym_kit.settings.schema import EngineSettings
 from dreamgym_kit.vocabulary import Task
 
 

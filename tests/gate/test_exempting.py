@@ -15,7 +15,7 @@ from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import GateRefused
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 
 @pytest.fixture(autouse=True)

@@ -322,7 +322,7 @@ def test_recording_refuses_nothing_at_the_model(canary: Canary) -> None:
 def test_a_bound_plain_function_keeps_its_declared_effect() -> None:
     from dreamgym_kit.adapters.langgraph.object_effects import ObjectEffects, bearers_of
     from dreamgym_kit.gate.effects import effect
-    from dreamgym_kit.settings.model import Settings
+    from dreamgym_kit.settings.schema import Settings
 
     function_agent(effect("write")(plain_refund()))
     [spec] = [ObjectEffects(Settings()).spec(one, "refund") for one in bearers_of("refund")]

@@ -22,7 +22,7 @@ from dreamgym_kit.gate.policy import Mode, Stage
 from dreamgym_kit.gate.registry import entered
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from dreamgym_kit.errors import GateRefused
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.registry import PROCESS, entered
 from dreamgym_kit.gate.session import Session
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 pytestmark = pytest.mark.usefixtures("gate")
 

@@ -12,7 +12,7 @@ from dreamgym_kit.errors import GateRefused
 from dreamgym_kit.gate import egress
 from dreamgym_kit.gate.egress import Allowance
 from dreamgym_kit.gate.registry import PROCESS
-from dreamgym_kit.settings.model import GuardSettings, Settings
+from dreamgym_kit.settings.schema import GuardSettings, Settings
 
 
 def test_what_would_be_refused_happens_and_is_noted_once_with_its_place(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
 from dreamgym_kit.rollout.tasks import read_tasks
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import Settings, ToolSettings
+from dreamgym_kit.settings.schema import Settings, ToolSettings
 from dreamgym_kit.vocabulary import Effect, Provenance, Split, World
 
 SEED = 1008

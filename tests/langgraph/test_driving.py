@@ -15,7 +15,7 @@ from dreamgym_kit.adapters.langgraph.runs import RunResult
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.gate.session import Session
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 TASK = Task("t1", {"messages": [{"role": "user", "content": "cancel o1 please"}]})
 MIDDLEWARE = """

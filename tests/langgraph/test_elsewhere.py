@@ -16,7 +16,7 @@ from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Task
 
 SAID = """

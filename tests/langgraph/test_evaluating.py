@@ -14,7 +14,7 @@ from dreamgym_kit.report.kept import facts_of
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.trust.beating import Word
 from dreamgym_kit.vocabulary import Split
 

@@ -33,7 +33,7 @@ from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.rundir import EPISODES, EVENTS, RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Call, Effect, ToolSpec
 
 LEAKS = """

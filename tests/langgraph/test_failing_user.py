@@ -8,7 +8,7 @@ from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import run
 from dreamgym_kit.rollout.events import NoEvents
-from dreamgym_kit.settings.model import EndpointSettings, Settings, SimulateSettings
+from dreamgym_kit.settings.schema import EndpointSettings, Settings, SimulateSettings
 from dreamgym_kit.vocabulary import Task, Verdict
 
 ASKING = """

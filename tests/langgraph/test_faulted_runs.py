@@ -4,7 +4,7 @@ from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.runs import run
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.rollout.events import FanOut
-from dreamgym_kit.settings.model import FaultSettings, Settings, SimulateSettings, ToolSettings
+from dreamgym_kit.settings.schema import FaultSettings, Settings, SimulateSettings, ToolSettings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Verdict
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}

@@ -21,7 +21,7 @@ from dreamgym_kit.gate.policy import GatePolicy, Mode
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
-from dreamgym_kit.settings.model import Settings, ToolSettings
+from dreamgym_kit.settings.schema import Settings, ToolSettings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Task
 
 

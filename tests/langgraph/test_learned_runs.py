@@ -25,7 +25,7 @@ from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import LearnedSettings, Settings, SimulateSettings
+from dreamgym_kit.settings.schema import LearnedSettings, Settings, SimulateSettings
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, ToolSpec, World
 
 

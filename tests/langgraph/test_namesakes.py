@@ -24,7 +24,7 @@ from dreamgym_kit.adapters.langgraph.inspecting import inspect_compiled
 from dreamgym_kit.adapters.langgraph.install import install, uninstall
 from dreamgym_kit.errors import ShapeRefused
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 RAN: list[str] = []
 TASK = Task("t", {"messages": [{"role": "user", "content": "go"}]})

@@ -9,7 +9,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.settings.model import FaultSettings, Settings, SimulateSettings, ToolSettings
+from dreamgym_kit.settings.schema import FaultSettings, Settings, SimulateSettings, ToolSettings
 from dreamgym_kit.vocabulary import Effect, Episode, Provenance, Task, Verdict
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}

@@ -13,7 +13,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.settings.model import (
+from dreamgym_kit.settings.schema import (
     BudgetSettings,
     EndpointSettings,
     Settings,

@@ -17,7 +17,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.ports import ExperienceModel, Situation, TransitionStore
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.settings.model import Settings, ToolSettings
+from dreamgym_kit.settings.schema import Settings, ToolSettings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, ToolSpec, Transition, World
 
 READ, WRITE = Effect.READ, Effect.WRITE

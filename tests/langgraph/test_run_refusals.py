@@ -12,7 +12,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 TASK = Task("t1", {"messages": [{"role": "user", "content": "cancel o1 please"}]})
 

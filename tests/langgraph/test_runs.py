@@ -20,7 +20,7 @@ from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 TASK = Task("t1", {"messages": [{"role": "user", "content": "cancel o1 please"}]})
 

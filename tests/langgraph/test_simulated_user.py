@@ -20,7 +20,7 @@ from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, ToolSpec, UserTurn, Verdict
 
 

@@ -23,7 +23,7 @@ from dreamgym_kit.adapters.models.transport import Transport
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.ports import ChatEndpoint
-from dreamgym_kit.settings.model import EndpointSettings, Settings
+from dreamgym_kit.settings.schema import EndpointSettings, Settings
 
 ASK = ChatRequest([ChatMessage("user", "hello")], seed=7)
 LIMIT_S = 60.0  # for what is answered, on however busy a machine

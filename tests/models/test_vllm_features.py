@@ -14,7 +14,7 @@ from vllm_double import VllmDouble
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.settings.model import EndpointSettings, PolicySettings
+from dreamgym_kit.settings.schema import EndpointSettings, PolicySettings
 
 ASK = ChatRequest([ChatMessage("user", "hm")], temperature=1.0, max_tokens=8, seed=1, exact=True)
 

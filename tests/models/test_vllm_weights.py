@@ -19,7 +19,7 @@ from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
 from dreamgym_kit.adapters.models.vllm.canary import expected_of
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.settings.model import PolicySettings
+from dreamgym_kit.settings.schema import PolicySettings
 
 pytestmark = pytest.mark.slow
 

@@ -35,7 +35,7 @@ from dreamgym_kit.recipes.nano.experience.teach import teach, told
 from dreamgym_kit.recipes.nano.experience.words import asked_text, build_word_tokenizer, decided_text
 from dreamgym_kit.recipes.nano.lessons import Progress, Shape
 from dreamgym_kit.recipes.nano.start import new_model
-from dreamgym_kit.settings.model import LearnedSettings, Settings
+from dreamgym_kit.settings.schema import LearnedSettings, Settings
 from dreamgym_kit.vocabulary import Split
 
 MADE: dict[str, Any] = json.loads((WEIGHTS / LEARNED_FILE).read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from dreamgym_kit.report.markdown import code, markdown, plain
 from dreamgym_kit.report.summary import Summary, summarise
 from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.report.unmatched import unmatched
-from dreamgym_kit.settings.model import NO_GATE, GateSettings
+from dreamgym_kit.settings.schema import NO_GATE, GateSettings
 from dreamgym_kit.vocabulary import (
     Answer,
     Call,

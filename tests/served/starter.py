@@ -20,7 +20,7 @@ from dreamgym_kit.adapters.models.vllm.roles import PLAIN, Role, Wanted
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.recipes import nano
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import PolicySettings
+from dreamgym_kit.settings.schema import PolicySettings
 
 KEY = "sk-served-canary-5f1d0c"
 ENVIRON = {"VLLM_API_KEY": KEY}  # what a client's settings name as key_env

@@ -14,7 +14,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import masked_text, process_masker
 from dreamgym_kit.settings.keys import key_places, open_key_files
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import PolicySettings
+from dreamgym_kit.settings.schema import PolicySettings
 
 KEY = "canaryplainword4fjq"  # of no published form
 

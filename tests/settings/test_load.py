@@ -16,8 +16,8 @@ from dreamgym_kit.settings.load import (
     load_settings,
     parse_settings,
 )
-from dreamgym_kit.settings.model import GuardSettings, Limits, Settings, SimulateSettings, ToolSettings
 from dreamgym_kit.settings.read import RENAMED, read_settings
+from dreamgym_kit.settings.schema import GuardSettings, Limits, Settings, SimulateSettings, ToolSettings
 from dreamgym_kit.vocabulary import Effect
 
 WHOLE = """\

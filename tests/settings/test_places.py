@@ -10,8 +10,8 @@ from dreamgym_kit.adapters.stores import opening
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.settings.drafts import drafts_file
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import Settings
 from dreamgym_kit.settings.places import SCHEMES, Address, buffer_of, place_of
+from dreamgym_kit.settings.schema import Settings
 
 HERE = Path("/project")
 

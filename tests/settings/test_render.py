@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.holes import escaped
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import (
+from dreamgym_kit.settings.render import render_model, render_settings
+from dreamgym_kit.settings.schema import (
     FAULT_KINDS,
     BudgetSettings,
     EndpointSettings,
@@ -30,7 +31,6 @@ from dreamgym_kit.settings.model import (
     SimulateSettings,
     ToolSettings,
 )
-from dreamgym_kit.settings.render import render_model, render_settings
 from dreamgym_kit.settings.secrets import looks_secret
 from dreamgym_kit.settings.tool_models import (
     ChangeSettings,

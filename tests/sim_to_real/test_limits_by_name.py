@@ -10,7 +10,7 @@ from sim_to_real.till import Till, settings_with
 from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
 from dreamgym_kit.adapters.langgraph.naming import check_said
 from dreamgym_kit.errors import UnknownName
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 
 def facts(settings: Settings) -> GraphFacts:

@@ -6,7 +6,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool, tool
 
-from dreamgym_kit.settings.model import Settings, ToolSettings
+from dreamgym_kit.settings.schema import Settings, ToolSettings
 from dreamgym_kit.vocabulary import Effect
 
 

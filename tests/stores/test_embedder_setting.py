@@ -20,7 +20,7 @@ from dreamgym_kit.adapters.stores.opening import open_to_search, opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import MissingExtra, StoreError, UserError
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
 
 ENDPOINT = '[replay]\nembedder = "http://localhost:9/v1"\nembedder_model = "small"\nembedder_dimension = 3\n'

@@ -21,7 +21,7 @@ import os, sys
 from pathlib import Path
 from dreamgym_kit.adapters.stores.opening import open_store
 from dreamgym_kit.replay import migration
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.places import place_of
 
 migration._BATCH_ROWS = 5

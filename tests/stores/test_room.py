@@ -18,7 +18,7 @@ from dreamgym_kit.ports import Room
 from dreamgym_kit.replay.eviction import room_of
 from dreamgym_kit.replay.records import dump_transition
 from dreamgym_kit.settings.load import load_settings, parse_settings
-from dreamgym_kit.settings.model import ReplaySettings
+from dreamgym_kit.settings.schema import ReplaySettings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Transition
 
 

@@ -14,8 +14,8 @@ from dreamgym_kit.adapters.stores.weaviate_server import Target, target_of
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UnknownName, UserError
 from dreamgym_kit.rollout.lock import RunLock
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.model import ReplaySettings, Settings
 from dreamgym_kit.settings.places import Address, place_of
+from dreamgym_kit.settings.schema import ReplaySettings, Settings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
 
 

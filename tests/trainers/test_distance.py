@@ -5,7 +5,7 @@ import math
 import pytest
 
 from dreamgym_kit.adapters.trainers.distance import distance
-from dreamgym_kit.settings.model import AlarmSettings
+from dreamgym_kit.settings.schema import AlarmSettings
 
 MOST = AlarmSettings().kl
 

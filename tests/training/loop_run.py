@@ -20,7 +20,7 @@ from dreamgym_kit.curriculum.making import Workshop
 from dreamgym_kit.curriculum.wellformed import Bounds
 from dreamgym_kit.ports import Pattern
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.settings.model import AlarmSettings, CurriculumSettings, TrainSettings
+from dreamgym_kit.settings.schema import AlarmSettings, CurriculumSettings, TrainSettings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.loop import TrainingLoop
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan

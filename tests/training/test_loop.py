@@ -13,7 +13,7 @@ from training.loop_doubles import Planted
 from training.loop_run import QUICK, run_loop
 
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.settings.model import AlarmSettings
+from dreamgym_kit.settings.schema import AlarmSettings
 from dreamgym_kit.training.records import read_evaluations, read_steps
 
 SCRIPT = Path(__file__).with_name("loop_run.py")

@@ -7,7 +7,7 @@ import pytest
 from training.loop_doubles import Planted
 from training.loop_run import QUICK, run_loop
 
-from dreamgym_kit.settings.model import AlarmSettings
+from dreamgym_kit.settings.schema import AlarmSettings
 from dreamgym_kit.training.records import read_steps
 
 STRICT = AlarmSettings(dead_draws=2, kl=5.0)

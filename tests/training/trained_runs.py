@@ -10,7 +10,7 @@ from training.loop_run import QUICK, run_loop
 from dreamgym_kit.report.training import Training, training_of
 from dreamgym_kit.rollout.manifest import Manifest
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.settings.model import AlarmSettings
+from dreamgym_kit.settings.schema import AlarmSettings
 
 
 def trained_run(

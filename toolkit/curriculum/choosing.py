@@ -13,7 +13,7 @@ from math import log1p
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.curriculum.estimates import Estimate
 from dreamgym_kit.curriculum.records import SCORE, TURN
-from dreamgym_kit.settings.model import CurriculumSettings
+from dreamgym_kit.settings.schema import CurriculumSettings
 from dreamgym_kit.vocabulary import Task
 
 _LEAST = 1e-6  # score: a task of none is still drawn before nothing

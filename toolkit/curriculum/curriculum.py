@@ -27,7 +27,7 @@ from dreamgym_kit.curriculum.records import (
 )
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Group
-from dreamgym_kit.settings.model import CurriculumSettings
+from dreamgym_kit.settings.schema import CurriculumSettings
 from dreamgym_kit.vocabulary import Task, Verdict
 
 GIVEN_IMPOSSIBLE = 0.05

@@ -18,7 +18,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from dreamgym_kit.canonical import canonical
-from dreamgym_kit.settings.model import FaultSettings
+from dreamgym_kit.settings.schema import FaultSettings
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Transition
 
 _WHY = "fault plan: "

@@ -23,7 +23,7 @@ from dreamgym_kit.findings.unasked_destructive import unasked_destructive
 from dreamgym_kit.findings.write_after_refusal import write_after_refusal
 from dreamgym_kit.findings.write_before_read import write_before_read
 from dreamgym_kit.replay.masking import masked_text
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Finding
 
 ENTRY_POINTS = "dreamgym_kit.findings"

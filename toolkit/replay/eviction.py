@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import floor
 
 from dreamgym_kit.ports import Room
-from dreamgym_kit.settings.model import ReplaySettings
+from dreamgym_kit.settings.schema import ReplaySettings
 
 _DAY_S = 86_400.0
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.executed import executed_of
-from dreamgym_kit.settings.model import GateSettings
 from dreamgym_kit.settings.read import RENAMED
+from dreamgym_kit.settings.schema import GateSettings
 from dreamgym_kit.vocabulary import Verdict
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from dreamgym_kit.settings.model import GateSettings
+from dreamgym_kit.settings.schema import GateSettings
 
 
 def unmatched(gate: GateSettings, tools: Iterable[str], kinds: Iterable[str]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.ports import Group
-from dreamgym_kit.settings.model import S2rSettings
+from dreamgym_kit.settings.schema import S2rSettings
 from dreamgym_kit.trust.interval import share_interval, wilson
 from dreamgym_kit.vocabulary import Episode, Verdict
 

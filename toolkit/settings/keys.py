@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 _ENV, _FILE = "key_env", "key_file"
 _MOST_BYTES = 4096

@@ -21,14 +21,13 @@ from dreamgym_kit.errors import NotJson, UnknownName, UserError
 from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.settings.keys import keep_secret, with_whole_paths
 from dreamgym_kit.settings.lines import lines_of
-from dreamgym_kit.settings.model import SETTINGS_FILE, Settings
 from dreamgym_kit.settings.places import buffer_of, place_of
 from dreamgym_kit.settings.read import RENAMED, keys_of, read_settings, sections
+from dreamgym_kit.settings.schema import SETTINGS_FILE, Settings, declared
 from dreamgym_kit.vocabulary import ToolSpec
 
 PREFIX = "DREAMGYM_"
 _MAX_BYTES = 2**20
-_PATHS = ("tasks", "runs")
 
 
 def find_settings(start: Path) -> Path | None:
@@ -191,7 +190,7 @@ def _overlay(settings: Settings, variable: str, key: tuple[str, ...], text: str)
         read = replace(getattr(settings, key[0]), **{key[1]: getattr(read, key[1])})
     elif isinstance(read, dict):
         read = {**getattr(settings, key[0]), **read}
-    elif key[0] in _PATHS:
+    elif declared(Settings)[key[0]].form == "path":
         read = str(Path(read).absolute())
     elif key[0] == "buffer":
         read = str(place_of(read, Path.cwd(), source=variable))

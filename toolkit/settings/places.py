@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 
 SCHEMES = ("weaviate", "weaviates", "weaviate+embedded")

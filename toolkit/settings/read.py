@@ -1,18 +1,18 @@
-"""Turns parsed TOML or JSON data into the records of `model`; refuses what it does not know.
+"""Turns parsed TOML or JSON data into the records of `schema`; refuses what it does not know.
 
-The records' own field types are the schema, so a key is named in one place only. Every message says
+Types, bounds and choices are those that `schema` declares. Every message says
 where the key stands, which kind of value it wants and which kind it found; no message repeats a value
 that looks like a secret (those are refused before anything else).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.settings.model import ALGORITHMS, DREAM_PARTS, FAULT_KINDS, Settings
+from dreamgym_kit.settings.schema import Key, Settings, declared
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.vocabulary import Effect
@@ -20,128 +20,6 @@ from dreamgym_kit.vocabulary import Effect
 Where = Callable[..., str]
 _NOT_KEYS = frozenset({"path", "lines"})
 _WORLD_KEYS = ("ref",)
-ABSTAIN = ("stop", "error")
-ENGINES = ("local", "ray")
-STAGES = ("shadow", "staged", "live")
-LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "vespo", "luspo")
-_CHOICES: Mapping[tuple[str, ...], tuple[str, Collection[str], str]] = {
-    ("simulate", "abstain"): ("value", ABSTAIN, "the choices for simulate.abstain"),
-    ("simulate", "without"): ("part", DREAM_PARTS, "the parts of a dream"),
-    ("engine", "name"): ("engine", ENGINES, "the engines for engine.name"),
-    ("s2r", "stage"): ("stage", STAGES, "the stages"),
-    ("train", "loss"): ("loss", LOSSES, "the losses for train.loss"),
-    ("train", "algorithm"): ("algorithm", ALGORITHMS, "the ways to learn"),
-}
-_AT_LEAST: Mapping[tuple[str, ...], float] = {
-    ("simulate", "n"): 1,
-    ("simulate", "concurrency"): 1,
-    ("engine", "workers"): 0,
-    ("simulate", "seed"): 0,
-    ("simulate", "threshold"): 0,
-    ("limits", "steps"): 1,
-    ("limits", "recursion"): 1,
-    ("limits", "seconds"): 0.001,
-    ("budget", "calls"): 0,
-    ("budget", "usd"): 0,
-    ("model", "usd_per_million_input"): 0,
-    ("model", "usd_per_million_output"): 0,
-    ("endpoint", "temperature"): 0,
-    ("endpoint", "top_p"): 0.001,
-    ("endpoint", "max_output"): 1,
-    ("endpoint", "timeout_s"): 0.001,
-    ("endpoint", "attempts"): 1,
-    ("endpoint", "calibrate"): 0,
-    ("endpoint", "usd_per_million_input"): 0,
-    ("endpoint", "usd_per_million_output"): 0,
-    ("replay", "embedder_dimension"): 1,
-    ("replay", "rows"): 1,
-    ("replay", "dreamt_share"): 0,
-    ("replay", "dreamt_days"): 0,
-    ("train", "tasks"): 1,
-    ("train", "n"): 2,
-    ("train", "steps"): 1,
-    ("train", "seed"): 0,
-    ("train", "lr"): 0,
-    ("train", "warmup"): 0,
-    ("train", "beta"): 0,
-    ("train", "clip"): 0,
-    ("train", "grad_clip"): 0,
-    ("train", "faults"): 0,
-    ("train", "value_lr"): 0,
-    ("train", "value_weight"): 0,
-    ("train", "gae"): 0,
-    ("train", "dpo_beta"): 0,
-    ("train", "dpo_pairs"): 1,
-    ("train", "lora"): 1,
-    ("train", "staleness"): 0,
-    ("train", "pieces"): 1,
-    ("train", "save_every"): 1,
-    ("train", "keep"): 1,
-    ("train", "eval_every"): 0,
-    ("train", "eval_n"): 1,
-    ("curriculum", "half_life"): 0.1,
-    ("curriculum", "explore"): 0,
-    ("curriculum", "focus"): 0,
-    ("curriculum", "turns"): 0,
-    ("curriculum", "mastered"): 0,
-    ("curriculum", "hopeless"): 0,
-    ("curriculum", "doubtful"): 0,
-    ("curriculum", "judge_error"): 0,
-    ("curriculum", "synthetic"): 0,
-    ("curriculum", "every"): 1,
-    ("curriculum", "seeds"): 1,
-    ("curriculum", "candidates"): 1,
-    ("alarms", "logprobs"): 0,
-    ("alarms", "stale_weights"): 0,
-    ("alarms", "kl"): 0,
-    ("alarms", "entropy_low"): 0,
-    ("alarms", "entropy_high"): 1,
-    ("alarms", "dead_draws"): 1,
-    ("alarms", "judges_disagree"): 0,
-    ("alarms", "reward_gap"): 0,
-    ("s2r", "calls"): 0,
-    ("s2r", "most"): 0,
-    ("s2r", "per_second"): 0,
-    ("s2r", "rates"): 0,
-    ("s2r", "approval_s"): 0.001,
-    ("s2r", "success_low"): 0,
-    ("s2r", "coverage"): 0,
-    ("s2r", "gate_n"): 1,
-    ("s2r", "canaries"): 0,
-    ("s2r", "canary_low"): 0,
-    ("policy", "temperature"): 0,
-    ("policy", "max_output"): 1,
-    ("gate", "min_pass_rate"): 0,
-    ("gate", "min_pass_rate_low"): 0,
-    ("gate", "max_inconclusive"): 0,
-    ("gate", "max_errors"): 0,
-    ("gate", "max_contradictions"): 0,
-    ("gate", "max_calls_per_tool"): 0,
-    ("gate", "max_usd"): 0,
-    ("gate", "max_seconds"): 0,
-}
-_AT_MOST: Mapping[tuple[str, ...], float] = {
-    ("gate", "min_pass_rate"): 1,
-    ("gate", "min_pass_rate_low"): 1,
-    ("gate", "max_inconclusive"): 1,
-    ("replay", "dreamt_share"): 1,
-    ("train", "faults"): 1,
-    ("train", "gae"): 1,
-    ("train", "staleness"): 8,
-    ("s2r", "success_low"): 1,
-    ("s2r", "coverage"): 1,
-    ("s2r", "canary_low"): 1,
-    ("curriculum", "turns"): 1,
-    ("curriculum", "mastered"): 1,
-    ("curriculum", "hopeless"): 1,
-    ("curriculum", "doubtful"): 1,
-    ("curriculum", "judge_error"): 0.4,
-    ("curriculum", "synthetic"): 1,
-    ("curriculum", "candidates"): 16,
-    ("alarms", "entropy_low"): 1,
-    ("alarms", "judges_disagree"): 1,
-    ("alarms", "reward_gap"): 1,
-}
 RENAMED: Mapping[tuple[str, ...], str] = {
     ("gate", "success"): "min_pass_rate",
     ("gate", "success_low"): "min_pass_rate_low",
@@ -153,11 +31,7 @@ RENAMED: Mapping[tuple[str, ...], str] = {
     ("gate", "seconds"): "max_seconds",
 }
 """Keys of earlier versions, by what each is called now."""
-_FAULT_AT_LEAST = {"rate": 0, "wait_s": 0, "outage_calls": 1}
-_FAULT_AT_MOST = {"rate": 1, "wait_s": 3600, "outage_calls": 1000}
 _TOO_LARGE = 2**63
-_REFERENCES = frozenset({"checkers", "worlds"})
-_ALSO_REFERENCES = frozenset({("findings", "detectors"), ("s2r", "approver")})
 _TOOL_TABLES = frozenset({("gate", "max_calls_per_tool"), ("s2r", "most"), ("s2r", "rates")})
 
 
@@ -170,13 +44,6 @@ def sections() -> dict[str, type]:
     """The sections with fixed keys: name -> record."""
     hints = get_type_hints(Settings)
     return {name: hints[name] for name in keys_of(Settings) if is_dataclass(hints[name])}
-
-
-def bounds_of(key: tuple[str, ...]) -> tuple[float, float | None]:
-    """The least and the most that the number of a key may be; every number has a least."""
-    if key[0] == "faults":
-        return _FAULT_AT_LEAST[key[-1]], _FAULT_AT_MOST[key[-1]]
-    return _AT_LEAST[key[:2]], _AT_MOST.get(key)
 
 
 def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
@@ -221,6 +88,9 @@ def _leaves(value: Any, key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
         yield key, value
 
 
+_PLAIN = Key("")
+
+
 @dataclass(frozen=True, slots=True)
 class _Reader:
     where: Where
@@ -228,12 +98,12 @@ class _Reader:
     def record(self, record: type, data: Any, key: tuple[str, ...]) -> dict[str, Any]:
         self._want(isinstance(data, Mapping), key, "a table", data)
         known = keys_of(record)
-        hints = get_type_hints(record)
+        hints, keys = get_type_hints(record), declared(record)
         values = {}
         for name, value in data.items():
             if name not in known:
                 raise self._unknown(name, known, key)
-            values[name] = self.value(hints[name], value, (*key, name))
+            values[name] = self.value(hints[name], value, (*key, name), keys.get(name, _PLAIN))
         needed = [field.name for field in fields(record) if field.name == "effect"]
         for name in needed:
             if name not in values:
@@ -252,7 +122,7 @@ class _Reader:
                     f'or say effect = "write" in [{_dotted(key)}].'
                 )
 
-    def value(self, kind: Any, value: Any, key: tuple[str, ...]) -> Any:
+    def value(self, kind: Any, value: Any, key: tuple[str, ...], holds: Key) -> Any:
         if get_origin(kind) is UnionType:
             kind = next(option for option in get_args(kind) if option is not NoneType)
         if kind is ToolModelSettings:
@@ -260,35 +130,32 @@ class _Reader:
         if is_dataclass(kind) and isinstance(kind, type):
             return kind(**self.record(kind, value, key))
         if get_origin(kind) is tuple:
-            return self._texts(value, key)
+            return self._texts(value, key, holds)
         if kind is bool:
             self._want(isinstance(value, bool), key, "true or false", value)
             return value
         if kind is Effect:
             return self._effect(value, key)
-        if kind is bool:
-            self._want(isinstance(value, bool), key, "true or false", value)
-            return value
         if kind in (int, float):
-            return self._number(kind, value, key)
+            return self._number(kind, value, key, holds)
         if kind is str:
-            return self._text(value, key)
-        return self._named(get_args(kind)[1], value, key)
+            return self._text(value, key, holds)
+        return self._named(get_args(kind)[1], value, key, holds)
 
-    def _named(self, kind: Any, value: Any, key: tuple[str, ...]) -> dict[str, Any]:
+    def _named(self, kind: Any, value: Any, key: tuple[str, ...], holds: Key) -> dict[str, Any]:
         """A table whose keys are the user's own names."""
         self._want(isinstance(value, Mapping), key, "a table", value)
         read = {}
         for name, inner in value.items():
             if key == ("worlds",):
-                read[name] = self._world(inner, (*key, name))
+                read[name] = self._world(inner, (*key, name), holds)
             else:
-                read[name] = self.value(kind, inner, (*key, name))
+                read[name] = self.value(kind, inner, (*key, name), holds)
             if key == ("functions",):
                 self._reference(name, (*key, name))
         return read
 
-    def _world(self, value: Any, key: tuple[str, ...]) -> str:
+    def _world(self, value: Any, key: tuple[str, ...], holds: Key) -> str:
         self._want(isinstance(value, Mapping), key, 'a table: ref = "module:Class"', value)
         for name in value:
             if name not in _WORLD_KEYS:
@@ -297,22 +164,20 @@ class _Reader:
             raise UserError(
                 f"{self.where(*key)}: {_dotted(key)} says no 'ref'; write ref = \"module:Class\"."
             )
-        return self._text(value["ref"], (*key, "ref"))
+        return self._text(value["ref"], (*key, "ref"), holds)
 
-    def _text(self, value: Any, key: tuple[str, ...]) -> str:
+    def _text(self, value: Any, key: tuple[str, ...], holds: Key) -> str:
         self._want(isinstance(value, str), key, "text", value)
         text: str = value
         if not text.strip():
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is empty; give it a value or leave it out.")
         if "\0" in text:  # no path, host or name can hold one, and the system says so in a traceback
             raise UserError(f"{self.where(*key)}: {_dotted(key)} holds a NUL character; take it out.")
-        if key[0] in _REFERENCES or key in _ALSO_REFERENCES:
+        if holds.form == "reference":
             self._reference(text, key)
-        kind, known, where = _CHOICES.get(key) or ("", (text,), "")
-        if key[0] == "faults" and key[-1] == "kinds":
-            kind, known, where = "fault", FAULT_KINDS, "the kinds of faults"
-        if text not in known:
-            raise UnknownName(kind, text, known=known, source=self.where(*key), where=where)
+        if holds.among and text not in holds.among:
+            where = f"the choices for {_dotted(key)}"
+            raise UnknownName("value", text, known=holds.among, source=self.where(*key), where=where)
         return text
 
     def _reference(self, text: str, key: tuple[str, ...]) -> None:
@@ -320,30 +185,31 @@ class _Reader:
         if not (colon and module.strip() and name.strip()):
             raise UserError(f"{self.where(*key)}: '{text}' names no object; write \"module:name\".")
 
-    def _texts(self, value: Any, key: tuple[str, ...]) -> tuple[str, ...]:
+    def _texts(self, value: Any, key: tuple[str, ...], holds: Key) -> tuple[str, ...]:
         self._want(isinstance(value, (list, tuple)), key, "a list of texts", value)
-        return tuple(self._text(item, key) for item in value)
+        return tuple(self._text(item, key, holds) for item in value)
 
     def _effect(self, value: Any, key: tuple[str, ...]) -> Effect:
-        text = self._text(value, key)
+        text = self._text(value, key, _PLAIN)
         known = [str(effect) for effect in Effect]
         if text not in known:
             raise UnknownName("effect", text, known=known, source=self.where(*key), where="the effects")
         return Effect(text)
 
-    def _number(self, kind: type, value: Any, key: tuple[str, ...]) -> float:
+    def _number(self, kind: type, value: Any, key: tuple[str, ...], holds: Key) -> float:
         allowed = (int,) if kind is int else (int, float)
         wanted = "a whole number" if kind is int else "a number"
         self._want(isinstance(value, allowed) and not isinstance(value, bool), key, wanted, value)
-        least, most = bounds_of(key)
         if abs(value) >= _TOO_LARGE or not isfinite(value):
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is no number to work with; leave it out.")
-        if value < least:
+        if value < holds.least:
             raise UserError(
-                f"{self.where(*key)}: {_dotted(key)} must be at least {least:g}; found {value:g}."
+                f"{self.where(*key)}: {_dotted(key)} must be at least {holds.least:g}; found {value:g}."
             )
-        if most is not None and value > most:
-            raise UserError(f"{self.where(*key)}: {_dotted(key)} must be at most {most:g}; found {value:g}.")
+        if holds.most is not None and value > holds.most:
+            raise UserError(
+                f"{self.where(*key)}: {_dotted(key)} must be at most {holds.most:g}; found {value:g}."
+            )
         return float(value) if kind is float else int(value)
 
     def _want(self, fits: bool, key: tuple[str, ...], wanted: str, found: Any) -> None:

@@ -8,13 +8,13 @@ or quoted: they cannot add a key.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from inspect import cleandoc
 from typing import Any
 
 import tomlkit
 
-from dreamgym_kit.settings.model import Settings
-from dreamgym_kit.settings.read import keys_of, sections
-from dreamgym_kit.settings.said import EXAMPLES, WORDS
+from dreamgym_kit.settings.read import sections
+from dreamgym_kit.settings.schema import Settings, declared
 from dreamgym_kit.settings.tool_models import ToolModelSettings, as_data
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
@@ -68,10 +68,10 @@ _FAULT_EXAMPLE = """\
 
 def render_settings(settings: Settings, specs: Sequence[ToolSpec] = ()) -> str:
     """Write settings as commented TOML, with the tools of a graph where settings do not name them yet."""
-    parts = [_HEAD, *_keys(settings, (), Settings())]
+    parts = [_HEAD, *_keys(settings, Settings())]
     for name, record in sections().items():
         section = getattr(settings, name)
-        parts += ["", f"# {WORDS[(name,)]}", f"[{name}]", *_keys(section, (name,), record())]
+        parts += ["", f"# {cleandoc(record.__doc__ or '')}", f"[{name}]", *_keys(section, record())]
     parts.append(_EFFECTS)
     parts += _tools(settings, [spec for spec in specs if spec.kind == "tool"])
     parts += _others(settings, [spec for spec in specs if spec.kind == "node"])
@@ -81,19 +81,14 @@ def render_settings(settings: Settings, specs: Sequence[ToolSpec] = ()) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _keys(record: Any, above: tuple[str, ...], default: Any) -> list[str]:
+def _keys(record: Any, default: Any) -> list[str]:
     lines = []
-    for known in fields(record):
-        key = (*above, known.name)
-        section = not above and known.name in sections()
-        if known.name not in keys_of(type(record)) or key not in WORDS or section:
+    for name, key in declared(record).items():
+        value, usual = getattr(record, name), getattr(default, name)
+        if isinstance(record, Settings) and isinstance(value, Mapping):  # the user's own names, written below
             continue
-        value, usual = getattr(record, known.name), getattr(default, known.name)
-        if value != usual:
-            text = f"{known.name} = {_value(value)}"
-        else:
-            text = f"# {known.name} = {_value(EXAMPLES[key] if value is None else value)}"
-        lines.append(f"{text}  # {WORDS[key]}")
+        text = f"{name} = {_value(key.example if value is None else value)}"
+        lines.append(f"{text}  # {key.says}" if value != usual else f"# {text}  # {key.says}")
     return lines
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dreamgym_kit.errors import TrainingStopped
 from dreamgym_kit.ports import Collector, PolicyServer, Trainer
-from dreamgym_kit.settings.model import AlarmSettings, TrainSettings
+from dreamgym_kit.settings.schema import AlarmSettings, TrainSettings
 from dreamgym_kit.training.choosing import Chooser
 from dreamgym_kit.training.records import EvaluationRecord, StepRecord
 from dreamgym_kit.vocabulary import Task

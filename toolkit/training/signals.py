@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 from dreamgym_kit.errors import TrainingStopped
 from dreamgym_kit.ports import Group
-from dreamgym_kit.settings.model import AlarmSettings
+from dreamgym_kit.settings.schema import AlarmSettings
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.training.lessons import COMPARED, SFT
 from dreamgym_kit.training.records import StepRecord

@@ -17,7 +17,7 @@ from dreamgym_kit.adapters.models.vllm.metrics import ServerMetrics, read_metric
 from dreamgym_kit.adapters.models.vllm.replica import Replica
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 
 _EVERY_S = 2.0
 _LOOK_S = 3.0

@@ -19,7 +19,7 @@ from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.dream.state.wrapping import is_raw, opened, unwrapped
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.settings.drafts import drafts_file, read_drafts
-from dreamgym_kit.settings.model import Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.tool_models import (
     ChangeSettings,
     ConditionSettings,
