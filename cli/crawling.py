@@ -80,7 +80,7 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
 
     spec = options.graph_of(settings, "record --crawl")
     worlds = _worlds(settings, wanted)
-    most = _MOST if settings.budget.calls is None else settings.budget.calls
+    most = _MOST if settings.budget.max_calls is None else settings.budget.max_calls
     facts = asyncio.run(inspect_graph(spec, settings))
     plan = plan_crawl(facts, trust_guesses=wanted.trust_guesses)
     _agree(plan, worlds, most, wanted, yes=yes)

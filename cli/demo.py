@@ -80,7 +80,7 @@ def _request(folder: Path, *, fixed: bool) -> "RunRequest":
     import_jsonl(RECORDINGS_FILE, store)
     settings = load_settings(file=SETTINGS_FILE, environ={})
     settings = settings.with_overrides(
-        {"runs": str(folder / "runs"), "simulate.n": 1, "gate.fail_on": ("critical",)}
+        {"runs": str(folder / "runs"), "simulate.repeats": 1, "gate.fail_on": ("critical",)}
     )
     return RunRequest(graph=_factory(fixed=fixed), tasks=_tasks(), settings=settings, store=store)
 

@@ -145,7 +145,7 @@ def _checks(asked: "_Asked") -> Iterator[Check]:
     yield _caught("recordings", partial(_recordings, settings, asked, facts))
     yield from _experience(settings)
     yield from _runs(settings)
-    if settings.engine.elsewhere or settings.engine.name != "local":
+    if settings.workers.elsewhere or settings.workers.backend != "local":
         yield _caught("engine", partial(_engine, settings))
     yield from _extras()
 
@@ -466,10 +466,10 @@ def _engine(settings: "Settings") -> Check:
     from dreamgym_kit.adapters.engines.choosing import check_engine
     from dreamgym_kit.adapters.engines.ray_extra import usable
 
-    check_engine(settings.engine)
-    if settings.engine.name == "ray":
-        return Check("ok", "ray", usable(settings.engine.address))
-    return Check("ok", "engine", f"{settings.engine.workers} workers")
+    check_engine(settings.workers)
+    if settings.workers.backend == "ray":
+        return Check("ok", "ray", usable(settings.workers.address))
+    return Check("ok", "engine", f"{settings.workers.count} workers")
 
 
 def _below(line: str) -> str:

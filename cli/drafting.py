@@ -106,7 +106,7 @@ async def _draft(
     from dreamgym_kit.vocabulary import Effect
 
     said = settings.endpoint
-    budget = RunBudget(settings.budget.calls, settings.budget.usd)
+    budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
     budget.count_earlier(calls=0, usd=endpoint.counts.cost_usd)  # the question whether it answers at all
     asked = BudgetedEndpoint(endpoint, budget, calls=1)
     reads = [spec for spec in specs if spec.effect is Effect.READ]

@@ -130,17 +130,17 @@ def command(
         "buffer": buffer,
         "runs": runs,
         "tenant": tenant,
-        "simulate.n": n,
+        "simulate.repeats": n,
         "simulate.concurrency": concurrency,
-        "engine.workers": workers,
-        "engine.name": engine.value if engine is not None else None,
+        "workers.count": workers,
+        "workers.backend": engine.value if engine is not None else None,
         "engine.address": address,
         "simulate.seed": seed,
-        "limits.steps": steps,
-        "limits.seconds": seconds,
-        "limits.recursion": recursion,
-        "budget.calls": calls,
-        "budget.usd": usd,
+        "limits.max_tool_calls": steps,
+        "limits.max_seconds": seconds,
+        "limits.recursion_limit": recursion,
+        "budget.max_calls": calls,
+        "budget.max_usd": usd,
     }
     gate = {
         "min_pass_rate": min_pass_rate if min_pass_rate is not None else 0.0,
@@ -163,7 +163,7 @@ def command(
     own = part.part(chosen) if part is not None else chosen
     if real:
         times = 1 if policy_b is None else 2
-        _agree(spec, settings, len(own) * settings.simulate.n * times, yes=yes)
+        _agree(spec, settings, len(own) * settings.simulate.repeats * times, yes=yes)
     asked = _Asked(
         spec,
         chosen,
@@ -233,8 +233,8 @@ def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None
     from dreamgym_kit.cli.output import tell
     from dreamgym_kit.cli.record import agree
 
-    most = settings.limits.steps
-    whole = settings.budget.calls if settings.budget.calls is not None else episodes * most
+    most = settings.limits.max_tool_calls
+    whole = settings.budget.max_calls if settings.budget.max_calls is not None else episodes * most
     tell(f"Real calls: at most {most} an episode, {min(whole, episodes * most):,} in all.")
     agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=episodes, yes=yes, command="evaluate")
 

@@ -281,7 +281,7 @@ def eval_command(
             calls = asyncio.run(
                 held_out_calls(known, chat, without=without, most=most, seed=seed, tell=_asked)
             )
-    found = exactness(calls, threshold=settings.simulate.threshold)
+    found = exactness(calls, threshold=settings.simulate.min_confidence)
     gate = gate_of(found, weights="" if folder is None else weights_of(folder), bound=bound)
     path = (out if folder is None else folder) / FILE
     write_gate(path, gate, found.to_json())
@@ -327,7 +327,7 @@ def _annotator(
     if by == RULES:
         return MinedRules(taught), lambda: None
     endpoint = _server(settings)
-    budget = RunBudget(settings.budget.calls, settings.budget.usd)
+    budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
     budget.count_earlier(calls=earlier.calls, usd=earlier.cost_usd)
     asked = CountedEndpoint(BudgetedEndpoint(endpoint, budget, calls=1), account, "teacher")
     name = settings.endpoint.model or ""

@@ -85,6 +85,8 @@ def command(
     if confirm:
         _confirm(file, as_json=as_json)
         return
+    if update and file.exists() and _renamed(file):
+        return
     settings = _before(file, graph, update=update)
     chosen = graph or settings.graph or _only_one_here(file.parent)
     settings = settings.with_overrides(
@@ -99,6 +101,26 @@ def command(
         raise UserError(f"{error}\nThen: {next_command(error, 'init', chosen, file.parent)}") from None
     _write(file, _with_hosts(settings, facts), facts, as_json=as_json)
     let_go(0)
+
+
+def _renamed(file: Path) -> bool:
+    """Give keys of an earlier version the names of today, and keep a copy; False where there are none."""
+    from dreamgym_kit.report.terminal import next_steps
+    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.settings.load import text_of
+    from dreamgym_kit.settings.read import with_new_names
+
+    before = text_of(file)
+    text, told = with_new_names(before)
+    if not told:
+        return False
+    copy = file.with_name(f"{file.name}.old")
+    write_atomically(copy, before.encode("utf-8"))
+    write_atomically(file, text.encode("utf-8"))
+    say(f" Renamed in {file.name} (the file as it was: {copy.name}):")
+    say("".join(f"   {one}\n" for one in told))
+    say(next_steps([("Go on", "dreamgym-kit init --update", "add the tools that the file lacks")]))
+    return True
 
 
 def _look(graph: str, settings: "Settings") -> "GraphFacts":

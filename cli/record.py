@@ -72,17 +72,17 @@ def command(
         "buffer": buffer,
         "runs": runs,
         "tenant": tenant,
-        "simulate.n": n,
+        "simulate.repeats": n,
         "simulate.concurrency": concurrency,
-        "engine.workers": workers,
-        "engine.name": engine.value if engine is not None else None,
+        "workers.count": workers,
+        "workers.backend": engine.value if engine is not None else None,
         "engine.address": address,
         "simulate.seed": seed,
-        "limits.steps": steps,
-        "limits.seconds": seconds,
-        "limits.recursion": recursion,
-        "budget.calls": calls,
-        "budget.usd": usd,
+        "limits.max_tool_calls": steps,
+        "limits.max_seconds": seconds,
+        "limits.recursion_limit": recursion,
+        "budget.max_calls": calls,
+        "budget.max_usd": usd,
     }
     from dreamgym_kit.errors import UserError
 
@@ -108,7 +108,7 @@ def command(
     spec = options.graph_of(settings, "record")
     file = options.tasks_of(settings, "record")
     part, all_tasks = options.shard_of(shard), read_tasks(file)
-    count = len(part.part(all_tasks) if part is not None else all_tasks) * settings.simulate.n
+    count = len(part.part(all_tasks) if part is not None else all_tasks) * settings.simulate.repeats
     agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=count, yes=yes)
     path = buffer_of(settings)
     with opened_to_add(path, settings, tell=tell) as store:

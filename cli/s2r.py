@@ -115,17 +115,17 @@ def command(
         "runs": runs,
         "tenant": tenant,
         "policy.model": policy,
-        "s2r.calls": calls,
-        "s2r.per_second": per_second,
+        "s2r.max_calls": calls,
+        "s2r.rate": per_second,
         "s2r.approver": approver,
         "train.steps": steps,
-        "train.tasks": per_step,
-        "train.n": n,
+        "train.tasks_per_step": per_step,
+        "train.group_size": n,
         "train.seed": seed,
         "train.lr": lr,
         "simulate.seed": seed,
         "simulate.concurrency": concurrency,
-        "limits.seconds": seconds,
+        "limits.max_seconds": seconds,
     }
     settings = _staged(options.settings_for(graph, settings_file, overrides), stage)
     from dreamgym_kit.adapters.langgraph.real_calls import bounds_of
@@ -187,9 +187,10 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
     what = {
         "shadow": "Reads will be REAL, writes dreamed",
         "staged": "Reads will be REAL, and so will each write that is approved",
-        "live": "Reads and writes will be REAL; one that cannot be undone is held unless s2r.unheld names it",
+        "live": "Reads and writes will be REAL; one that cannot be undone is held unless s2r.auto_approve "
+        "names it",
     }[said.stage]
-    tell(f"{what}: at most {said.calls:,} real calls. What the tools can do:")
+    tell(f"{what}: at most {said.max_calls:,} real calls. What the tools can do:")
     tell(effects_told(asyncio.run(inspect_graph(str(request.graph), request.settings)).tools))
     if yes:
         return

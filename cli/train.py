@@ -142,20 +142,20 @@ def command(
         "tenant": tenant,
         "policy.model": policy,
         "train.steps": steps,
-        "train.tasks": per_step,
-        "train.n": n,
+        "train.tasks_per_step": per_step,
+        "train.group_size": n,
         "train.seed": seed,
-        "engine.workers": workers,
-        "engine.name": engine.value if engine is not None else None,
+        "workers.count": workers,
+        "workers.backend": engine.value if engine is not None else None,
         "engine.address": address,
         "train.lr": lr,
         "train.algorithm": algorithm,
-        "train.loss": loss,
+        "train.loss_type": loss,
         "train.beta": beta,
-        "train.lora": lora,
+        "train.lora_rank": lora,
         "train.faults": faults,
         "train.staleness": 1 if overlap else None,
-        "curriculum.use": True if curriculum else None,
+        "curriculum.enabled": True if curriculum else None,
         "train.save_every": save_every,
         "train.eval_every": eval_every,
         "train.eval_n": eval_n,
@@ -163,8 +163,8 @@ def command(
         "train.eval_real": True if eval_real else None,
         "train.report_to": tuple(report_to) if report_to else None,
         "simulate.seed": seed,
-        "limits.seconds": seconds,
-        "limits.recursion": recursion,
+        "limits.max_seconds": seconds,
+        "limits.recursion_limit": recursion,
     }
     settings = options.settings_for(graph, settings_file, overrides)
     from dreamgym_kit.adapters.trainers.extra import require_extra
@@ -220,7 +220,7 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
     _, held_out = sides_of(request)
     times = 2 + (wanted.steps - 1) // wanted.eval_every if wanted.eval_every else 2
     episodes = times * wanted.eval_n * len(held_out)
-    most = settings.limits.steps
+    most = settings.limits.max_tool_calls
     tell(
         f"Real calls: {times} evaluations of {len(held_out)} tasks, at most {episodes * most:,} calls in all."
     )

@@ -124,15 +124,15 @@ def settings_for(out: Path, plan: Plan) -> Settings:
     return load_settings(file=SETTINGS_FILE, environ={}).with_overrides(
         {
             "runs": str(out / "runs"),
-            "simulate.n": 1,
+            "simulate.repeats": 1,
             "simulate.concurrency": 64,
             "simulate.seed": plan.seed,
             "train.seed": plan.seed,
             "train.steps": plan.steps,
-            "train.tasks": plan.per_step,
-            "train.n": plan.siblings,
+            "train.tasks_per_step": plan.per_step,
+            "train.group_size": plan.siblings,
             "train.lr": plan.rate,
-            "train.lora": plan.lora,
+            "train.lora_rank": plan.lora,
             "train.eval_every": 0,
             "train.save_every": max(1, plan.steps // 8),
         }

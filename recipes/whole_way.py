@@ -151,7 +151,7 @@ class WholeWay:
         from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
         told: list[str] = []
-        settings = self.settings.with_overrides({"curriculum.use": self.plan.curriculum})
+        settings = self.settings.with_overrides({"curriculum.enabled": self.plan.curriculum})
         store = SqliteStore(self.out / RECORDINGS, read_only=True)
         try:
             learned = steps.learn(start, self.learned_from, settings, store, self.out, told.append)
@@ -205,12 +205,12 @@ class WholeWay:
         return self.settings.with_overrides(
             {
                 "s2r.stage": "live",
-                "s2r.calls": plan.real_calls,
-                "s2r.per_second": 0.0,
-                "s2r.success_low": plan.gate_low,
-                "s2r.coverage": plan.gate_coverage,
+                "s2r.max_calls": plan.real_calls,
+                "s2r.rate": 0.0,
+                "s2r.preflight_pass_rate_low": plan.gate_low,
+                "s2r.preflight_coverage": plan.gate_coverage,
                 "s2r.canaries": plan.canaries,
-                "s2r.gate_n": plan.tries,
+                "s2r.preflight_repeats": plan.tries,
                 "train.steps": plan.real_steps,
                 "train.save_every": 1,
                 "train.warmup": 1,

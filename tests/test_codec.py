@@ -99,12 +99,28 @@ def test_an_older_schema_and_an_old_name_are_read() -> None:
         ({"by_place": [1]}, "by_place: expected an object, got a list"),
         ({"counts": {"x": 1, "y": -1}}, "counts.y: expected a whole number >= 0, got -1"),
         ({"share": 1.5}, "share: expected a number <= 1.0, got 1.5"),
-        ({"price": "3"}, "price: expected a whole number or a number or null, got '3'"),
+        ({"price": "3"}, "price: expected a number, got '3'"),
+        ({"color": "x' - at `$.parts[99]`"}, 'color: "x\' - at `$.parts[99]`"; known: red, blue'),
+        ({"color": "\ud800"}, "color: '\\ud800'; known: red, blue"),
+        ({"parts": "\ud800"}, "parts: expected "),
+        ({"counts": {"\ud800": "\ud800"}}, "counts.'\\ud800': expected "),
+        ({"parts": {1}}, "parts: expected a list, got set"),
+        ({"by_place": {"a\nb": {"size": 1}}}, "by_place.'a\\nb'.size: no such field"),
         ({"notes": [3]}, "notes[0]: expected an object, got 3"),
     ],
 )
 def test_a_wrong_field_is_named_by_its_path(change: dict[str, object], message: str) -> None:
     assert said(PLAIN, {**PLAIN.write(FULL), **change}).startswith(message)
+
+
+@pytest.mark.parametrize("box", [Box("b", share=1.5), Box("b", counts={"x": 1.5}), Box(3)])
+def test_what_could_not_be_read_again_is_not_written(box: Box) -> None:
+    with pytest.raises(NotJson):
+        PLAIN.write(box)
+
+
+def test_a_name_is_written_for_its_enum() -> None:
+    assert PLAIN.read(PLAIN.write(Box("b", "blue"))) == Box("b", Color.BLUE)
 
 
 def test_every_problem_is_named_at_once() -> None:

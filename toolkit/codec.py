@@ -8,8 +8,8 @@ number, got 'seven'").
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
 from functools import partial
@@ -22,6 +22,7 @@ from dreamgym_kit.errors import NotJson
 from dreamgym_kit.plain import JsonValue
 
 Record = TypeVar("Record")
+_Place = tuple[str | int, ...]
 ALWAYS = {"disk": "always"}
 IF_SET = {"disk": "if set"}
 NEVER = {"disk": "never"}
@@ -37,7 +38,6 @@ _WORDS = {
     "object": "an object", "array": "a list",
 }  # fmt: skip
 _TYPES = re.compile(r"`([a-z| ]+)`")
-_PLACE = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
 class Codec(Generic[Record]):
@@ -63,7 +63,7 @@ class Codec(Generic[Record]):
         nested: "Collection[Codec[Any]]" = (),
     ) -> None:
         self.kind, self._schema, self._computed = kind, schema, computed
-        self._always_computed, self._renamed = always_computed, renamed or {}
+        self._renamed = renamed or {}
         known: dict[type, Codec[Any]] = {one.kind: one for one in nested}
         hints = get_type_hints(kind, include_extras=True)
         self._fields = [
@@ -75,20 +75,18 @@ class Codec(Generic[Record]):
         names = [*beside, *([computed] if computed else []), *(one.name for one in self._fields)]
         self.names = tuple(dict.fromkeys(names))
         self._set = frozenset(self.names)
-        self._required = [one.name for one in self._fields if one.required]
-        self._inner = [one for one in self._fields if one.codec is not None]
+        required = {one.name for one in self._fields if one.required}
+        self._required = required | ({computed} if computed and always_computed else set())
+        self._inner = [one for one in self._fields if one.codec is not None or one.many == "list"]
 
     def write(self, record: Record) -> dict[str, JsonValue]:
-        """Give the record as a JSON object; values of any type are taken as they are."""
-        made: dict[str, JsonValue] = {}
-        if self._schema is not None:
-            made["schema"] = getattr(record, "schema", self._schema)
-        if self._computed is not None:
-            made[self._computed] = getattr(record, self._computed)
-        for one in self._fields:
-            value = getattr(record, one.name)
-            if value or not one.if_set:
-                made[one.name] = value if one.write is None or value is None else one.write(value)
+        """Give the record as a JSON object that `read` takes; values of any type are taken as they are.
+
+        Raises:
+            NotJson: a field is not what the class says.
+        """
+        made = self._written(record)
+        self._convert(made, ())
         return made
 
     def read(self, value: object, where: str = "", *, what: str = "this", compare: bool = True) -> Record:
@@ -106,159 +104,117 @@ class Codec(Generic[Record]):
         """
         if type(value) is not dict:
             raise NotJson(f"{where or what}: expected an object, got {shown(value)}")
-        record = self._checked(value, where)
-        try:
-            made = msgspec.convert(record, self.kind)
-        except msgspec.ValidationError as error:
-            raise NotJson(self._said(error, record, where)) from None
-        if compare:
-            self._compare(record, made, where)
+        at = (where,) if where else ()
+        record = self._checked(value, at)
+        made = self._convert(record, at)
+        if compare and self.computes:
+            self._compare(record, made, at)
         return made
 
     def problems(self, value: Mapping[str, object], where: str = "") -> list[str]:
         """Everything that is wrong with the fields of an object, each in a sentence that names its path."""
-        found = [*self._unknown(value, where)]
+        at = (where,) if where else ()
+        found = [*self._unknown(value, at)]
         for one in self._fields:
-            if one.name not in value:
-                found += [f"{_path(where, one.name)}: missing"] if one.required else []
-                continue
-            try:
-                one.check(value[one.name], _path(where, one.name))
-                msgspec.convert(value[one.name], one.hint)
-            except NotJson as error:
-                found.append(str(error))
-            except msgspec.ValidationError as error:
-                found.append(self._said(error, value, where, inside=one.name))
-        return found
-
-    def _checked(self, value: dict[str, Any], where: str) -> dict[str, Any]:
-        """The object with today's names, after a look at schema, names and what must be there."""
-        if self._renamed:
-            value = {self._renamed.get(name, name): item for name, item in value.items()}
-        if self._schema is not None:
-            self._check_schema(value, where)
-        if not value.keys() <= self._set:
-            raise NotJson(next(self._unknown(value, where)))
-        for name in self._required:
-            if name not in value:
-                raise NotJson(f"{_path(where, name)}: missing")
-        if self._always_computed and self._computed not in value:
-            raise NotJson(f"{_path(where, str(self._computed))}: missing")
-        for one in self._inner:
             if one.name in value:
-                changed = one.check(value[one.name], _path(where, one.name))
-                if changed is not value[one.name]:
-                    value = {**value, one.name: changed}
-        return value
-
-    def _check_schema(self, value: Mapping[str, Any], where: str) -> None:
-        """Look at the version first: what another one wrote is said by that, not by its fields."""
-        path, newest = _path(where, "schema"), self._schema
-        if "schema" not in value:
-            raise NotJson(f"{path}: missing")
-        schema = value["schema"]
-        if type(schema) is not int:
-            raise NotJson(f"{path}: expected a whole number, got {shown(schema)}")
-        if schema > newest:  # type: ignore[operator]
-            raise NotJson(
-                f"{path}: {shown(schema)} is newer than {newest}, the newest here; update dreamgym-kit"
-            )
-        if schema < 1:
-            raise NotJson(f"{path}: there is no schema {shown(schema)}; known: 1 to {newest}")
-
-    def _unknown(self, value: Mapping[str, object], where: str) -> Iterator[str]:
-        for name in value:
-            if name not in self._set:
-                yield f"{_path(where, name)}: {nearest('no such field', str(name), self.names)}"
-
-    def _compare(self, value: Mapping[str, Any], made: Any, where: str) -> None:
-        name = self._computed
-        if name is not None and name in value and value[name] != getattr(made, name):
-            edited = "" if self._always_computed else f"; if it was edited on purpose, remove its {name}"
-            raise NotJson(
-                f"{_path(where, name)}: {shown(value[name])} is not the {name} of this content "
-                f"({getattr(made, name)}){edited}"
-            )
-        for one in self._inner:
-            if one.codec is not None and one.codec.computes and one.name in value:
-                one.compare(value[one.name], getattr(made, one.name), _path(where, one.name))
+                found += filter(None, [one.fault(value[one.name], (*at, one.name))])
+            elif one.required:
+                found.append(f"{_path(*at, one.name)}: missing")
+        return found
 
     @property
     def computes(self) -> bool:
         """Whether there is anything to compare, here or inside."""
-        return self._computed is not None or any(
-            one.codec is not None and one.codec.computes for one in self._inner
+        inner = (one.codec for one in self._inner if one.codec is not None)
+        return self._computed is not None or any(codec.computes for codec in inner)
+
+    def _written(self, record: Record) -> dict[str, JsonValue]:
+        made: dict[str, JsonValue] = {}
+        if self._schema is not None:
+            made["schema"] = getattr(record, "schema", self._schema)
+        if self._computed is not None:
+            made[self._computed] = getattr(record, self._computed)
+        for one in self._fields:
+            value = getattr(record, one.name)
+            if value or not one.if_set:
+                made[one.name] = value if one.write is None or value is None else one.write(value)
+        return made
+
+    def _convert(self, record: dict[str, Any], at: "_Place") -> Record:
+        try:
+            return msgspec.convert(record, self.kind)
+        except (
+            msgspec.ValidationError,
+            UnicodeError,
+        ):  # its message quotes values: ours is made from the fields
+            raise NotJson(self._fault(record, at) or f"{_path(*at)}: cannot be read") from None
+
+    def _fault(self, value: Mapping[str, Any], at: "_Place") -> str:
+        """The first wrong field; empty where each alone is right."""
+        return next(
+            (
+                said
+                for one in self._fields
+                if one.name in value and (said := one.fault(value[one.name], (*at, one.name)))
+            ),
+            "",
         )
 
-    def _said(
-        self, error: msgspec.ValidationError, value: Mapping[str, Any], where: str, inside: str = ""
-    ) -> str:
-        """What msgspec found, with the path, the words and the value of our messages."""
-        text, _, at = str(error).partition(" - at ")
-        steps = [key or place for key, place in _PLACE.findall(at.strip("`").removeprefix("$"))]
-        steps = [inside, *steps] if inside else steps
-        path = where
-        found: Any = value
-        for place, step in enumerate(steps):
-            if step == "..." and place == 1 and isinstance(found, Mapping):
-                step = self._wrong_key(steps[0], found)
-            path = f"{path}[{step}]" if step.isdigit() or step == "..." else _path(path, step)
-            if isinstance(found, Sequence) and step.isdigit() and not isinstance(found, str):
-                found = found[int(step)]
-            else:
-                found = found.get(step, _GONE) if isinstance(found, Mapping) else _GONE
-        if text.startswith("Object missing required field"):
-            return f"{_path(path, text.split('`')[1])}: missing"
-        if text.startswith("Invalid enum value"):
-            name = str(found) if found is not _GONE else text.split("'")[1]
-            return f"{path}: {nearest(shown(name), name, self._choices(steps))}"
-        if "matching regex" in text:
-            return f"{path}: is empty"
-        text = _TYPES.sub(
-            lambda types: " or ".join(_WORDS.get(one, one) for one in types[1].split(" | ")), text
-        )
-        if found is not _GONE:
-            text = f"{text.partition(', got ')[0]}, got {shown(found)}"
-        return f"{path}: {text[:1].lower()}{text[1:]}"
+    def _checked(self, value: dict[str, Any], at: "_Place") -> dict[str, Any]:
+        """The object with today's names, after a look at schema, names and what must be there."""
+        if self._renamed:
+            value = {self._renamed.get(name, name): item for name, item in value.items()}
+        if self._schema is not None:
+            self._check_schema(value, at)
+        if not value.keys() <= self._set:
+            raise NotJson(next(self._unknown(value, at)))
+        if not self._required <= value.keys():
+            missing = next(name for name in self.names if name in self._required and name not in value)
+            raise NotJson(f"{_path(*at, missing)}: missing")
+        for one in self._inner:
+            if one.name in value:
+                before = value[one.name]
+                now = one.check(before, (*at, one.name))
+                if now is not before:
+                    value = {**value, one.name: now}
+        return value
 
-    def _wrong_key(self, name: str, value: Mapping[str, Any]) -> str:
-        """The key of the first wrong value of an object, which msgspec does not name."""
-        hint = next(one.hint for one in self._fields if one.name == name)
-        for key, item in value.items():
-            try:
-                msgspec.convert({key: item}, hint)
-            except msgspec.ValidationError:
-                return key
-        return "..."
+    def _check_schema(self, value: Mapping[str, Any], at: "_Place") -> None:
+        """Look at the version first: what another one wrote is said by that, not by its fields."""
+        schema, newest = value.get("schema", _GONE), self._schema or 0
+        if type(schema) is int and 1 <= schema <= newest:
+            return
+        path = _path(*at, "schema")
+        if schema is _GONE:
+            raise NotJson(f"{path}: missing")
+        if type(schema) is not int:
+            raise NotJson(f"{path}: expected a whole number, got {shown(schema)}")
+        if schema > newest:
+            known = f"{newest}, the newest here; update dreamgym-kit"
+            raise NotJson(f"{path}: {shown(schema)} is newer than {known}")
+        raise NotJson(f"{path}: there is no schema {shown(schema)}; known: 1 to {newest}")
 
-    def _choices(self, steps: Sequence[str]) -> list[str]:
-        """The names of the enum at a path."""
-        names = [step for step in steps if not step.isdigit() and step != "..."]
-        field = next((one for one in self._fields if names and one.name == names[0]), None)
-        if field is None:
-            return []
-        if field.codec is not None:
-            return field.codec._choices(names[1:])
-        return [str(one.value) for one in field.enum or ()]
+    def _unknown(self, value: Mapping[str, object], at: "_Place") -> Iterator[str]:
+        for name in value:
+            if name not in self._set:
+                yield f"{_path(*at, name)}: {nearest('no such field', str(name), self.names)}"
 
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """How a value of a field holds what is inside it: it is that itself, or a list or an object of it."""
-
-    many: str  # "", "list" or "object"
-
-    def each(self, value: object) -> Iterator[tuple[str, Any]]:
-        if self.many == "list" and isinstance(value, Sequence):
-            yield from ((f"[{place}]", item) for place, item in enumerate(value))
-        elif self.many == "object" and isinstance(value, Mapping):
-            yield from ((f".{name}", item) for name, item in value.items())
-        elif not self.many and value is not None:
-            yield "", value
+    def _compare(self, value: Mapping[str, Any], made: Any, at: "_Place") -> None:
+        """Compare what is computed, inside first."""
+        for one in self._inner:
+            if one.codec is not None and one.codec.computes and one.name in value:
+                one.compare(value[one.name], getattr(made, one.name), (*at, one.name))
+        name = self._computed
+        if name is not None and name in value and value[name] != getattr(made, name):
+            edited = "" if name in self._required else f"; if it was edited on purpose, remove its {name}"
+            raise NotJson(
+                f"{_path(*at, name)}: {shown(value[name])} is not the {name} of this content "
+                f"({getattr(made, name)}){edited}"
+            )
 
 
 class _Field:
-    """One field of a record class."""
+    """One field of a record class; it holds a record or a plain value, or a list or an object of them."""
 
     def __init__(
         self, name: str, hint: Any, disk: str, has_default: bool, known: "Mapping[type, Codec[Any]]"
@@ -268,57 +224,101 @@ class _Field:
         self.if_set = disk == "if set"
         self.enum: type[Enum] | None = None
         self.codec: Codec[Any] | None = None
-        self.shape, inner = _shape(hint)
+        self.many, self._item_hint, inner = _shape(hint)
         if is_dataclass(inner):
             self.codec = known.get(inner) or Codec(inner, nested=known.values())  # type: ignore[arg-type]
         elif isinstance(inner, type) and issubclass(inner, Enum):
             self.enum = inner
         self.write = self._writer(inner)
 
-    def check(self, value: Any, where: str) -> Any:
+    def check(self, value: Any, at: "_Place") -> Any:
         """Hold the records inside to their own rules; gives the value with today's names."""
+        if self.many == "list" and isinstance(value, (set, frozenset)):  # msgspec takes one for a list
+            raise NotJson(f"{_path(*at)}: expected a list, got {shown(value)}")
         codec = self.codec
         if codec is None:
             return value
-        checked = [
-            (item, codec._checked(item, where + place) if type(item) is dict else item)
-            for place, item in self.shape.each(value)
+        if not self.many:
+            return codec._checked(value, at) if type(value) is dict else value
+        now = [
+            codec._checked(item, (*at, place)) if type(item) is dict else item
+            for place, item in self._items(value)
         ]
-        if all(item is now for item, now in checked):
+        if all(before is item for (_, before), item in zip(self._items(value), now, strict=True)):
             return value
-        now = [item for _, item in checked]
-        if self.shape.many == "object":
-            return dict(zip(value, now, strict=True))
-        return now if self.shape.many else now[0]
+        return dict(zip(value, now, strict=True)) if self.many == "object" else now
 
-    def compare(self, value: Any, made: Any, where: str) -> None:
+    def compare(self, value: Any, made: Any, at: "_Place") -> None:
         """Compare what the records inside compute."""
-        if self.codec is not None:
-            pairs = zip(self.shape.each(value), self.shape.each(made), strict=True)
-            for (place, item), (_, record) in pairs:
-                self.codec._compare(item, record, where + place)
+        if self.codec is not None and not self.many and value is not None:
+            self.codec._compare(value, made, at)
+        elif self.codec is not None:
+            for (place, item), (_, record) in zip(self._items(value), self._items(made), strict=True):
+                self.codec._compare(item, record, (*at, place))
+
+    def fault(self, value: Any, at: "_Place") -> str:
+        """What is wrong with a value; empty where nothing is."""
+        try:
+            self.check(value, at)
+            msgspec.convert(value, self.hint)
+        except NotJson as error:
+            return str(error)
+        except (msgspec.ValidationError, UnicodeError) as error:
+            for place, item in self._items(value):
+                if said := self._fault_inside(item, (*at, place), self._item_hint):
+                    return said
+            inside = "" if self.many or self.codec is None else self._fault_inside(value, at, None)
+            return inside or self._in_words(error, value, at)
+        return ""
+
+    def _items(self, value: Any) -> "Iterable[tuple[str | int, Any]]":
+        if self.many == "list" and isinstance(value, (list, tuple)):
+            return enumerate(value)
+        return value.items() if self.many == "object" and isinstance(value, Mapping) else ()
+
+    def _fault_inside(self, item: Any, at: "_Place", hint: Any) -> str:
+        if self.codec is not None and type(item) is dict:
+            return self.codec._fault(item, at)
+        try:
+            if hint is not None:
+                msgspec.convert(item, hint)
+        except (msgspec.ValidationError, UnicodeError) as error:
+            return self._in_words(error, item, at)
+        return ""
+
+    def _in_words(self, error: Exception, value: Any, at: "_Place") -> str:
+        """What msgspec says of one plain value, in our words; it quotes none but where an enum is meant."""
+        if self.enum is not None and isinstance(value, str):
+            return f"{_path(*at)}: {nearest(shown(value), value, [str(one.value) for one in self.enum])}"
+        text = str(error)
+        if "matching regex" in text:
+            return f"{_path(*at)}: is empty"
+        if isinstance(error, UnicodeError):
+            text = "Expected another kind of value"
+        wanted = _TYPES.sub(_words, text.partition(", got ")[0])
+        return f"{_path(*at)}: {wanted[:1].lower()}{wanted[1:]}, got {shown(value)}"
 
     def _writer(self, inner: Any) -> Callable[[Any], JsonValue] | None:
         """How a value is written; None: as it is."""
         one: Callable[[Any], JsonValue] | None = None
         if self.codec is not None:
-            one = self.codec.write
+            one = self.codec._written
         elif self.enum is not None:
             one = _enum_written
         elif inner in (float, Number):
             one = _plain_number
         elif get_origin(inner) is Mapping:
             one = _object_written
-        if self.shape.many == "list":
+        if self.many == "list":
             return list if one is None else partial(_list_written, one)
-        if self.shape.many == "object":
+        if self.many == "object":
             return _object_written if one is None else partial(_each_written, one)
         return one
 
 
-def _shape(hint: Any) -> tuple[_Shape, Any]:
-    """How a hint holds the one type that matters in it, and that type."""
-    many, inner = "", hint
+def _shape(hint: Any) -> tuple[str, Any, Any]:
+    """How a hint holds the one type that matters ("", "list" or "object"), the items' hint, and that type."""
+    many, item, inner = "", None, hint
     while True:
         origin, args = get_origin(inner), get_args(inner)
         if origin is Annotated:
@@ -326,16 +326,19 @@ def _shape(hint: Any) -> tuple[_Shape, Any]:
         elif origin is UnionType and NoneType in args and len(args) == 2:
             inner = next(one for one in args if one is not NoneType)
         elif (origin in (Sequence, list) or (origin is tuple and args[1:] == (...,))) and not many:
-            many, inner = "list", args[0]
+            many, item = "list", args[0]
+            inner = item
         elif origin in (Mapping, dict) and not many:
-            many, inner = "object", args[1]
+            many, item = "object", args[1]
+            inner = item
         else:
-            return _Shape(many), inner
+            return many, item, inner
 
 
 def _enum_written(value: Any) -> str:
     """A name as files spell it, which may be an earlier one than that of today."""
-    return str(getattr(value, "on_disk", value.value))
+    spelled = getattr(value, "on_disk", None)
+    return str(value if spelled is None else spelled)
 
 
 def _plain_number(value: Any) -> Any:
@@ -359,16 +362,26 @@ def _has_default(field: Any) -> bool:
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
-def _in_words(types: re.Match[str]) -> str:
-    return " or ".join(dict.fromkeys(_WORDS.get(one, one) for one in types[1].split(" | ")))
-
-
 _GONE = object()
 
 
-def _path(where: str, name: object) -> str:
-    short = name if isinstance(name, str) and name.isidentifier() and len(name) <= 60 else shown(name)
-    return f"{where}.{short}" if where else str(short)
+def _words(types: re.Match[str]) -> str:
+    names = [one for one in types[1].split(" | ") if one != "null"]
+    names = ["float"] if names == ["int", "float"] else names
+    return " or ".join(_WORDS.get(one, one) for one in names)
+
+
+def _path(*at: object) -> str:
+    """A place as messages name it: "transitions[3].call.tool"."""
+    made = ""
+    for name in at:
+        if isinstance(name, int):
+            made += f"[{name}]"
+            continue
+        plain = isinstance(name, str) and len(name) <= 60 and all(map(str.isidentifier, name.split(".")))
+        short = name if plain else shown(name)
+        made += f".{short}" if made else str(short)
+    return made
 
 
 def shown(value: object) -> str:

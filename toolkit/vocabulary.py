@@ -469,6 +469,6 @@ class Episode:
 def _without_ids(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     kept = {key: value for key, value in message.items() if key not in ("id", "tool_call_id")}
     calls = message.get("tool_calls")
-    if calls:
+    if isinstance(calls, (list, tuple)) and calls and all(isinstance(call, Mapping) for call in calls):
         kept["tool_calls"] = [{"name": call.get("name"), "args": call.get("args")} for call in calls]
     return kept

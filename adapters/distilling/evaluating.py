@@ -56,7 +56,7 @@ async def held_out_calls(
     settings = material.settings
     repeated = RecordedExperience(of_world)
     chain = ChainedExperience(
-        repeated, of_tenant, threshold=settings.simulate.threshold, stated=stated_models(settings)
+        repeated, of_tenant, threshold=settings.simulate.min_confidence, stated=stated_models(settings)
     )
     model = None
     if chat is not None:

@@ -5,27 +5,27 @@ from dreamgym_kit.adapters.engines.ray_extra import checked_address, require_ext
 from dreamgym_kit.adapters.engines.ray_workers import RayHost
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.ports import WorkerHost
-from dreamgym_kit.settings.schema import EngineSettings
+from dreamgym_kit.settings.schema import WorkersSettings
 
 
-def check_engine(said: EngineSettings) -> None:
+def check_engine(said: WorkersSettings) -> None:
     """Refuse an engine that cannot be used as it was said, before anything is made; starts and joins nothing.
 
     Raises:
         MissingExtra: Ray is not installed.
         UserError: there is no such engine, or its address cannot be used.
     """
-    if said.name == "ray":
+    if said.backend == "ray":
         require_extra("--engine ray")
         checked_address(said.address)
         return
-    if said.name != "local":
-        raise UserError(f"engine.name: there is no engine {said.name!a}; known: local, ray.")
+    if said.backend != "local":
+        raise UserError(f"workers.backend: there is no engine {said.backend!a}; known: local, ray.")
     if said.address is not None:
         raise UserError(f"--address {said.address}: is for --engine ray, and this is local. Nothing was run.")
 
 
-def host_of(said: EngineSettings, workers: int) -> WorkerHost:
+def host_of(said: WorkersSettings, workers: int) -> WorkerHost:
     """Where so many workers are started. Raises as `check_engine`."""
     check_engine(said)
-    return RayHost(workers, address=said.address) if said.name == "ray" else Processes()
+    return RayHost(workers, address=said.address) if said.backend == "ray" else Processes()

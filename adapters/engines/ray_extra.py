@@ -62,7 +62,7 @@ def usable(address: str | None) -> str:
         MissingExtra: it is not installed.
         UserError: the address cannot be used, or nobody listens there.
     """
-    require_extra('engine.name = "ray"')
+    require_extra('workers.backend = "ray"')
     there = checked_address(address)
     if there is None:
         return f"{version('ray')}; a run starts a cluster of its own on this machine"

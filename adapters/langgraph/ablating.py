@@ -113,8 +113,8 @@ def _lacks(settings: Settings, part: str) -> str:
     decides = settings.learned.model or settings.endpoint.model or settings.endpoint.urls
     if part == "reasoning" and not decides:
         return "no model decides anything (learned.model, endpoint.model)"
-    if part == "curriculum" and not settings.curriculum.use:
-        return "tasks go in turn (curriculum.use)"
+    if part == "curriculum" and not settings.curriculum.enabled:
+        return "tasks go in turn (curriculum.enabled)"
     planned = settings.train.faults
     if planned is None:
         planned = max((rule.rate for rule in settings.faults.values()), default=0.0)
@@ -131,8 +131,8 @@ def settings_without(settings: Settings, part: str) -> Settings:
         train = replace(settings.train, faults=None)
         return replace(settings, faults={}, train=train)
     if part == "curriculum":
-        return settings.with_overrides({"curriculum.use": False})
-    return settings.with_overrides({"simulate.without": (part,)})
+        return settings.with_overrides({"curriculum.enabled": False})
+    return settings.with_overrides({"simulate.disable": (part,)})
 
 
 def _must_be_same(request: AblationRequest) -> None:
@@ -183,7 +183,7 @@ def _measured(request: AblationRequest, part: str, whole: Path | None) -> Row:
 async def _fidelity(request: AblationRequest, settings: Settings, store: TransitionStore) -> Fidelity:
     specs = (await inspect_graph(request.graph, settings)).specs()
     rows = list(store.scan(tenant=settings.tenant))
-    budget = RunBudget(calls=settings.budget.calls, usd=settings.budget.usd)
+    budget = RunBudget(calls=settings.budget.max_calls, usd=settings.budget.max_usd)
     async with AsyncExitStack() as stack:
         chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=True))
 
@@ -194,7 +194,9 @@ async def _fidelity(request: AblationRequest, settings: Settings, store: Transit
             assert model is not None  # there is a first one
             return model
 
-        return await fidelity(rows, finish, specs, threshold=settings.simulate.threshold, most=request.most)
+        return await fidelity(
+            rows, finish, specs, threshold=settings.simulate.min_confidence, most=request.most
+        )
 
 
 def _fared(request: AblationRequest, settings: Settings, store: TransitionStore, row: Row) -> Row:

@@ -290,7 +290,7 @@ def settings_of(settings: Settings | None, n: object) -> Settings:
     if n is not None and (not isinstance(n, int) or n < 1):
         raise UserError(f"n: episodes per task are a whole number from 1 on, got {n!r:.40}. Nothing was run.")
     known = settings if settings is not None else load_settings()
-    return known.with_overrides({"simulate.n": n})
+    return known.with_overrides({"simulate.repeats": n})
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def with_model(
     `before`: what is asked before the model instead, `first` and more. `only`: ids of the recordings that the
     model may be shown; None: all but the held-out ones. `allows`: which tools the model may answer.
     """
-    parts, told = settings.simulate.without, before or first
+    parts, told = settings.simulate.disable, before or first
     # what was taught without reasons decides without them, and may
     dropped = [part for part in parts if part != "reasoning" or settings.learned.plain is None]
     code = without(told, dropped) if told is not None else None
@@ -107,12 +107,12 @@ def reasoned_over(
     recorded = RecordedAnswers(store, only)
     return ReasonedExperience(
         chat,
-        retrieve=None if "retrieval" in settings.simulate.without else recorded.examples,
+        retrieve=None if "retrieval" in settings.simulate.disable else recorded.examples,
         schemas=recorded.schema,
         following=following,
         support=support,
         allows=allows,
-        threshold=settings.simulate.threshold,
+        threshold=settings.simulate.min_confidence,
         max_tokens=settings.endpoint.max_output,
         temperature=settings.endpoint.temperature,
         top_p=settings.endpoint.top_p,

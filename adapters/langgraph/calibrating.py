@@ -47,7 +47,7 @@ async def held_out_trials(
         reasoner,
         specs,
         most=settings.endpoint.calibrate,
-        threshold=settings.simulate.threshold,
+        threshold=settings.simulate.min_confidence,
         seed=settings.simulate.seed,
         account=account,
         at_once=settings.simulate.concurrency,

@@ -60,7 +60,7 @@ def curriculum_of(
         UserError: settings name a maker or judges that cannot be used; nothing was learned.
     """
     wanted = settings.curriculum
-    if not wanted.use:
+    if not wanted.enabled:
         return None
     apart = {task.id for task in tasks} if judged_apart else set[str]()
     embedder = embedder_of(settings) or HashedEmbedder()
@@ -84,7 +84,7 @@ def curriculum_of(
         CurriculumPlan(
             tasks=tasks,
             settings=wanted,
-            per_step=settings.train.tasks,
+            per_step=settings.train.tasks_per_step,
             seed=settings.train.seed,
             error=lambda task: wanted.judge_error if task.id in apart else _error(task, wanted.judge_error),
             clusters=Clusters(wanted.clusters, embedder),
@@ -150,19 +150,20 @@ def _parsed(text: str) -> JsonValue:
 
 def _makers(settings: Settings, chat: ChatEndpoint | None) -> list[TaskMaker]:
     wanted, makers = settings.curriculum, list[TaskMaker]()
-    if wanted.maker is not None:
-        where = settings.where("curriculum", "maker")
-        made: Any = load_named(wanted.maker, kind="maker", where=where, folder=settings.folder)
+    if wanted.task_generator is not None:
+        where = settings.where("curriculum", "task_generator")
+        made: Any = load_named(wanted.task_generator, kind="maker", where=where, folder=settings.folder)
         if not callable(made):
             raise UserError(
-                f"{where}: maker '{wanted.maker}' is of type {type(made).__name__}, not a function"
+                f"{where}: maker '{wanted.task_generator}' is of type {type(made).__name__}, not a function"
             )
-        makers.append(RuleMaker(made, wanted.maker))
-    if wanted.vary:
-        where = settings.where("curriculum", "vary")
+        makers.append(RuleMaker(made, wanted.task_generator))
+    if wanted.llm_variations:
+        where = settings.where("curriculum", "llm_variations")
         if chat is None:
             raise UserError(
-                f"{where}: curriculum.vary has the endpoint's model make variations, and there is none; "
+                f"{where}: curriculum.llm_variations has the endpoint's model make variations, and there "
+                "is none; "
                 "set endpoint.urls and endpoint.model, or leave vary out."
             )
         if wanted.checker is None and not wanted.judges:
@@ -172,10 +173,11 @@ def _makers(settings: Settings, chat: ChatEndpoint | None) -> list[TaskMaker]:
                 'curriculum.judges = ["endpoint", "my_agent.checks:judge"].'
             )
         makers.append(ModelMaker(chat))
-    if makers and int(wanted.synthetic * settings.train.tasks) < 1:
-        where, per_step = settings.where("curriculum", "synthetic"), settings.train.tasks
+    if makers and int(wanted.synthetic * settings.train.tasks_per_step) < 1:
+        where, per_step = settings.where("curriculum", "synthetic"), settings.train.tasks_per_step
         raise UserError(
-            f"{where}: {wanted.synthetic:g} of the {per_step} tasks of a step (train.tasks) is less than "
+            f"{where}: {wanted.synthetic:g} of the {per_step} tasks of a step (train.tasks_per_step) is less "
+            "than "
             "one, so no task that is made would ever be drawn; raise one of the two, or make none."
         )
     return makers

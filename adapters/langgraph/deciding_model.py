@@ -36,7 +36,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
             )
         yield first
         return
-    parts = settings.simulate.without
+    parts = settings.simulate.disable
     named = said.plain if "reasoning" in parts else said.model
     if named is None or "state" in parts:
         yield first
@@ -50,7 +50,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
     here = settings if named == said.model else replace(settings, learned=replace(said, urls=()))
     with _opened(folder, here) as endpoint:
         decides = LearnedExperience(
-            endpoint, learned, following=first.following, threshold=settings.simulate.threshold
+            endpoint, learned, following=first.following, threshold=settings.simulate.min_confidence
         )
         yield LayeredExperience(without(first, parts), decides)
 

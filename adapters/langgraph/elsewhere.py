@@ -39,8 +39,8 @@ def check_sendable(request: RunRequest, *, learns: bool = False) -> None:
     Raises:
         UserError: names what it is, and what to do.
     """
-    check_engine(request.settings.engine)
-    if not request.settings.engine.elsewhere:
+    check_engine(request.settings.workers)
+    if not request.settings.workers.elsewhere:
         return
     where = "workers run in processes of their own"
     if not isinstance(request.graph, str):
@@ -131,17 +131,19 @@ def distributed(
     """
     settings = request.settings
     at_once = at_once or settings.simulate.concurrency
-    workers = min(settings.engine.elsewhere, at_once)  # others would have nothing to do
+    workers = min(settings.workers.elsewhere, at_once)  # others would have nothing to do
     spec = spec_for(
         OPENER,
         given,
         lanes=-(-at_once // workers),
-        backstop_s=settings.limits.seconds + GRACE_S + (LATE_WRITE_S if request.mode is Mode.RECORD else 0.0),
+        backstop_s=settings.limits.max_seconds
+        + GRACE_S
+        + (LATE_WRITE_S if request.mode is Mode.RECORD else 0.0),
         limits=budget.limits,
         kit=kit_version(),
     )
     runner = DistributedRunner(
-        host_of(settings.engine, workers),
+        host_of(settings.workers, workers),
         spec,
         workers=workers,
         budget=budget,
@@ -150,9 +152,9 @@ def distributed(
         repeatable=request.mode is Mode.DREAM,
         on_executed=on_executed,
     )
-    if settings.engine.workers > workers:
+    if settings.workers.count > workers:
         runner.told.warnings[
-            f"of {settings.engine.workers} workers {workers} ran: episodes at once are {at_once} at most "
+            f"of {settings.workers.count} workers {workers} ran: episodes at once are {at_once} at most "
             "(simulate.concurrency, --concurrency)."
         ] = None
     return runner

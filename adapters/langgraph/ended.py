@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 from langgraph.errors import GraphRecursionError
 
@@ -38,6 +39,7 @@ def say_error(
     last: Sequence[Transition],
     *,
     of_model: Sequence[BaseException],
+    recovered: bool,
     wants_context: bool,
     timed_out: bool,
 ) -> None:
@@ -48,6 +50,7 @@ def say_error(
         error: what came out.
         last: the episode's last call.
         of_model: what came out of the agent's chat models.
+        recovered: a model answered after all of that.
         timed_out: the episode's own time is over.
         wants_context: the graph declares a `context_schema`; this kit gives graphs no context.
     """
@@ -66,7 +69,7 @@ def say_error(
         course.reason = f"the simulated user failed: {text}"
     elif isinstance(first, EpisodeStop):
         say_stop(course, first)
-    elif _of_endpoint(first, of_model):
+    elif _of_endpoint(first, of_model) and not (recovered and raised_by_agent(first)):
         course.stop, course.reason = (
             "error",
             f"the agent's model did not answer: {type(first).__name__}: {text}{_behind(first, of_model)}",
@@ -78,17 +81,23 @@ def say_error(
         course.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
     else:
         course.stop, course.reason = "crashed", raised
-    if course.stop == "crashed":  # else nobody's code is at fault
+    if course.stop == "crashed" or (wants_context and course.stop == "error"):  # else no code is at fault
         # a group's leaf, or an error that the framework made of the agent's, may have none of its own
         course.traceback = next(filter(None, map(own_frames, (*_causes(first), error))), ())
 
 
+def declares_context(graph: Any) -> bool:
+    """Whether a graph or a subgraph of it declares a runtime context."""
+    inner = [one for _, one in graph.get_subgraphs(recurse=True)] if hasattr(graph, "get_subgraphs") else []
+    return any(getattr(one, "context_schema", None) is not None for one in (graph, *inner))
+
+
 def say_model_down(course: Course, unrecovered: BaseException | None) -> None:
-    """End an episode as an error if the agent caught an endpoint's failure and no later model call answered.
+    """End an episode as an error if the agent caught an endpoint's failure and no model answered after it.
 
     Args:
-        course: of an episode that finished.
-        unrecovered: what came out of its last chat model call.
+        course: of an episode that ended by itself, at a limit, at a question or by an exception.
+        unrecovered: what came out of the chat model call.
     """
     if unrecovered is not None and _of_endpoint(unrecovered, [unrecovered]):
         named = f"{type(unrecovered).__name__}: {error_text(unrecovered)}"

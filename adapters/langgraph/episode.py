@@ -19,7 +19,7 @@ from dreamgym_kit.adapters.langgraph.answered import excuse
 from dreamgym_kit.adapters.langgraph.capture import ModelPolicy, captured
 from dreamgym_kit.adapters.langgraph.course import Course
 from dreamgym_kit.adapters.langgraph.driving import streamed
-from dreamgym_kit.adapters.langgraph.ended import say_error, say_model_down, say_stop
+from dreamgym_kit.adapters.langgraph.ended import declares_context, say_error, say_model_down, say_stop
 from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
 from dreamgym_kit.adapters.langgraph.hooks import hooked_names
 from dreamgym_kit.adapters.langgraph.isolation import own_graph
@@ -176,7 +176,7 @@ class LangGraphRunner:
         """Wait for real writes that outlive their episode in threads: the next one has the same system."""
         if not session.running:
             return
-        session.stopped = session.stopped or TimeIsUp("the next call", limit=self.settings.limits.seconds)
+        session.stopped = session.stopped or TimeIsUp("the next call", limit=self.settings.limits.max_seconds)
         loop = asyncio.get_running_loop()
         until = loop.time() + LATE_WRITE_S
         while session.running and loop.time() < until:  # noqa: ASYNC110  it ends in a thread, with no word to a loop
@@ -249,9 +249,10 @@ class LangGraphRunner:
             on_body=lambda kind, call, effect: self.events.emit(
                 kind, episode=episode, tool=call.tool, effect=effect.value
             ),
-            step_limit=self.settings.limits.steps,
-            lasts_s=self.settings.limits.seconds + GRACE_S,  # then the engine has ended it, or given it up
-            abstain=self.settings.simulate.abstain,
+            step_limit=self.settings.limits.max_tool_calls,
+            lasts_s=self.settings.limits.max_seconds
+            + GRACE_S,  # then the engine has ended it, or given it up
+            abstain=self.settings.simulate.on_unanswered,
             whole_turns=True,
             faults=FaultPlan(
                 self.settings.faults,
@@ -298,10 +299,10 @@ class LangGraphRunner:
         graph = own_graph(session, self.graph, needs_saver=needs_saver)
         config: RunnableConfig = {
             "configurable": {**configurable, CONFIG_KEY: session.id, "thread_id": uuid.uuid4().hex},
-            "recursion_limit": self.settings.limits.recursion,
+            "recursion_limit": self.settings.limits.recursion_limit,
             "callbacks": [usage],
         }
-        limit = asyncio.timeout(self.settings.limits.seconds)
+        limit = asyncio.timeout(self.settings.limits.max_seconds)
         try:
             with entered(session):
                 async with limit:
@@ -315,13 +316,13 @@ class LangGraphRunner:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            wants_context = getattr(self.graph, "context_schema", None) is not None
             say_error(
                 course,
                 error,
                 session.ledger.transitions()[-1:],
                 of_model=session.model_errors,
-                wants_context=wants_context,
+                recovered=session.model_answers > 0 and session.unrecovered is None,
+                wants_context=declares_context(self.graph),
                 timed_out=limit.expired(),
             )
         if session.stopped is not None:
@@ -357,7 +358,7 @@ class LangGraphRunner:
     async def _judge(
         self, task: Task, session: Session, course: Course, configurable: Mapping[str, Any]
     ) -> tuple[Judgement, Sequence[Finding]]:
-        if session.model_errors and course.stop == "finished":
+        if session.model_errors and course.stop in ("finished", "limit", "interrupted", "crashed"):
             session.count("model_errors", len(session.model_errors))
             say_model_down(course, session.unrecovered)
         if course.stop in ("finished", "crashed") and (unanswered := _unanswered(session)):

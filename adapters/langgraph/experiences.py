@@ -39,5 +39,5 @@ def chained_experience(store: TransitionStore | None, settings: Settings) -> Exp
         with egress.exempt():  # the buffer is the kit's own file
             return list(store.scan(tenant=tenant))
 
-    threshold = settings.simulate.threshold
+    threshold = settings.simulate.min_confidence
     return ChainedExperience(recorded_experience(store), all_recordings, threshold=threshold, stated=stated)

@@ -120,8 +120,9 @@ def inspect_compiled(
         facts.nodes.append(path)
         _read_node(path, bound, facts, tools)
     if graph.context_schema is not None:
+        schema_name = getattr(graph.context_schema, "__name__", graph.context_schema)
         facts.warnings.append(
-            f"the graph declares a runtime context ({graph.context_schema.__name__}), and this version gives "
+            f"the graph declares a runtime context ({schema_name}), and this version gives "
             "it none: runtime.context is None. An exception of the agent then makes its episode an ERROR"
         )
     makes_tools = _take_inventory(graph, settings, facts)

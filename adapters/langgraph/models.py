@@ -105,7 +105,9 @@ def streaming(real: Any) -> Any:
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
-            for part in turn.parts() or turn.keeping(leaf.parts_now(events=events)):
+            for place, part in enumerate(turn.parts() or turn.keeping(leaf.parts_now(events=events))):
+                if not place:  # whoever reads a stream may leave it there
+                    _answered(session)
                 _hear_part(session, self, part, kwargs, asked)
                 yield part
         asked.announce(session)
@@ -123,7 +125,11 @@ def streaming_async(real: Any) -> Any:
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
+            begun = False
             async for part in turn.parts_async() or turn.keeping_async(leaf.parts(events=events)):
+                if not begun:
+                    begun = True
+                    _answered(session)
                 if session is not None:
                     _hear_part(session, self, part, kwargs, asked)
                 yield part
@@ -201,14 +207,21 @@ def _without_cache(model: BaseChatModel) -> BaseChatModel:
 @contextmanager
 def _failing(session: Session | None) -> Iterator[None]:
     """Keep what a model raises: how an episode ends that it ends is the endpoint's doing, not the agent's."""
+    before = session.model_answers if session is not None else 0
     try:
         yield
     except Exception as error:
         if session is not None:
             session.model_errors.append(error)
-            session.unrecovered = error
+            if session.model_answers == before:  # else another model answered meanwhile
+                session.unrecovered = error
         raise
+    _answered(session)
+
+
+def _answered(session: Session | None) -> None:
     if session is not None:
+        session.model_answers += 1
         session.unrecovered = None
 
 

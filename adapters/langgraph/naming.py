@@ -183,14 +183,14 @@ def check_said(facts: GraphFacts, settings: Settings) -> None:
             have: a limit by a misspelled name would be none.
     """
     known = sorted(facts.specs())
-    for key, limits in (("most", settings.s2r.most), ("rates", settings.s2r.rates)):
+    for key, limits in (("most", settings.s2r.max_calls_per_tool), ("rates", settings.s2r.rate_per_tool)):
         for pattern in limits:
             if not any(fnmatchcase(name, pattern) for name in known):
                 where = settings.where("s2r", key, pattern)
                 raise UnknownName("tool", pattern, known=known, source=where, where="the graph")
-    for name in settings.s2r.unheld:
+    for name in settings.s2r.auto_approve:
         if name not in known:
-            where = settings.where("s2r", "unheld")
+            where = settings.where("s2r", "auto_approve")
             raise UnknownName("tool", name, known=known, source=where, where="the graph")
     guessed = sorted(
         spec.name for spec in facts.tools if spec.source == "guessed" and not spec.effect.runs_in_dream

@@ -103,12 +103,12 @@ def bounds_of(settings: Settings) -> Bounds:
         UserError: nobody said how many real calls there may be.
     """
     said = settings.s2r
-    if said.calls is None:
+    if said.max_calls is None:
         raise UserError(
             f"{settings.where('s2r', 'calls')}: say how many real calls there may be at most (--calls N, or "
             "calls = N under [s2r]). Nothing was run."
         )
-    return Bounds(said.calls, dict(said.most), {**said.rates, ALL: said.per_second})
+    return Bounds(said.max_calls, dict(said.max_calls_per_tool), {**said.rate_per_tool, ALL: said.rate})
 
 
 def approver_of(settings: Settings) -> Approver | None:
@@ -167,8 +167,8 @@ def overseer_over(
         audit,
         divergence=divergence_over(experience, store, settings),
         approver=approver,
-        approval_s=settings.s2r.approval_s,
-        unheld=frozenset(settings.s2r.unheld),
+        approval_s=settings.s2r.approval_timeout_s,
+        unheld=frozenset(settings.s2r.auto_approve),
         on_stop=on_stop,
     )
     unanswered = set()

@@ -92,9 +92,9 @@ async def open_rollouts(
             try:
                 ready = await prepared(opened, request, tasks)
                 notes = LockWatch(request.graph, request.settings, ready.facts, request.store).notes
-                budget = RunBudget(request.settings.budget.calls, request.settings.budget.usd)
+                budget = RunBudget(request.settings.budget.max_calls, request.settings.budget.max_usd)
                 who = await answering(opened, request, ready.facts, directory, budget)
-                if request.settings.engine.elsewhere:
+                if request.settings.workers.elsewhere:
                     workers = await opened.enter_async_context(
                         _workers(request, tasks, directory, ready, who, budget, switch)
                     )
@@ -311,7 +311,7 @@ class Rollouts:
                         events=events,
                         stop=self._stop,
                         on_episode=came.keep,
-                        limit_s=settings.limits.seconds if self._workers is None else None,
+                        limit_s=settings.limits.max_seconds if self._workers is None else None,
                     )
                 finally:
                     if policy is not None:

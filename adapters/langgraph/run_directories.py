@@ -123,21 +123,21 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "mode": request.kind,
         "graph": name_of(request.graph),
         "tasks": tasks_digest(tasks),
-        "n": settings.simulate.n,
+        "n": settings.simulate.repeats,
         "seed": settings.simulate.seed,
-        "abstain": settings.simulate.abstain,
-        "threshold": settings.simulate.threshold,
-        "steps": settings.limits.steps,
-        "recursion": settings.limits.recursion,
+        "abstain": settings.simulate.on_unanswered,
+        "threshold": settings.simulate.min_confidence,
+        "steps": settings.limits.max_tool_calls,
+        "recursion": settings.limits.recursion_limit,
         "tenant": settings.tenant,
         "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
     }
-    if request.mode is Mode.DREAM and settings.simulate.without:
-        matters["without"] = list(settings.simulate.without)
+    if request.mode is Mode.DREAM and settings.simulate.disable:
+        matters["without"] = list(settings.simulate.disable)
     if request.mode is Mode.DREAM and (stated := stated_models(settings)):
         matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
     if settings.learned.model is not None and request.mode is Mode.DREAM:
-        plain = settings.learned.plain if "reasoning" in settings.simulate.without else None
+        plain = settings.learned.plain if "reasoning" in settings.simulate.disable else None
         matters["learned"] = plain or settings.learned.model
     if settings.endpoint.urls and request.mode is Mode.DREAM:
         matters["endpoint_model"] = settings.endpoint.model
@@ -173,7 +173,7 @@ def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "concurrency": request.settings.simulate.concurrency,
         "recordings": _recordings(request),
         "gate": gate_to_record(request.rules),
-        "budget": {"calls": request.settings.budget.calls, "usd": request.settings.budget.usd},
+        "budget": {"calls": request.settings.budget.max_calls, "usd": request.settings.budget.max_usd},
     }
 
 

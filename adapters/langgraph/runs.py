@@ -143,7 +143,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         stack.callback(log.close)
         heard = MaskedEvents(FanOut([log, events]), ready.masker)
         stack.enter_context(strays_heard(lambda why: heard.emit("violation", episode="", text=why)))
-        budget, tally = RunBudget(settings.budget.calls, settings.budget.usd), Tally()
+        budget, tally = RunBudget(settings.budget.max_calls, settings.budget.max_usd), Tally()
         errors = count_earlier(directory, budget, tally)
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
             switch.cancel(executed_told([call for _, call in tally.executed]), code=EXECUTED)
@@ -155,7 +155,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         _tell_start(heard, request, tasks, directory, journal)
         work = partial(
             run_episodes,
-            jobs_for(tasks, settings.simulate.n),
+            jobs_for(tasks, settings.simulate.repeats),
             journal=journal,
             concurrency=lanes,
             events=heard,
@@ -166,7 +166,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         watch = await stack.enter_async_context(
             servers_watched(settings, request.mode, chat=who.chat, policy=request.policy is not None)
         )
-        if settings.engine.elsewhere:
+        if settings.workers.elsewhere:
             given = given_of(
                 request,
                 tasks,
@@ -200,7 +200,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
                 on_executed=at_once,
             )
             late_s = LATE_WRITE_S if writes_are_real(request.mode, request.stage) else 0.0
-            totals = await work(runner, limit_s=settings.limits.seconds, grace_s=GRACE_S + late_s)
+            totals = await work(runner, limit_s=settings.limits.max_seconds, grace_s=GRACE_S + late_s)
         servers = await watch.table()
         tally.add_missing(errors)
         summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers, budget)
@@ -241,8 +241,8 @@ def _tell_start(
         run=directory.manifest.run,
         graph=name_of(request.graph),
         tasks=len(tasks),
-        episodes=len(tasks) * asked.n,
-        n=asked.n,
+        episodes=len(tasks) * asked.repeats,
+        n=asked.repeats,
         seed=asked.seed,
         kept=Counter(
             str(done.verdict) for name, done in journal.done.items() if not journal.next_attempt(name)
@@ -257,11 +257,12 @@ def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphFacts) -> l
         return []
     times = Counter(task.world for task in tasks if task.world.name not in request.settings.worlds)
     return [
-        f"world {world} is recorded by {count * request.settings.simulate.n} episodes and nobody resets it: "
+        f"world {world} is recorded by {count * request.settings.simulate.repeats} "
+        f"episodes and nobody resets it: "
         "each begins where the last one ended, and a dream abstains where they disagree. Give tasks worlds "
         "of their own, or name what resets this one: [worlds.NAME] ref"
         for world, count in times.items()
-        if count * request.settings.simulate.n > 1
+        if count * request.settings.simulate.repeats > 1
     ]
 
 

@@ -59,7 +59,7 @@ from dreamgym_kit.s2r.gate import (
 )
 from dreamgym_kit.s2r.overseer import RealOverseer
 from dreamgym_kit.s2r.stops import Stopped, Why
-from dreamgym_kit.settings.schema import EngineSettings
+from dreamgym_kit.settings.schema import WorkersSettings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.choosing import step_seed
 from dreamgym_kit.training.signals import LOGPROBS, STALE_WEIGHTS, TOKENIZER
@@ -84,7 +84,7 @@ def s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = Non
     require_alone("s2r")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the packages are imported
     # Real calls stay under one overseer: workers that settings give to other commands are none of its.
-    request = replace(request, settings=replace(request.settings, engine=EngineSettings()))
+    request = replace(request, settings=replace(request.settings, workers=WorkersSettings()))
     switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
     bounds_of(request.settings)
     learn, held_out = sides_of(TrainRequest(**_shared(request)))
@@ -167,10 +167,10 @@ class _Run:
             "begun",
             run=self._directory.manifest.run,
             stage=self._stage.value,
-            budget=said.calls,
-            most=dict(said.most),
-            rates={**said.rates, "*": said.per_second},
-            unheld=list(said.unheld),
+            budget=said.max_calls,
+            most=dict(said.max_calls_per_tool),
+            rates={**said.rate_per_tool, "*": said.rate},
+            unheld=list(said.auto_approve),
             approver=said.approver or ("given" if self._request.approver is not None else ""),
             graph=name_of(self._request.graph),
             learned_from=tasks_digest(learn),
@@ -187,8 +187,10 @@ class _Run:
             return Word(True)
         said = self._request.settings.s2r
         with LoopAside() as aside, closing(_served(model)) as policy:
-            self._events.emit("gate_started", episodes=len(held_out) * said.gate_n)
-            groups = self._collected(aside, policy, GATE, held_out, said.gate_n, Mode.DREAM, Stage.SHADOW)
+            self._events.emit("gate_started", episodes=len(held_out) * said.preflight_repeats)
+            groups = self._collected(
+                aside, policy, GATE, held_out, said.preflight_repeats, Mode.DREAM, Stage.SHADOW
+            )
             self._dream = dream_figures(groups)
             word = dream_word(self._dream, said)
             self._audit.append("gate", passed=word.passed, text=word.text, **dream_facts(self._dream))

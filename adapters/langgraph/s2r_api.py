@@ -40,7 +40,7 @@ def sim_to_real(
         graph: as for `simulate`.
         tasks: a JSON-lines file, or a list of `Task`; the gate tries the held-out ones in the dream.
         policy: the model directory to begin with; default: `policy.model` of the settings.
-        calls: most real calls, all legs together; without it, and `s2r.calls`, nothing begins.
+        calls: most real calls, all legs together; without it, and `s2r.max_calls`, nothing begins.
         stage: "shadow", "staged" or "live".
         approve: who is asked about held calls: an `Approver`, or a function that gives True for a yes.
         held_out: tasks for the gate; default: as for `train`.
@@ -69,10 +69,10 @@ def sim_to_real(
     known = known.with_overrides(
         {
             "policy.model": str(Path(policy).absolute()) if policy is not None else None,
-            "s2r.calls": calls,
+            "s2r.max_calls": calls,
             "s2r.stage": None if stage is None else str(Stage(stage)),
             "train.steps": steps,
-            "train.n": n,
+            "train.group_size": n,
             "train.seed": seed,
             "train.eval_tasks": str(Path(held_out).absolute()) if isinstance(held_out, (str, Path)) else None,
         }

@@ -53,7 +53,7 @@ def staging(
 
     Args:
         stage: "shadow", "staged" or "live"; see the page on S2R.
-        calls: most real calls, those of earlier blocks over the same log included; default: `s2r.calls`.
+        calls: most real calls, those of earlier blocks over the same log included; default: `s2r.max_calls`.
         audit: the file of the audit log; made where there is none, gone on with where there is one.
         approve: who is asked about held calls: an `Approver`, or a function that gives True for a yes.
             Default: the graph stops with an interrupt.
@@ -66,7 +66,7 @@ def staging(
         UserError: no budget, or an audit log that is not whole, in use, or of what ended because dream and
             reality had parted; nothing ran.
     """
-    known = settings_of(settings, None).with_overrides({"s2r.calls": calls})
+    known = settings_of(settings, None).with_overrides({"s2r.max_calls": calls})
     if stage not in set(Stage):
         raise UserError(f"stage: there is no {stage!r:.40}; known: {', '.join(Stage)}. Nothing was run.")
     path = Path(audit).absolute()

@@ -168,7 +168,9 @@ class _Parts:
             remote = self._stack.enter_context(
                 closing(open_remote(settings.policy, source=source, most=most))
             )
-            remote.check(temperature=settings.policy.temperature, adapters=settings.train.lora is not None)
+            remote.check(
+                temperature=settings.policy.temperature, adapters=settings.train.lora_rank is not None
+            )
             return remote
         import torch
 

@@ -62,7 +62,7 @@ def train(
         {
             "policy.model": str(Path(policy).absolute()) if policy is not None else None,
             "train.steps": _at_least("steps", steps, 1),
-            "train.n": _at_least("n", n, 2),
+            "train.group_size": _at_least("n", n, 2),
             "train.seed": _at_least("seed", seed, 0),
             "train.eval_tasks": str(Path(held_out).absolute()) if isinstance(held_out, (str, Path)) else None,
         }

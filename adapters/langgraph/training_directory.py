@@ -4,7 +4,6 @@ import importlib.metadata
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import MODE
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
-from dreamgym_kit.settings.schema import CurriculumSettings
+from dreamgym_kit.settings.schema import CurriculumSettings, on_disk
 from dreamgym_kit.training.plan import Trained
 from dreamgym_kit.vocabulary import Task
 
@@ -50,7 +49,7 @@ def training_directory(
 def _matters(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[str, Any]:
     """What a resumed training must share with its first leg; the rollouts' own directory holds the rest."""
     settings = request.settings
-    wanted = {name: value for name, value in asdict(settings.train).items() if name not in _FREE}
+    wanted = {name: value for name, value in on_disk(settings.train).items() if name not in _FREE}
     return {
         "mode": MODE,
         "graph": name_of(request.graph),
@@ -61,8 +60,8 @@ def _matters(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[
         "max_output": settings.policy.max_output,
         "only_nodes": list(settings.policy.only_nodes),
         "learned_from": tasks_digest(learn),
-        "alarms": asdict(settings.alarms),  # else a leg could silence what ended the one before
-        **({"curriculum": _plain(settings.curriculum)} if settings.curriculum.use else {}),
+        "alarms": on_disk(settings.alarms),  # else a leg could silence what ended the one before
+        **({"curriculum": _plain(settings.curriculum)} if settings.curriculum.enabled else {}),
         **({"judge": name_of_part(request.judge)} if request.judge is not None else {}),
         **({"experience": name_of_part(request.experience)} if request.experience is not None else {}),
         **wanted,
@@ -70,7 +69,7 @@ def _matters(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[
 
 
 def _plain(curriculum: CurriculumSettings) -> dict[str, Any]:
-    return {**asdict(curriculum), "judges": list(curriculum.judges)}
+    return {**on_disk(curriculum), "judges": list(curriculum.judges)}
 
 
 def _about(request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task]) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def _about(request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task
         except importlib.metadata.PackageNotFoundError:
             continue
     free: Mapping[str, Any] = {
-        name: value for name, value in asdict(request.settings.train).items() if name in _FREE
+        name: value for name, value in on_disk(request.settings.train).items() if name in _FREE
     }
     return {
         "versions": versions,
@@ -89,7 +88,7 @@ def _about(request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task
         "tasks": len(learn),
         "held_out": len(held_out),
         "recordings": request.store.count() if request.store is not None else 0,
-        "alarms": asdict(request.settings.alarms),
+        "alarms": on_disk(request.settings.alarms),
         **{name: list(value) if isinstance(value, tuple) else value for name, value in free.items()},
     }
 

@@ -125,7 +125,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
     """The driver's settings; episodes are run here, and given to nobody else."""
     path = Path(given["settings_path"]) if given["settings_path"] else None
     settings = parse_settings(given["settings"], path=path)
-    return settings.with_overrides({"engine.name": "local", "engine.workers": 0})
+    return settings.with_overrides({"workers.backend": "local", "workers.count": 0})
 
 
 @dataclass(slots=True)

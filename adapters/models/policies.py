@@ -64,7 +64,7 @@ def opened_policy(policy: Named, settings: Settings) -> Iterator[ChatEndpoint | 
     said = settings.policy
     if said.model is None:
         raise UserError("no policy is named")
-    if settings.engine.elsewhere:
+    if settings.workers.elsewhere:
         yield NamedPolicy(said.model)
         return
     if said.urls:

@@ -328,9 +328,9 @@ def _settings(options: DreamOptions) -> Settings:
     known = load_settings(options.folder, file=options.settings)
     return known.with_overrides(
         {
-            "simulate.n": 1,
+            "simulate.repeats": 1,
             "simulate.concurrency": 1,
-            "simulate.abstain": "stop",
+            "simulate.on_unanswered": "stop",
             "endpoint.urls": (),
             "faults": {},
         }

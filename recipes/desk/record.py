@@ -34,7 +34,10 @@ def record_desk(out: Path, *, overwrite: bool = False) -> Mapping[str, float]:
 
     if out.exists() and not overwrite:
         raise UserError(f"{out}: is there already; name another file, or delete it first")
-    one_at_a_time = {"simulate.concurrency": 1, "simulate.n": 1}  # the order of the rows is then the same
+    one_at_a_time = {
+        "simulate.concurrency": 1,
+        "simulate.repeats": 1,
+    }  # the order of the rows is then the same
     settings = load_settings(file=SETTINGS_FILE, environ={}).with_overrides(one_at_a_time)
     store = MemoryStore()
     solved = {}

@@ -2,7 +2,7 @@
 
 Same kind of request, of the customer whose desk it is, about another order, item or city; in the desk of the
 pattern first, then in the others. The desk's checker judges any of them: it works out from the words what a
-good colleague would have done. Named by `curriculum.maker`; `ports.Pattern` says what it is given.
+good colleague would have done. Named by `curriculum.task_generator`; `ports.Pattern` says what it is given.
 """
 
 import random

@@ -22,7 +22,7 @@ graph = create_agent(ChatOpenAI(model="gpt-x"), [get_order])
 SETTINGS = """[tools.get_order]
 effect = "read"
 [simulate]
-n = 8
+repeats = 8
 concurrency = 8
 [policy]
 max_output = {tokens}

@@ -84,7 +84,7 @@ def test_t4_wrong_log_probs_are_named_though_rollouts_overlap_the_update(tmp_pat
 def test_t4_reward_hacking_is_named_once_it_is_a_trend(tmp_path: Path) -> None:
     ran = run_loop(
         tmp_path / "run",
-        replace(QUICK, steps=30, tasks=8),
+        replace(QUICK, steps=30, tasks_per_step=8),
         planted=Planted("reward hacking"),
         alarms=AlarmSettings(judges_disagree=1.0, reward_gap=0.1),
         lr=0.02,

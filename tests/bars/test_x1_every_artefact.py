@@ -28,9 +28,15 @@ FILE_KEY = "canarykeythatliesinafile"
 SERVER_KEY = "canary-server-5Lw1Xc7y"
 SECRETS = [IN_TASK, POLICY_KEY, FILE_KEY, SERVER_KEY]
 INPUTS = ("tasks.jsonl", "key.txt")
-OPEN = (
-    "[s2r]\ncalls = 50\nsuccess_low = 0.0\ncoverage = 0.0\ncanaries = 2\ncanary_low = 0.0\nper_second = 0.0\n"
-)
+OPEN = """\
+[s2r]
+max_calls = 50
+preflight_pass_rate_low = 0.0
+preflight_coverage = 0.0
+canaries = 2
+canary_low = 0.0
+rate = 0.0
+"""
 VLLM = """#!{python}
 import os, pathlib, sys, time
 print("serving", sys.argv[1:], sorted(os.environ), flush=True)

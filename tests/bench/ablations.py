@@ -248,7 +248,7 @@ def _settings(home: Path, plan: Any) -> Any:
     return settings_for(home, plan).with_overrides(
         {
             "buffer": str(home / "recordings.db"),
-            "curriculum.use": True,
+            "curriculum.enabled": True,
             "train.faults": FAULTS,
             "train.eval_n": plan.tries,
             "learned.model": str(WEIGHTS),

@@ -34,7 +34,7 @@ from dreamgym_kit.vocabulary import Approval, Effect, HeldCall
 ROUNDS, FEW = 40, 1
 SETTINGS = Settings(
     tools={"pay": ToolSettings(Effect.DESTRUCTIVE), "set_limit": ToolSettings(Effect.WRITE)}
-).with_overrides({"s2r.per_second": 0.0})
+).with_overrides({"s2r.rate": 0.0})
 
 
 @dataclass
@@ -186,7 +186,7 @@ def nobody_in_time(books: Books, log: Path, drawn: random.Random) -> None:
         await asyncio.sleep(3600)
         return Approval(held.digest, "late")
 
-    settings = SETTINGS.with_overrides({"s2r.approval_s": 0.02})
+    settings = SETTINGS.with_overrides({"s2r.approval_timeout_s": 0.02})
     with staging(stage="staged", calls=9, audit=log, approve=ApproverDouble(late), settings=settings):
         refused(books, lambda: pay(books, books.tools(), "call-1", payment="P1", amount="1.00"))
 

@@ -126,7 +126,9 @@ def _main() -> None:
     home = asked.folder / f"seed-{asked.seed}"
     place = home / asked.part
     place.mkdir(parents=True, exist_ok=True)
-    settings = settings_for(place, plan).with_overrides({"alarms.kl": 5.0})  # both arms make all their steps
+    settings = settings_for(place, plan).with_overrides(
+        {"alarms.max_kl": 5.0}
+    )  # both arms make all their steps
     found = _start(home, plan, settings) if asked.part == "start" else _arm(asked.part, home, plan, settings)
     (place / "result.json").write_text(json.dumps(found))
 
@@ -146,7 +148,10 @@ def _start(home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     return _tried(WEIGHTS, plan, settings)
 
 
-_CHOSEN = {"curriculum.use": True, "curriculum.maker": "dreamgym_kit.recipes.desk.variations:like"}
+_CHOSEN = {
+    "curriculum.enabled": True,
+    "curriculum.task_generator": "dreamgym_kit.recipes.desk.variations:like",
+}
 
 
 def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
@@ -258,7 +263,7 @@ def _curriculum(tasks: Sequence[Any], seed: int) -> Any:
     return Curriculum(
         CurriculumPlan(
             tasks=tasks,
-            settings=CurriculumSettings(use=True, judge_error=WRONG),
+            settings=CurriculumSettings(enabled=True, judge_error=WRONG),
             per_step=PER_STEP,
             seed=seed,
             error=lambda _: WRONG,

@@ -145,9 +145,9 @@ def _settings(folder: Path, seed: int) -> Settings:
         {
             "runs": str(folder / "runs"),
             "simulate.seed": seed,
-            "s2r.calls": 100_000,
-            "s2r.per_second": 0.0,
-            "s2r.unheld": DESTRUCTIVE,
+            "s2r.max_calls": 100_000,
+            "s2r.rate": 0.0,
+            "s2r.auto_approve": DESTRUCTIVE,
         }
     )
 

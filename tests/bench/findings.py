@@ -244,7 +244,7 @@ def _task(plan: Err) -> Task:
 
 def _settings(findings: FindingsSettings | None = None) -> Settings:
     settings = load_settings(file=SETTINGS_FILE, environ={})
-    return replace(settings.with_overrides({"simulate.n": 1}), findings=findings or settings.findings)
+    return replace(settings.with_overrides({"simulate.repeats": 1}), findings=findings or settings.findings)
 
 
 def _kinds(episode: Episode) -> set[str]:

@@ -83,8 +83,8 @@ def rate(place: Path, graph: str, episodes: int, engine: str, workers: int) -> f
         {
             "runs": str(place / "runs"),
             "simulate.concurrency": IN_FLIGHT,
-            "engine.name": engine,
-            "engine.workers": workers,
+            "workers.backend": engine,
+            "workers.count": workers,
         }
     )
     clock = _Clock()

@@ -63,7 +63,7 @@ def simulated(
         "endpoint.calibrate": 0,
         "endpoint.judge": False,
         "endpoint.max_output": 96,
-        "simulate.abstain": "error",
+        "simulate.on_unanswered": "error",
         "simulate.seed": seed,
         "simulate.concurrency": 8,
         "policy.temperature": 1.0,

@@ -154,18 +154,18 @@ def _settings(settings: Any, model: str, budget: int, *, small: bool) -> Any:
         {
             "policy.model": model,
             "train.steps": 50,
-            "train.tasks": few,
-            "train.n": few,
+            "train.tasks_per_step": few,
+            "train.group_size": few,
             "train.lr": 1e-4,
             "train.save_every": 1,
             "s2r.stage": "live",
-            "s2r.calls": budget,
-            "s2r.per_second": 0.0,
-            "s2r.unheld": ("refund_payment", "send_mail", "delete_customer"),
-            "s2r.success_low": 0.0 if small else 0.3,
-            "s2r.coverage": 0.0 if small else 0.8,
+            "s2r.max_calls": budget,
+            "s2r.rate": 0.0,
+            "s2r.auto_approve": ("refund_payment", "send_mail", "delete_customer"),
+            "s2r.preflight_pass_rate_low": 0.0 if small else 0.3,
+            "s2r.preflight_coverage": 0.0 if small else 0.8,
             "s2r.canary_low": 0.0 if small else 0.5,
-            "s2r.gate_n": 1,
+            "s2r.preflight_repeats": 1,
         }
     )
 
@@ -186,7 +186,7 @@ def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
     learn = learn[len(gate) :]
     store = _copied(place.parent / "recordings.db", place / "recordings.db")
     if arm == "real_small":  # the same way on real calls, from the start: no gate is asked to agree
-        settings = settings.with_overrides({"s2r.success_low": 0.0})
+        settings = settings.with_overrides({"s2r.preflight_pass_rate_low": 0.0})
     before = times_opened()
     result = s2r(
         S2rRequest(

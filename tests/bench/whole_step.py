@@ -92,7 +92,12 @@ def measured(model: Path, seed: int, *, rounds: int, tasks: int) -> list[Step]:
         meter = _Meter(kit, bare, bare_loop(bare.model, options))
         trainer = _Metered(TrlTrainer(model, folder / "checkpoints", options), meter)
         wanted = replace(
-            kit.settings.train, steps=rounds + 1, tasks=tasks, n=SIBLINGS, save_every=rounds + 2, seed=seed
+            kit.settings.train,
+            steps=rounds + 1,
+            tasks_per_step=tasks,
+            group_size=SIBLINGS,
+            save_every=rounds + 2,
+            seed=seed,
         )
         loop = TrainingLoop(
             TrainPlan(tasks=kit.tasks, train=wanted, alarms=kit.settings.alarms),

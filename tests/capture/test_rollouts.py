@@ -295,9 +295,9 @@ def ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("limits", "verdict"),
     [
-        ("steps = 3", Verdict.FAILED),
-        ("recursion = 8", Verdict.FAILED),
-        (f"seconds = {LASTS_S}", Verdict.INCONCLUSIVE),
+        ("max_tool_calls = 3", Verdict.FAILED),
+        ("recursion_limit = 8", Verdict.FAILED),
+        (f"max_seconds = {LASTS_S}", Verdict.INCONCLUSIVE),
     ],
 )
 def test_a_policy_that_goes_in_circles_has_failed_and_one_that_ran_out_of_time_has_not(

@@ -110,8 +110,8 @@ PROJECTS = {
         "tasks", task=asks(checker="agent:Checks"), agent="class Checks:\n    def __init__(self, x): ...\n"
     ),
     "a folder for runs in which none can be made": Broken("runs", 'runs = "/proc/runs"\n'),
-    "an unknown engine": Broken("settings", '[engine]\nname = "slurm"\n'),
-    "an address for workers here": Broken("engine", '[engine]\nworkers = 2\naddress = "head:6379"\n'),
+    "an unknown engine": Broken("settings", '[workers]\nbackend = "slurm"\n'),
+    "an address for workers here": Broken("engine", '[workers]\ncount = 2\naddress = "head:6379"\n'),
 }
 QUICK = ("nothing", "an expected tool that the graph lacks", "an endpoint that is away", "no task")
 

@@ -64,11 +64,11 @@ def test_wrong_settings_are_named_and_nothing_runs(run, project: Path, settings:
 
 
 def test_a_wrong_variable_is_named(run) -> None:
-    done = run("simulate", DREAMGYM_SIMULATE_M="4")
+    done = run("simulate", DREAMGYM_SIMULATE_REPEAT="4")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: environment: variable 'DREAMGYM_SIMULATE_M' is not in the settings; "
-        "did you mean 'DREAMGYM_SIMULATE_N'?\n"
+        "error: environment: variable 'DREAMGYM_SIMULATE_REPEAT' is not in the settings; "
+        "did you mean 'DREAMGYM_SIMULATE_REPEATS'?\n"
     )
 
 

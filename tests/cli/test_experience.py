@@ -108,7 +108,7 @@ def test_what_a_teacher_cost_is_counted_over_all_legs_and_ends_at_the_budget(her
         return annotation(body) if len(server.requests) % 2 else "no JSON"  # the first is "ready"
 
     settings = '[endpoint]\nurls = ["{}"]\nmodel = "big"\nusd_per_million_output = 1000.0\n'
-    settings += "[budget]\nusd = 0.05\n[simulate]\nconcurrency = 1\n"
+    settings += "[budget]\nmax_usd = 0.05\n[simulate]\nconcurrency = 1\n"
     with serving(FaultyEndpointDouble(content=every_other)) as server:
         (here / "dreamgym.toml").write_text(settings.format(server.url))
         first = json.loads(ran("annotate", "out", "--by", "teacher", "--json", code=1)[0])

@@ -17,9 +17,15 @@ from dreamgym_kit.vocabulary import Answer, Call, Effect, HeldCall, World
 
 ONE = '{"id": "a", "input": "?"}\n'
 BOTH = '{"id": "a", "input": "?"}\n{"id": "b", "input": "?", "split": "held_out"}\n'
-OPEN = (
-    "[s2r]\ncalls = 50\nsuccess_low = 0.0\ncoverage = 0.0\ncanaries = 2\ncanary_low = 0.0\nper_second = 0.0\n"
-)
+OPEN = """\
+[s2r]
+max_calls = 50
+preflight_pass_rate_low = 0.0
+preflight_coverage = 0.0
+canaries = 2
+canary_low = 0.0
+rate = 0.0
+"""
 
 
 @pytest.fixture
@@ -85,7 +91,7 @@ def test_a_shut_gate_ends_it_before_any_real_call(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
     shut = OPEN.replace("success_low = 0.0", "success_low = 1.0")
-    workers = "[engine]\nworkers = 2\n"  # of other commands: overseen calls stay in one process
+    workers = "[workers]\ncount = 2\n"  # of other commands: overseen calls stay in one process
     (folder / "dreamgym.toml").write_text(SETTINGS + shut + workers)
     done = run(folder, "s2r", "--yes", "--json")
     assert done.returncode == 1, done.stderr

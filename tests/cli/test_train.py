@@ -97,7 +97,7 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
     assert other.returncode == 2
     assert "was begun with other settings: lr: 0.001 there, 0.5 here" in other.stderr
     with (folder / "dreamgym.toml").open("a") as settings:
-        settings.write("\n[alarms]\nkl = 9.0\n")
+        settings.write("\n[alarms]\nmax_kl = 9.0\n")
     silenced = run(folder, "train", "--plain", "--steps", "3", "--resume", str(directory))
     assert silenced.returncode == 2
     assert "was begun with other settings: alarms" in silenced.stderr

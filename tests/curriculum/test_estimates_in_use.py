@@ -12,7 +12,7 @@ TASKS = [asking(name, name, meta={"family": name[0]}) for name in ("a1", "a2", "
 
 
 def curriculum(*, error: float = 0.0, **more: object) -> Curriculum:
-    settings = CurriculumSettings(use=True, turns=0.0)
+    settings = CurriculumSettings(enabled=True, round_robin_share=0.0)
     plan = CurriculumPlan(
         tasks=TASKS,
         settings=settings,

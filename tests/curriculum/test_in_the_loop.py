@@ -28,7 +28,9 @@ def test_what_each_step_chose_and_saw_is_kept_beside_it(tmp_path: Path) -> None:
     for one, (_, asked, _) in zip(told, ran.collector.asked, strict=True):
         (draw,) = [DRAWS.read(draw) for draw in one.course]
         assert tuple(group.task for group in draw.groups) == asked
-        assert all(group.success + group.failure + group.inconclusive == QUICK.n for group in draw.groups)
+        assert all(
+            group.success + group.failure + group.inconclusive == QUICK.group_size for group in draw.groups
+        )
 
 
 def test_estimates_choose_other_tasks_than_turns_do(tmp_path: Path) -> None:
@@ -40,7 +42,7 @@ def test_estimates_choose_other_tasks_than_turns_do(tmp_path: Path) -> None:
 
 
 def test_made_tasks_join_those_that_were_given_within_their_share(tmp_path: Path) -> None:
-    ran = run_loop(tmp_path / "run", replace(QUICK, steps=14, tasks=6), curriculum=True)
+    ran = run_loop(tmp_path / "run", replace(QUICK, steps=14, tasks_per_step=6), curriculum=True)
     draws = [DRAWS.read(one.course[0]) for one in read_courses(tmp_path / "run")]
     made = [len(draw.made) for draw in draws]
     assert made[:4] == [0, 0, 2, 0]
@@ -81,4 +83,4 @@ def test_a_step_collected_ahead_is_remembered_by_the_leg_that_goes_on(tmp_path: 
     body = (folder / "state" / "step-000005.json").read_text().partition("\n")[2]
     (waiting,) = json.loads(body)
     assert waiting["step"] == 6
-    assert len(waiting["course"][0]["groups"]) == QUICK.tasks
+    assert len(waiting["course"][0]["groups"]) == QUICK.tasks_per_step

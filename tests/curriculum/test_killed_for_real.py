@@ -22,7 +22,7 @@ def like(pattern, count, seed):
     said = {"role": "user", "content": f"Where are the {fruit} that I ordered?"}
     return [replace(pattern.task, input={"messages": [said]})]
 """
-MAKES = '[curriculum]\nmaker = "agent:like"\nevery = 1\nseeds = 1\nsynthetic = 0.4\n'
+MAKES = '[curriculum]\ntask_generator = "agent:like"\nevery = 1\nseeds = 1\nsynthetic = 0.4\n'
 
 
 def project_that_makes_tasks(folder: Path) -> Path:

@@ -65,8 +65,8 @@ async def test_a_maker_by_rules_is_the_users_function_and_its_slips_are_named() 
 
     assert len(await RuleMaker(good, "my:good").like(PATTERN, 3, seed=1)) == 3
     for slip, told in (
-        (lambda *_: 1 / 0, "curriculum.maker 'my:bad' failed for task 'given': ZeroDivisionError"),
-        (lambda *_: ["text"], "curriculum.maker 'my:bad' gave 'text' for task 'given'"),
+        (lambda *_: 1 / 0, "curriculum.task_generator 'my:bad' failed for task 'given': ZeroDivisionError"),
+        (lambda *_: ["text"], "curriculum.task_generator 'my:bad' gave 'text' for task 'given'"),
     ):
         with pytest.raises(UserError, match=told):
             await RuleMaker(slip, "my:bad").like(PATTERN, 3, seed=1)

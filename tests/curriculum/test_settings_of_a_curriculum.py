@@ -57,7 +57,7 @@ def put_together(
 ) -> tuple[object, RolloutsDouble]:
     (tmp_path / "orders.py").write_text(MAKER)
     file = tmp_path / "dreamgym.toml"
-    file.write_text(f"[train]\ntasks = {per_step}\n[curriculum]\nuse = true\nevery = 1\n{said}")
+    file.write_text(f"[train]\ntasks_per_step = {per_step}\n[curriculum]\nenabled = true\nevery = 1\n{said}")
     settings = parse_settings(file.read_text(), path=file)
     rollouts, store = RolloutsDouble(chat), MemoryStore()
     store.put([ROW])
@@ -68,14 +68,14 @@ def put_together(
 @pytest.mark.parametrize(
     ("said", "refusal"),
     [
-        ('maker = "orders:lik"', "dreamgym.toml:6: "),
+        ('task_generator = "orders:lik"', "dreamgym.toml:6: "),
         (
-            'maker = "orders:NOTHING"',
+            'task_generator = "orders:NOTHING"',
             "dreamgym.toml:6: maker 'orders:NOTHING' is of type int, not a function",
         ),
         (
-            "vary = true",
-            "dreamgym.toml:6: curriculum.vary has the endpoint's model make variations, and there",
+            "llm_variations = true",
+            "dreamgym.toml:6: curriculum.llm_variations has the endpoint's model make variations, and there",
         ),
         (
             'judges = ["orders:judge"]',
@@ -101,7 +101,7 @@ def test_the_word_of_a_trainings_own_judge_may_be_wrong_whatever_checker_a_task_
     tmp_path: Path,
 ) -> None:
     for apart, error in ((False, 0.0), (True, 0.05)):
-        settings = parse_settings("[curriculum]\nuse = true\n", path=tmp_path / "dreamgym.toml")
+        settings = parse_settings("[curriculum]\nenabled = true\n", path=tmp_path / "dreamgym.toml")
         parts = {"store": None, "folder": tmp_path / "made", "judged_apart": apart}
         found = curriculum_of(settings, TASKS, [], RolloutsDouble(), **parts)
         assert found._plan.error(TASKS[0]) == error
@@ -109,15 +109,17 @@ def test_the_word_of_a_trainings_own_judge_may_be_wrong_whatever_checker_a_task_
 
 
 def test_a_share_that_no_made_task_fits_into_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"0\.3 of the 3 tasks of a step \(train\.tasks\) is less than one"):
-        put_together(tmp_path, 'maker = "orders:like"', per_step=3)
+    with pytest.raises(
+        UserError, match=r"0\.3 of the 3 tasks of a step \(train\.tasks_per_step\) is less than one"
+    ):
+        put_together(tmp_path, 'task_generator = "orders:like"', per_step=3)
     put_together(tmp_path, "", per_step=3)
 
 
 def test_variations_that_nobody_may_judge_are_refused_from_the_start(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nobody may judge the variations that a model makes"):
-        put_together(tmp_path, "vary = true", ChatDouble("{}"))
-    put_together(tmp_path, 'vary = true\nchecker = "orders:judge"', ChatDouble("{}"))
+        put_together(tmp_path, "llm_variations = true", ChatDouble("{}"))
+    put_together(tmp_path, 'llm_variations = true\nchecker = "orders:judge"', ChatDouble("{}"))
 
 
 async def made_by(curriculum: object) -> Sequence[str]:
@@ -127,20 +129,20 @@ async def made_by(curriculum: object) -> Sequence[str]:
 
 
 async def test_made_tasks_get_the_judges_that_settings_name(tmp_path: Path) -> None:
-    two = 'maker = "orders:like"\njudges = ["orders:judge", "endpoint"]'
+    two = 'task_generator = "orders:like"\njudges = ["orders:judge", "endpoint"]'
     curriculum, rollouts = put_together(tmp_path, two, ChatDouble("{}"))
     await made_by(curriculum)
     assert [(task.id, task.checker) for task in rollouts.admitted] == [("a~2.1", AGREED)]
     assert AGREED in rollouts.judges
     other = tmp_path / "one"
     other.mkdir()
-    one, rollouts = put_together(other, 'maker = "orders:like"\nchecker = "orders:judge"')
+    one, rollouts = put_together(other, 'task_generator = "orders:like"\nchecker = "orders:judge"')
     await made_by(one)
     assert [task.checker for task in rollouts.admitted] == ["orders:judge"]
 
 
 async def test_a_made_task_without_any_judge_never_trains(tmp_path: Path) -> None:
-    curriculum, rollouts = put_together(tmp_path, 'maker = "orders:like"')
+    curriculum, rollouts = put_together(tmp_path, 'task_generator = "orders:like"')
     await made_by(curriculum)
     assert rollouts.admitted == []
     assert curriculum.course(2)[0]["refused"] == {"unjudged": 1}
@@ -160,7 +162,9 @@ async def test_a_secret_that_a_maker_puts_into_a_task_is_masked_before_it_is_kep
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_API_KEY", "sk-live-HxqZkTbVnQwErTyU")
-    curriculum, rollouts = put_together(tmp_path, 'maker = "orders:telling"\nchecker = "orders:judge"')
+    curriculum, rollouts = put_together(
+        tmp_path, 'task_generator = "orders:telling"\nchecker = "orders:judge"'
+    )
     await made_by(curriculum)
     (made,) = rollouts.admitted
     told = (
@@ -177,7 +181,7 @@ async def test_a_models_variation_joins_the_tasks_under_two_judges(tmp_path: Pat
         {"variations": ["Cancel order O12 and refund it.", "Cancel order O99."]},
         {"reasoning": "more specific", "selection": 1},
     )
-    said = 'vary = true\nsynthetic = 1.0\njudges = ["orders:judge", "endpoint"]'
+    said = 'llm_variations = true\nsynthetic = 1.0\njudges = ["orders:judge", "endpoint"]'
     curriculum, rollouts = put_together(tmp_path, said, chat)
     await made_by(curriculum)
     (made,) = rollouts.admitted

@@ -12,7 +12,7 @@ from dreamgym_kit.curriculum.estimates import Doubt, Estimate, Evidence, estimat
 from dreamgym_kit.curriculum.records import SCORE, TURN
 from dreamgym_kit.settings.schema import CurriculumSettings
 
-SETTINGS = CurriculumSettings(use=True)
+SETTINGS = CurriculumSettings(enabled=True)
 MIDDLE = Estimate(0.5, 0.1, 0.24, 0.0)
 
 
@@ -44,7 +44,7 @@ def test_hard_but_solvable_tasks_are_drawn_more_often_and_none_is_forgotten() ->
 
 def test_a_share_of_each_draw_goes_to_those_not_met_for_longest() -> None:
     told = [replace(one, met=place) for place, one in enumerate(standings(12), start=1)]
-    picks = drawn(told, 8, settings=replace(SETTINGS, turns=0.25), key=[0])
+    picks = drawn(told, 8, settings=replace(SETTINGS, round_robin_share=0.25), key=[0])
     assert {pick.task.id for pick in picks if pick.why == TURN} == {"t0", "t1"}
     assert sum(pick.why == SCORE for pick in picks) == 6
 
@@ -69,7 +69,7 @@ def test_a_further_draw_of_a_step_takes_other_tasks_while_there_are_any() -> Non
 
 
 def test_one_task_more_changes_nobody_elses_luck() -> None:
-    settings = replace(SETTINGS, turns=0.0)
+    settings = replace(SETTINGS, round_robin_share=0.0)
     few = {pick.task.id for pick in drawn(standings(20), 5, settings=settings, key=["x"])}
     more = {pick.task.id for pick in drawn(standings(21), 5, settings=settings, key=["x"])}
     assert len(few - more) <= 1

@@ -145,7 +145,9 @@ def test_every_setting_has_its_sentence_and_its_variable() -> None:
     ] == []
     assert "[simulate]" in page
     value = "*whole number, at least 1; default: `50`*"
-    assert f"| `steps` | tool calls<br>{value}<br>`--steps` `DREAMGYM_LIMITS_STEPS` |" in page
+    assert (
+        f"| `max_tool_calls` | tool calls<br>{value}<br>`--steps` `DREAMGYM_LIMITS_MAX_TOOL_CALLS` |" in page
+    )
 
 
 def test_every_rule_of_the_gate_has_its_flag_in_the_settings_reference() -> None:
@@ -154,7 +156,7 @@ def test_every_rule_of_the_gate_has_its_flag_in_the_settings_reference() -> None
         keys_of(GateSettings), True
     )
     assert flags["gate", "fail_on"] == ["--fail-on"]
-    assert flags["simulate", "n"] == ["--n"]
+    assert flags["simulate", "repeats"] == ["--n"]
 
 
 def test_every_command_and_option_is_in_the_command_reference() -> None:

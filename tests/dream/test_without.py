@@ -53,7 +53,7 @@ def test_a_part_that_is_left_out_says_nothing(part: str, gone: set[Provenance]) 
         answer = asyncio.run(without(ModelDouble(provenance), [part]).answer(CALL, NOW))
         assert answer.abstained or answer.content == "paid"
         if answer.abstained:
-            assert answer.why.endswith(f"(simulate.without: {part})")
+            assert answer.why.endswith(f"(simulate.disable: {part})")
             silent.add(provenance)
     assert silent == gone
 
@@ -66,11 +66,11 @@ def test_without_history_nothing_of_the_episode_is_known() -> None:
 
 
 def test_a_part_that_is_none_is_named() -> None:
-    assert parse_settings('[simulate]\nwithout = ["state", "history"]').simulate.without == (
+    assert parse_settings('[simulate]\ndisable = ["state", "history"]').simulate.disable == (
         "state",
         "history",
     )
     with pytest.raises(
-        UserError, match=r"part 'stat' is not in the parts of a dream; did you mean 'state'\?"
+        UserError, match=r"value 'stat' is not in the choices for simulate.disable; did you mean 'state'\?"
     ):
-        parse_settings('[simulate]\nwithout = ["stat"]')
+        parse_settings('[simulate]\ndisable = ["stat"]')

@@ -16,7 +16,7 @@ from dreamgym_kit.adapters.langgraph.runs import run
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.schema import EngineSettings
+from dreamgym_kit.settings.schema import WorkersSettings
 from dreamgym_kit.vocabulary import Task
 
 
@@ -53,26 +53,26 @@ def test_a_cluster_that_the_environment_names_is_never_joined_silently(
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_extra, "find_spec", lambda name: None if name == "ray" else find_spec(name))
     with pytest.raises(MissingExtra, match=r"--engine ray needs an extra: pip install 'dreamgym-kit\[ray\]'"):
-        host_of(EngineSettings("ray", 2), 2)
+        host_of(WorkersSettings("ray", 2), 2)
 
 
 def test_an_address_is_for_ray_alone() -> None:
     with pytest.raises(UserError, match="--address head:6379: is for --engine ray, and this is local"):
-        host_of(EngineSettings("local", 2, "head:6379"), 2)
+        host_of(WorkersSettings("local", 2, "head:6379"), 2)
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (EngineSettings("local", 0, "head:6379"), "--address head:6379: is for --engine ray"),
-        (EngineSettings("dask"), "there is no engine 'dask'; known: local, ray"),
-        (EngineSettings("ray", 2, "ray://head:10001"), "the client protocol is not supported"),
+        (WorkersSettings("local", 0, "head:6379"), "--address head:6379: is for --engine ray"),
+        (WorkersSettings("dask"), "there is no engine 'dask'; known: local, ray"),
+        (WorkersSettings("ray", 2, "ray://head:10001"), "the client protocol is not supported"),
     ],
 )
 async def test_an_engine_that_cannot_be_used_is_refused_before_a_run_directory_is_made(
-    tmp_path: Path, said: EngineSettings, why: str
+    tmp_path: Path, said: WorkersSettings, why: str
 ) -> None:
-    settings = replace(parse_settings("", path=tmp_path / "dreamgym.toml"), engine=said)
+    settings = replace(parse_settings("", path=tmp_path / "dreamgym.toml"), workers=said)
     request = RunRequest(graph="no_such_module:graph", tasks=[Task("a", {})], settings=settings)
     with pytest.raises(UserError, match=why):
         await run(request, events=NoEvents())
@@ -80,9 +80,9 @@ async def test_an_engine_that_cannot_be_used_is_refused_before_a_run_directory_i
 
 
 def test_ray_always_has_workers() -> None:
-    assert EngineSettings("ray").elsewhere >= 1
-    assert EngineSettings("ray", 3).elsewhere == EngineSettings("local", 3).elsewhere == 3
-    assert EngineSettings("local").elsewhere == 0
+    assert WorkersSettings("ray").elsewhere >= 1
+    assert WorkersSettings("ray", 3).elsewhere == WorkersSettings("local", 3).elsewhere == 3
+    assert WorkersSettings("local").elsewhere == 0
 
 
 def test_where_nobody_listens_it_is_said_at_once() -> None:

@@ -86,7 +86,7 @@ RECORD = """
 import dreamgym_kit
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.settings.load import load_settings
-settings = load_settings(environ={}).with_overrides({"simulate.n": 2})
+settings = load_settings(environ={}).with_overrides({"simulate.repeats": 2})
 with __import__("contextlib").closing(SqliteStore("dreamgym.db")) as store:
     dreamgym_kit.record(
         settings.graph, "tasks.jsonl", settings=settings, store=store, label="golden", directory="recorded"

@@ -119,7 +119,7 @@ graph = agent(slow)
 
     monkeypatch.setattr(asyncio, "timeout", limit)
     monkeypatch.setattr(Session, "close", closed)
-    settings = Settings().with_overrides({"limits.seconds": 7.0})
+    settings = Settings().with_overrides({"limits.max_seconds": 7.0})
     one = only(dreamgym_kit.simulate(spec, [TASK], store=MemoryStore(), settings=settings))
     assert (asked, one.stop, one.transitions, project.touched()) == ([7.0], "limit", (), [])
     told = wait_until(lambda: agent.TOLD, "the end of what ran on")

@@ -20,8 +20,8 @@ from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Task
 
 SAID = """
-[engine]
-workers = 2
+[workers]
+count = 2
 [simulate]
 seed = 7
 [faults."refund_*"]
@@ -65,8 +65,8 @@ def test_a_worker_has_the_drivers_settings_and_gives_no_work_away(tmp_path: Path
     check_sendable(request)
     given = given_of(request, [Task("a", {})], folder=tmp_path, label="7f3a", seed=7, trials=())
     there = settings_of(json.loads(json.dumps(given)))
-    assert there.with_overrides({"engine.workers": 2}) == request.settings
-    assert there.engine.elsewhere == 0
+    assert there.with_overrides({"workers.count": 2}) == request.settings
+    assert there.workers.elsewhere == 0
     assert there.folder == Path("/project")
     assert given["store"] == {"address": str(tmp_path / "b.db"), "write": False}
     assert given["policy"] == "models/agent"

@@ -246,7 +246,7 @@ def test_of_two_workers_one_notices_and_both_stop(project: Any, killed: bool) ->
 
     Heard.executed = then_dies
     """
-    settings = Settings().with_overrides({"engine.workers": 2, "simulate.concurrency": 2})
+    settings = Settings().with_overrides({"workers.count": 2, "simulate.concurrency": 2})
     graph = project.write(LEAKS + (dies if killed else ""))
     result = dreamgym_kit.simulate(graph, tasks(30), settings=settings)
     assert str(result).splitlines()[0].startswith("FAILED  ")

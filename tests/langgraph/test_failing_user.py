@@ -65,7 +65,7 @@ async def test_an_interrupt_whose_user_fails_leaves_its_episodes_inconclusive_an
     spec = project.write(ASKING)
     with serving(FaultyEndpointDouble(**how)) as server:
         settings = Settings(
-            simulate=SimulateSettings(n=2, concurrency=3),
+            simulate=SimulateSettings(repeats=2, concurrency=3),
             endpoint=EndpointSettings(urls=(server.url,), model="m", attempts=1, judge=False),
         )
         request = RunRequest(graph=spec, tasks=tasks(f"{spec.partition(':')[0]}:heard"), settings=settings)

@@ -20,7 +20,7 @@ class OpenOrderDouble:
 
 async def dry_run(spec: str, kind: str, *, n: int = 1):
     faults = {"get_order": FaultSettings(1.0, (kind,))}
-    settings = Settings(tools=EFFECTS, faults=faults, simulate=SimulateSettings(n=n))
+    settings = Settings(tools=EFFECTS, faults=faults, simulate=SimulateSettings(repeats=n))
     request = RunRequest(graph=spec, tasks=[TASK], settings=settings, experience=OpenOrderDouble())
     return await run(request, events=FanOut([]))
 

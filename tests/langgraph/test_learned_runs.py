@@ -78,7 +78,7 @@ def test_a_block_of_ones_own_code_is_answered_by_the_same(
     tmp_path: Path, opened: list[DecidingDouble], parts: tuple[str, ...], layered: bool
 ) -> None:
     folder, _ = written(tmp_path)
-    settings = Settings(learned=LearnedSettings(model=str(folder)), simulate=SimulateSettings(without=parts))
+    settings = Settings(learned=LearnedSettings(model=str(folder)), simulate=SimulateSettings(disable=parts))
     with _answering(None, MemoryStore(), settings) as model:
         assert isinstance(model, LayeredExperience) == layered
         assert (model is not None, type(model).__name__ == "_Without") == (True, not layered)
@@ -110,7 +110,7 @@ def test_where_reasons_are_left_out_the_one_decides_that_was_taught_without(
         model=str(tmp_path / "model"), plain=str(tmp_path / "plain"), urls=("http://h/v1",), served="model"
     )
     for parts in ((), ("reasoning",), ("state",), ("reasoning", "history")):
-        settings = Settings(learned=said, simulate=SimulateSettings(without=parts))
+        settings = Settings(learned=said, simulate=SimulateSettings(disable=parts))
         with with_decisions(chained_experience(MemoryStore(), settings), settings):
             pass
     assert folders == [
@@ -133,7 +133,7 @@ async def test_its_decisions_are_left_out_only_where_nobody_else_decides() -> No
     for plain, provenance in ((None, Provenance.ABSTAINED), ("plain", Provenance.REASONED)):
         settings = Settings(
             learned=LearnedSettings(model="model", plain=plain),
-            simulate=SimulateSettings(without=("reasoning",)),
+            simulate=SimulateSettings(disable=("reasoning",)),
         )
         model = with_model(ModelDouble(), None, settings, None)
         assert model is not None

@@ -111,7 +111,7 @@ def test_a_worker_that_dies_of_a_refusal_does_not_hang_who_waits_for_it(
     project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episodes, "REFUSED_S", 0.1)
-    settings = parse_settings("[limits]\nseconds = 3600")
+    settings = parse_settings("[limits]\nmax_seconds = 3600")
     result = dreamgym_kit.simulate(project.write(QUEUED), [TASK], settings=settings, store=MemoryStore())
     (episode,) = RunDirectory.open(result.directory).episodes()
     assert episode.stop == "violation"

@@ -285,7 +285,7 @@ def test_what_follows_an_unanswered_call_is_judged_by_nobody(project: Any) -> No
     turns = '[[("get_order", {"order_id": "o1"})], [("cancel_order", {"order_id": "o1"})], "Done."]'
     tools = "ToolNode([get_order, cancel_order], handle_tool_errors=True)"
     graph = project.write(f"{HAND_MADE}\n    graph = build({tools}, {turns})\n")
-    settings = parse_settings('[simulate]\nabstain = "error"\n')
+    settings = parse_settings('[simulate]\non_unanswered = "error"\n')
     task = Task("t", HELLO, expect={"forbid": ["cancel_order"]})
     result = dreamgym_kit.simulate(graph, [task], store=MemoryStore(), settings=settings)
     (one,) = RunDirectory.open(result.directory).episodes()

@@ -60,7 +60,7 @@ async def real_run(
     spec: str, tool: str, kind: str, *, asked: bool = True, n: int = 1, rate: float = 1.0, label: str = "x"
 ) -> RunResult:
     faults = {tool: FaultSettings(rate, (kind,), wait_s=0.01)}
-    settings = Settings(tools=EFFECTS, faults=faults, simulate=SimulateSettings(n=n))
+    settings = Settings(tools=EFFECTS, faults=faults, simulate=SimulateSettings(repeats=n))
     request = RunRequest(
         graph=spec, tasks=[TASK], settings=settings, mode=Mode.RECORD, real_faults=asked, label=label
     )

@@ -42,7 +42,7 @@ def recorded(
 ) -> tuple[Any, list[Episode]]:
     graph = project.write(BASE.format(name=name, body=body))
     settings = parse_settings(
-        f'[limits]\nseconds = {seconds}\n[worlds.default]\nref = "{project.module}:Stock"\n'
+        f'[limits]\nmax_seconds = {seconds}\n[worlds.default]\nref = "{project.module}:Stock"\n'
         f'[tools.{name}]\neffect = "write"\n'
     )
     given = [Task(f"t{number}", HELLO, expect={"calls": [name]}) for number in range(tasks)]
@@ -144,7 +144,7 @@ def recorded_threads(project: Any, graph: str, expect: dict[str, Any], tasks: in
         for name in ("pay", "ship")[: 2 if graph == "graph" else 1]
     )
     settings = parse_settings(
-        f'[limits]\nseconds = {seconds}\n[worlds.default]\nref = "{project.module}:Stock"\n{tools}'
+        f'[limits]\nmax_seconds = {seconds}\n[worlds.default]\nref = "{project.module}:Stock"\n{tools}'
     )
     given = [Task(f"t{number}", HELLO, expect=expect) for number in range(tasks)]
     result = dreamgym_kit.record(spec, given, settings=settings, store=MemoryStore())

@@ -49,7 +49,7 @@ async def dry_run(
 ):
     settings = Settings(
         tools=EFFECTS,
-        simulate=SimulateSettings(n=3, concurrency=1),
+        simulate=SimulateSettings(repeats=3, concurrency=1),
         endpoint=EndpointSettings(urls=(url,), model="m", **endpoint),
         budget=budget or BudgetSettings(),
     )
@@ -84,7 +84,7 @@ async def test_what_each_part_of_the_dream_cost_is_counted_into_the_episodes(pro
 async def test_the_models_of_the_dream_stop_at_the_budget(project) -> None:
     with serving(FaultyEndpointDouble(content=say)) as server:
         prices = {"usd_per_million_output": 100.0}  # 0.001 an answer
-        result = await dry_run(project.write(), server.url, budget=BudgetSettings(usd=0.003), **prices)
+        result = await dry_run(project.write(), server.url, budget=BudgetSettings(max_usd=0.003), **prices)
     assert len(server.requests) == 3
     assert result.totals.stopped == "budget spent: spend in USD (limit 0.003)"
     assert (result.totals.cut, result.totals.not_run) == (1, 2)

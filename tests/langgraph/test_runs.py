@@ -61,7 +61,7 @@ def test_without_recordings_the_dream_abstains_and_says_so(project: Any) -> None
 
 
 def test_abstaining_may_fail_the_tool_instead_of_ending_the_episode(project: Any) -> None:
-    settings = Settings().with_overrides({"simulate.abstain": "error"})
+    settings = Settings().with_overrides({"simulate.on_unanswered": "error"})
     result = dreamgym_kit.simulate(project.write(), [task(project)], store=MemoryStore(), settings=settings)
     (one,) = episodes(result)
     assert one.verdict is Verdict.INCONCLUSIVE
@@ -145,8 +145,8 @@ def test_limits_end_an_episode_inconclusive(project: Any) -> None:
     )
     store = MemoryStore()
     for override, said in (
-        ({"limits.recursion": 8}, "the graph's recursion limit was reached"),
-        ({"limits.steps": 3}, "more than 3 tool calls"),
+        ({"limits.recursion_limit": 8}, "the graph's recursion limit was reached"),
+        ({"limits.max_tool_calls": 3}, "more than 3 tool calls"),
     ):
         settings = Settings().with_overrides(override)
         (one,) = episodes(dreamgym_kit.record(graph, [task(project)], store=store, settings=settings))
@@ -155,7 +155,7 @@ def test_limits_end_an_episode_inconclusive(project: Any) -> None:
 
 def test_a_run_budget_of_calls_is_never_exceeded(project: Any) -> None:
     graph, store = project.write(), MemoryStore()
-    settings = Settings().with_overrides({"budget.calls": 4, "simulate.n": 4})
+    settings = Settings().with_overrides({"budget.max_calls": 4, "simulate.repeats": 4})
     result = dreamgym_kit.record(graph, [task(project)], store=store, settings=settings)
     assert len(project.touched()) == 4
     assert result.totals.stopped
@@ -165,7 +165,7 @@ def test_what_was_cut_was_not_run_and_what_it_called_stays_counted(project: Any)
     """Episodes that were begun and cut are as little run as those that were not begun."""
     graph, store = project.write(), MemoryStore()
     settings = Settings().with_overrides(
-        {"budget.calls": 8, "simulate.n": 4, "simulate.concurrency": 4, "gate.min_pass_rate": 0.1}
+        {"budget.max_calls": 8, "simulate.repeats": 4, "simulate.concurrency": 4, "gate.min_pass_rate": 0.1}
     )
     tasks = [task(project), replace(task(project), id="other")]
     first = dreamgym_kit.record(graph, tasks, store=store, settings=settings)
@@ -196,7 +196,7 @@ def test_spend_is_counted_and_bounded(project: Any) -> None:
     )
     assert one.cost_usd == pytest.approx(4.0)
     bounded = Settings().with_overrides(
-        {**prices, "budget.usd": 1.5, "simulate.n": 3, "simulate.concurrency": 1}
+        {**prices, "budget.max_usd": 1.5, "simulate.repeats": 3, "simulate.concurrency": 1}
     )
     result = dreamgym_kit.record(graph, [task(project)], store=store, settings=bounded)
     assert result.totals.cost_usd <= 2.5
@@ -314,7 +314,7 @@ def test_resuming_runs_only_what_is_missing_and_refuses_other_settings(project: 
     events = [json.loads(line) for line in log.read_text().splitlines()]
     told = [one | {"at": 50.0 * (one["event"] != "run_started")} for one in events]
     log.write_text("".join(f"{json.dumps(one)}\n" for one in told))
-    settings = Settings().with_overrides({"simulate.n": 3})
+    settings = Settings().with_overrides({"simulate.repeats": 3})
     request = RunRequest(
         graph=graph,
         tasks=[task(project)],

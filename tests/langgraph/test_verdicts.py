@@ -61,7 +61,7 @@ def test_a_time_out_of_the_agents_own_code_is_its_failure(project: Any, body: st
 
 def test_an_episode_whose_own_time_is_over_is_inconclusive(project: Any) -> None:
     graph = project.write(NODE.replace("BODY", "await asyncio.sleep(60)").replace("CHECK", "return True"))
-    settings = parse_settings("[limits]\nseconds = 0.2\n")
+    settings = parse_settings("[limits]\nmax_seconds = 0.2\n")
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:checks")
     spec = graph.replace(":graph", ":lazy")
     done = dreamgym_kit.simulate(spec, [task], settings=settings, store=MemoryStore())
@@ -299,6 +299,77 @@ def test_a_models_endpoint_is_told_from_the_agents_own_requests(
     (episode,) = JournalReader(done.directory / EPISODES)
     assert (episode.verdict, why in episode.reason) == (verdict, True), episode.reason
     assert bool(episode.traceback) is (verdict is Verdict.FAILED)
+
+
+CAUGHT = "try: model.invoke('hi')\n    except Exception: pass\n    "
+AFTER_A_CAUGHT_401 = {
+    "its own crash on what is missing": (f"{CAUGHT}return [][0]", Verdict.ERROR),
+    "going in circles": (f"{CAUGHT}return Command(goto='node')", Verdict.ERROR),
+    "a question": (f"{CAUGHT}interrupt('the model is down')", Verdict.ERROR),
+    "a stream that is not read to its end": (
+        f"{CAUGHT}for part in streamed.stream('hi'): break\n    return {{}}",
+        Verdict.PASSED,
+    ),
+    "another that answered meanwhile": (
+        (
+            "hedged = Hedged(turns=['Done.'], other=backup)\n    try: hedged.invoke('hi')\n"
+            "    except Exception: return {}"
+        ),
+        Verdict.PASSED,
+    ),
+    "a crash of the handler that had an answer": (
+        "try: model.invoke('hi')\n    except Exception:\n        backup.invoke('hi')\n        return [][0]",
+        Verdict.FAILED,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", AFTER_A_CAUGHT_401)
+def test_an_episode_whose_model_never_answered_again_is_an_error(project: Any, how: str) -> None:
+    body, verdict = AFTER_A_CAUGHT_401[how]
+    more = f"""
+from typing import Any
+from langchain_core.messages import AIMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
+from langgraph.types import Command, interrupt
+
+class Streamed(ScriptedModelDouble):
+    def _stream(self, messages, stop=None, run_manager=None, **kwargs):
+        for word in ("One", "two"):
+            yield ChatGenerationChunk(message=AIMessageChunk(word))
+
+class Hedged(ScriptedModelDouble):
+    other: Any
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        self.other.invoke("hi")
+        {UNAUTHORIZED}
+
+streamed = Streamed(turns=["Done."])
+"""
+    graph = project.write(MODEL.replace("FAILS", UNAUTHORIZED).replace("BODY", body) + more)
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
+    done = dreamgym_kit.simulate(graph.replace(":graph", ":lazy"), [task], store=MemoryStore())
+    (episode,) = JournalReader(done.directory / EPISODES)
+    assert episode.verdict is verdict, episode.reason
+
+
+def test_a_subgraph_without_its_context_is_the_set_ups_fault_and_keeps_the_agents_lines(project: Any) -> None:
+    inner = CONTEXT.replace("BODY", "return {'messages': [runtime.context.user]}").replace(
+        "class Who", "class Who2"
+    )
+    outer = """
+outer = StateGraph(MessagesState)
+outer.add_node("inner", lazy)
+outer.add_edge(START, "inner")
+outermost = outer.compile()
+"""
+    graph = project.write(
+        inner.replace("[Who]", "[Who2]").replace("schema=Who", "schema=Who2 | dict") + outer
+    )
+    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
+    done = dreamgym_kit.simulate(graph.replace(":graph", ":outermost"), [task], store=MemoryStore())
+    (episode,) = JournalReader(done.directory / EPISODES)
+    assert (episode.verdict, bool(episode.traceback)) == (Verdict.ERROR, True), episode.reason
 
 
 INTERRUPTS = {

@@ -23,7 +23,7 @@ TIMES_OUT, NOT_SENT = 1062, 1003  # a refund that the gateway does not answer; a
 
 @pytest.mark.parametrize("seed", [TIMES_OUT, NOT_SENT])
 def test_a_worked_episode_tells_what_recording_it_does_failures_too(tmp_path: Path, seed: int) -> None:
-    settings = load_settings(file=SETTINGS_FILE, environ={}).with_overrides({"simulate.n": 1})
+    settings = load_settings(file=SETTINGS_FILE, environ={}).with_overrides({"simulate.repeats": 1})
     task, store = task_from_record(task_record("one", seed), source="here"), MemoryStore()
     record(graph("scripted:fixed"), [task], settings=settings, store=store, directory=tmp_path / "run")
     recorded = [row for row in store.scan() if effects().get(row.call.tool) is not Effect.PURE]

@@ -168,7 +168,7 @@ def worked_in_the_graph(seed: int, messages: list[Any]) -> Worked:
 def test_recording_through_the_real_graph_gives_the_same_tokens_as_working_directly(tmp_path: Path) -> None:
     seeds = list(TRAIN_SEEDS[: 36 * 7 : 7])
     tasks = [task_from_record(task_record(f"t{seed}", seed), source="here") for seed in seeds]
-    settings = load_settings(file=SETTINGS_FILE, environ={}).with_overrides({"simulate.n": 1})
+    settings = load_settings(file=SETTINGS_FILE, environ={}).with_overrides({"simulate.repeats": 1})
     model = ListeningDeskModelDouble()
     done = record_graph(
         graph(model), tasks, settings=settings, store=MemoryStore(), directory=tmp_path / "run"

@@ -40,7 +40,7 @@ def served(policy_server: VllmServer, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_training_brings_it_weights_and_is_answered_by_them(served: Path, lora: bool) -> None:
     if lora:
         said = (served / "dreamgym.toml").read_text()
-        (served / "dreamgym.toml").write_text(said.replace("[train]\n", "[train]\nlora = 4\n"))
+        (served / "dreamgym.toml").write_text(said.replace("[train]\n", "[train]\nlora_rank = 4\n"))
     done = run(served, "train", "--steps", "2", "--workers", "2", "--json")
     assert done.returncode == 0, done.stderr
     assert "open before the dream" not in done.stderr

@@ -16,7 +16,7 @@ from dreamgym_kit.settings.load import (
     load_settings,
     parse_settings,
 )
-from dreamgym_kit.settings.read import RENAMED, read_settings
+from dreamgym_kit.settings.read import read_settings, renamed, with_new_names
 from dreamgym_kit.settings.schema import GuardSettings, Limits, Settings, SimulateSettings, ToolSettings
 from dreamgym_kit.vocabulary import Effect
 
@@ -26,14 +26,14 @@ tasks = "tasks.jsonl"
 structured_outputs = ["Reply"]
 
 [simulate]
-n = 4
-abstain = "error"
+repeats = 4
+on_unanswered = "error"
 
 [limits]
-seconds = 30
+max_seconds = 30
 
 [budget]
-calls = 500
+max_calls = 500
 
 [guard]
 allow_hosts = ["api.openai.com", "localhost:8000"]
@@ -59,10 +59,10 @@ ref = "desk.worlds:Desk"
 def test_a_whole_file_is_read() -> None:
     settings = parse_settings(WHOLE)
     assert settings.graph == "desk.graph:build"
-    assert settings.simulate == SimulateSettings(n=4, abstain="error")
-    assert settings.limits == Limits(seconds=30.0)
-    assert settings.budget.calls == 500
-    assert settings.budget.usd is None
+    assert settings.simulate == SimulateSettings(repeats=4, on_unanswered="error")
+    assert settings.limits == Limits(max_seconds=30.0)
+    assert settings.budget.max_calls == 500
+    assert settings.budget.max_usd is None
     assert settings.guard == GuardSettings(allow_hosts=("api.openai.com", "localhost:8000"))
     assert settings.tools == {"cancel_order": ToolSettings(Effect.DESTRUCTIVE)}
     assert settings.functions["desk.mail:send"].name == "send_mail"
@@ -82,29 +82,32 @@ def test_a_whole_file_is_read() -> None:
         ("grap = 'a:b'", "dreamgym.toml:1: key 'grap' is not in the settings; did you mean 'graph'?"),
         ("\nseed = 4", "dreamgym.toml:2: key 'seed' belongs to [simulate], not to the top of the file."),
         (
-            "[limits]\nn = 2",
-            "dreamgym.toml:2: key 'n' belongs to [simulate], not to [limits].",
+            "[limits]\nrepeats = 2",
+            "dreamgym.toml:2: key 'repeats' belongs to [simulate], not to [limits].",
         ),
         (
-            "[simulate]\nn = 'four'",
-            "dreamgym.toml:2: simulate.n wants a whole number, found the text 'four'.",
+            "[simulate]\nrepeats = 'four'",
+            "dreamgym.toml:2: simulate.repeats wants a whole number, found the text 'four'.",
         ),
-        ("[simulate]\nn = true", "dreamgym.toml:2: simulate.n wants a whole number, found true."),
-        ("[simulate]\nn = 0", "dreamgym.toml:2: simulate.n must be at least 1; found 0."),
+        ("[simulate]\nrepeats = true", "dreamgym.toml:2: simulate.repeats wants a whole number, found true."),
+        ("[simulate]\nrepeats = 0", "dreamgym.toml:2: simulate.repeats must be at least 1; found 0."),
         (
-            "[limits]\n\nseconds = nan",
-            "dreamgym.toml:3: limits.seconds is no number to work with; leave it out.",
+            "[limits]\n\nmax_seconds = nan",
+            "dreamgym.toml:3: limits.max_seconds is no number to work with; leave it out.",
         ),
         (
-            "[limits]\nsteps = 1e3",
-            "dreamgym.toml:2: limits.steps wants a whole number, found the number 1000.0.",
+            "[limits]\nmax_tool_calls = 1e3",
+            "dreamgym.toml:2: limits.max_tool_calls wants a whole number, found the number 1000.0.",
         ),
         ("graph = 3", "dreamgym.toml:1: graph wants text, found the number 3."),
         ("graph = ' '", "dreamgym.toml:1: graph is empty; give it a value or leave it out."),
         ("simulate = 3", "dreamgym.toml:1: simulate wants a table, found the number 3."),
         (
-            "[simulate]\nabstain = 'halt'",
-            "dreamgym.toml:2: value 'halt' is not in the choices for simulate.abstain; known: stop, error.",
+            "[simulate]\non_unanswered = 'halt'",
+            (
+                "dreamgym.toml:2: value 'halt' is not in the choices for simulate.on_unanswered; "
+                "known: stop, error."
+            ),
         ),
         (
             "[tools.cancel_order]\neffect = 'destructiv'",
@@ -131,9 +134,9 @@ def test_a_whole_file_is_read() -> None:
         ),
         ("[guard]\nallow_hosts = [1]", "dreamgym.toml:2: guard.allow_hosts wants text, found the number 1."),
         (
-            "[guard]\nenabled = false",
+            "[guard]\nactive = false",
             (
-                "dreamgym.toml:2: key 'enabled' is not in the section [guard]; "
+                "dreamgym.toml:2: key 'active' is not in the section [guard]; "
                 "known: allow_hosts, allow_paths, allow_commands."
             ),
         ),
@@ -247,8 +250,8 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path) -> None:
-    (tmp_path / "dreamgym.toml").write_bytes(b"\xef\xbb\xbf\r\n[simulate]\r\nn = 'x'\r\n")
-    with pytest.raises(UserError, match=r"^dreamgym\.toml:3: simulate\.n wants a whole number"):
+    (tmp_path / "dreamgym.toml").write_bytes(b"\xef\xbb\xbf\r\n[simulate]\r\nrepeats = 'x'\r\n")
+    with pytest.raises(UserError, match=r"^dreamgym\.toml:3: simulate\.repeats wants a whole number"):
         load_settings(tmp_path, environ={})
 
 
@@ -273,12 +276,12 @@ def test_a_file_that_was_named_and_is_not_there_is_refused(tmp_path: Path) -> No
 
 
 def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
-    (tmp_path / "dreamgym.toml").write_text("[simulate]\nn = 2\nseed = 7\n[tools.a]\neffect = 'read'\n")
+    (tmp_path / "dreamgym.toml").write_text("[simulate]\nrepeats = 2\nseed = 7\n[tools.a]\neffect = 'read'\n")
     settings = load_settings(
         tmp_path,
         environ={
-            "DREAMGYM_SIMULATE_N": "4",
-            "DREAMGYM_BUDGET_USD": "2.5",
+            "DREAMGYM_SIMULATE_REPEATS": "4",
+            "DREAMGYM_BUDGET_MAX_USD": "2.5",
             "DREAMGYM_GUARD_ALLOW_HOSTS": "localhost:8000, api.openai.com",
             "DREAMGYM_TOOLS": '{"b": {"effect": "write"}}',
             "DREAMGYM_RUNS": "elsewhere",
@@ -286,8 +289,8 @@ def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
             "HOME": "/nowhere",
         },
     )
-    assert settings.simulate == SimulateSettings(n=4, seed=7)
-    assert settings.budget.usd == 2.5
+    assert settings.simulate == SimulateSettings(repeats=4, seed=7)
+    assert settings.budget.max_usd == 2.5
     assert settings.guard.allow_hosts == ("localhost:8000", "api.openai.com")
     assert settings.tools == {"a": ToolSettings(Effect.READ), "b": ToolSettings(Effect.WRITE)}
     assert settings.runs == str(Path("elsewhere").absolute())
@@ -298,16 +301,16 @@ def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
     ("variable", "text", "message"),
     [
         (
-            "DREAMGYM_SIMULATE_N",
+            "DREAMGYM_SIMULATE_REPEATS",
             "four",
-            "DREAMGYM_SIMULATE_N: simulate.n wants a whole number, found the text 'four'.",
+            "DREAMGYM_SIMULATE_REPEATS: simulate.repeats wants a whole number, found the text 'four'.",
         ),
         (
-            "DREAMGYM_SIMULATE_M",
+            "DREAMGYM_SIMULATE_REPEAT",
             "4",
             (
-                "environment: variable 'DREAMGYM_SIMULATE_M' is not in the settings; "
-                "did you mean 'DREAMGYM_SIMULATE_N'?"
+                "environment: variable 'DREAMGYM_SIMULATE_REPEAT' is not in the settings; "
+                "did you mean 'DREAMGYM_SIMULATE_REPEATS'?"
             ),
         ),
         (
@@ -347,15 +350,15 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "faults": '{"t": {"rate": 0.5}}',
         }
         odd = {
-            "abstain": "error",
-            "name": "ray",
-            "without": "state",
+            "on_unanswered": "error",
+            "backend": "ray",
+            "disable": "state",
             "judge": "false",
             "grammar": "false",
             "dreamt_share": "0.25",
-            "loss": "grpo",
+            "loss_type": "grpo",
             "algorithm": "ppo",
-            "gae": "0.5",
+            "gae_lambda": "0.5",
             "faults": "0.5",
             "staleness": "1",
             "eval_real": "true",
@@ -365,20 +368,21 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "detectors": "a:b",
             "max_calls_per_tool": '{"reset_password": 1}',
             "stage": "live",
-            "most": '{"reset_password": 1}',
-            "rates": '{"reset_password": 0.5}',
+            "rate_per_tool": '{"reset_password": 0.5}',
             "approver": "a:b",
-            "coverage": "0.25",
+            "preflight_coverage": "0.25",
             "canary_low": "0.25",
-            "use": "true",
-            "vary": "true",
+            "enabled": "true",
+            "llm_variations": "true",
             "judges": "a:b",
             "judge_error": "0.2",
             "candidates": "7",
         }
-        odd |= {"success_low": "0.25"} if key[0] == "s2r" else {}
+        odd |= {"preflight_pass_rate_low": "0.25"} if key[0] == "s2r" else {}
         odd |= {"agreement": "0.75", "false_positives": "0.2"}
-        odd |= dict.fromkeys(("turns", "mastered", "hopeless", "doubtful", "synthetic"), "0.75")
+        odd |= dict.fromkeys(
+            ("round_robin_share", "mastered", "max_infeasible", "doubtful", "synthetic"), "0.75"
+        )
         text = kinds.get(key[0], odd.get(key[-1], "0.5" if key[0] == "gate" else "17"))
         text = "17" if key[-1] == "max_contradictions" else text
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable
@@ -401,8 +405,8 @@ def test_a_node_that_the_graph_lacks_gets_the_nearest_name() -> None:
 
 
 def test_flags_are_laid_over_and_none_leaves_a_key_as_it_is() -> None:
-    settings = parse_settings("graph = 'a:b'").with_overrides({"simulate.n": 3, "graph": None})
-    assert (settings.graph, settings.simulate.n) == ("a:b", 3)
+    settings = parse_settings("graph = 'a:b'").with_overrides({"simulate.repeats": 3, "graph": None})
+    assert (settings.graph, settings.simulate.repeats) == ("a:b", 3)
 
 
 @given(
@@ -422,10 +426,43 @@ def test_a_share_of_the_gate_above_one_is_refused_with_its_line() -> None:
         parse_settings("[gate]\nmax_calls_per_tool = {refund_payment = true}\n", path=Path("dreamgym.toml"))
 
 
-@pytest.mark.parametrize(("section", "old", "now"), [(*key, now) for key, now in RENAMED.items()])
-def test_a_key_of_an_older_version_is_refused_with_its_new_name(section: str, old: str, now: str) -> None:
-    with pytest.raises(UserError, match=rf"dreamgym.toml:2: key '{old}' is now called '{now}'"):
-        parse_settings(f"[{section}]\n{old} = 0\n", path=Path("dreamgym.toml"))
+@pytest.mark.parametrize(("old", "now"), [pair for pair in renamed().items() if len(pair[0]) == 2])
+def test_a_key_of_an_older_version_is_refused_with_its_new_name(
+    old: tuple[str, str], now: tuple[str, str]
+) -> None:
+    with pytest.raises(UserError) as refused:
+        parse_settings(f"[{old[0]}]\n{old[1]} = 0\n", path=Path("dreamgym.toml"))
+    first = f"dreamgym.toml:2: '{'.'.join(old)}' is now '{'.'.join(now)}'."
+    assert str(refused.value) == f"{first}\nRename them, or run: dreamgym-kit init --update"
+
+
+def test_all_old_keys_of_a_file_are_named_at_once() -> None:
+    with pytest.raises(UserError) as refused:
+        parse_settings("[simulate]\nn = 4\nseed = 1\nthreshold = 0.7\n[engine]\nworkers = 2\n")
+    assert str(refused.value).splitlines()[:3] == [
+        "dreamgym.toml:2: 'simulate.n' is now 'simulate.repeats'.",
+        "dreamgym.toml:4: 'simulate.threshold' is now 'simulate.min_confidence'.",
+        "dreamgym.toml:6: 'engine.workers' is now 'workers.count'.",
+    ]
+
+
+def test_new_names_leave_all_else_of_a_file_as_it_is() -> None:
+    text = (
+        "# mine\n[simulate]  # of n\nn = 4  # n = 4\nseed = 1\n\n[engine]\nworkers = 2\n[s2r]\nmost = {n=3}\n"
+    )
+    now, told = with_new_names(text)
+    assert now == (
+        "# mine\n[simulate]  # of n\nrepeats = 4  # n = 4\nseed = 1\n\n[workers]\ncount = 2\n"
+        "[s2r]\nmax_calls_per_tool = {n=3}\n"
+    )
+    assert told == [
+        "simulate.n -> simulate.repeats",
+        "engine -> workers",
+        "engine.workers -> workers.count",
+        "s2r.most -> s2r.max_calls_per_tool",
+    ]
+    assert parse_settings(now).simulate.repeats == 4
+    assert with_new_names(now) == (now, [])
 
 
 def test_a_tool_of_the_gate_may_have_a_name_that_asks_for_a_secret() -> None:

@@ -108,10 +108,14 @@ any_settings = st.builds(
     structured_outputs=texts,
     leave_out=texts,
     simulate=st.builds(
-        SimulateSettings, n=whole, concurrency=whole, seed=whole, abstain=st.sampled_from(["stop", "error"])
+        SimulateSettings,
+        repeats=whole,
+        concurrency=whole,
+        seed=whole,
+        on_unanswered=st.sampled_from(["stop", "error"]),
     ),
-    limits=st.builds(Limits, steps=whole, seconds=amount, recursion=whole),
-    budget=st.builds(BudgetSettings, calls=st.none() | whole, usd=st.none() | amount),
+    limits=st.builds(Limits, max_tool_calls=whole, max_seconds=amount, recursion_limit=whole),
+    budget=st.builds(BudgetSettings, max_calls=st.none() | whole, max_usd=st.none() | amount),
     guard=st.builds(GuardSettings, allow_hosts=texts, allow_paths=texts, allow_commands=texts),
     model=st.builds(ModelSettings, usd_per_million_input=amount, usd_per_million_output=amount),
     endpoint=st.builds(
@@ -186,7 +190,7 @@ def test_the_line_of_a_key_holds_that_key(settings: Settings) -> None:
 
 def test_lines_survive_strings_that_look_like_keys(tmp_path: Path) -> None:
     toml = (
-        '# [a]\ngraph = """x\n[simulate]\nn = "4" \\""""\n'
+        '# [a]\ngraph = """x\n[simulate]\nrepeats = "4" \\""""\n'
         'structured_outputs = [ # ]\n "]",\n]\n[simulate] # n = 1\nseed = -1\n'
     )
     with pytest.raises(UserError) as refused:

@@ -30,10 +30,10 @@ def graph() -> Any:
 @pytest.mark.parametrize(
     "limits",
     [
-        {"most": {"set_prise": 3}},
-        {"rates": {"set_prise": 0.2}},
-        {"most": {"list_*": 9}},
-        {"unheld": ("set_prise",)},
+        {"max_calls_per_tool": {"set_prise": 3}},
+        {"rate_per_tool": {"set_prise": 0.2}},
+        {"max_calls_per_tool": {"list_*": 9}},
+        {"auto_approve": ("set_prise",)},
     ],
     ids=["most", "rate", "pattern", "unheld"],
 )
@@ -44,5 +44,7 @@ def test_a_limit_of_a_tool_that_the_graph_lacks_is_refused(limits: dict[str, Any
 
 
 def test_limits_by_exact_names_and_patterns_that_fit_are_taken() -> None:
-    settings = settings_with(most={"set_price": 3, "*": 9}, rates={"set_*": 1.0}, unheld=("set_price",))
+    settings = settings_with(
+        max_calls_per_tool={"set_price": 3, "*": 9}, rate_per_tool={"set_*": 1.0}, auto_approve=("set_price",)
+    )
     check_said(facts(settings), settings)

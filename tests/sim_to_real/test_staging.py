@@ -104,7 +104,9 @@ def test_live_runs_writes_and_holds_what_cannot_be_undone(tmp_path: Path, till: 
 
 def test_live_runs_a_destructive_tool_that_is_named_exactly(tmp_path: Path, till: Till) -> None:
     tools = till.tools()
-    with overseen(tmp_path, "live", approve=lambda held: False, settings=settings_with(unheld=("refund",))):
+    with overseen(
+        tmp_path, "live", approve=lambda held: False, settings=settings_with(auto_approve=("refund",))
+    ):
         tools["refund"].invoke({"payment": "P1", "parts": {"a": 1}})
     assert till.writes == [("P1", {"a": 1})]
 
@@ -124,7 +126,7 @@ def test_the_budget_is_never_passed_also_not_over_two_blocks(tmp_path: Path, til
 
 def test_a_tools_own_limit_stops_before_the_call(tmp_path: Path, till: Till) -> None:
     tools = till.tools()
-    with overseen(tmp_path, "live", settings=settings_with(most={"set_*": 1})):
+    with overseen(tmp_path, "live", settings=settings_with(max_calls_per_tool={"set_*": 1})):
         tools["set_price"].invoke({"item": "cup", "price": "19.90"})
         with pytest.raises(RunStopped, match=r"set_price: set_\* may be called 1 times for real, and was"):
             tools["set_price"].invoke({"item": "cup", "price": "19.90"})
@@ -343,7 +345,7 @@ def test_a_late_approval_is_none_though_nothing_interrupts_it(tmp_path: Path, ti
         time.sleep(0.05)  # sleeps: longer than the approval may take
         return True
 
-    known = settings_with(approval_s=0.01)
+    known = settings_with(approval_timeout_s=0.01)
     refused = pytest.raises(RunStopped, match="set_price did not run")
     with overseen(tmp_path, "staged", approve=slow, settings=known), refused:
         tools["set_price"].invoke({"item": "cup", "price": "5.00"})

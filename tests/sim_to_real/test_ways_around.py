@@ -116,7 +116,10 @@ def test_a_rule_that_hangs_is_a_no_when_its_time_is_over(tmp_path: Path, till: T
 
     refused = pytest.raises(RunStopped, match=r"nobody approved it within 0\.3 s")
     try:
-        with overseen(tmp_path, "staged", approve=rule, settings=settings_with(approval_s=0.3)), refused:
+        with (
+            overseen(tmp_path, "staged", approve=rule, settings=settings_with(approval_timeout_s=0.3)),
+            refused,
+        ):
             if in_a_loop:
                 asyncio.run(call())
             else:

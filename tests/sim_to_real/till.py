@@ -63,4 +63,4 @@ EFFECTS = {
 def settings_with(**s2r: Any) -> Settings:
     """Settings that say what the till's tools do."""
     known = Settings(tools={name: ToolSettings(effect) for name, effect in EFFECTS.items()})
-    return known.with_overrides({f"s2r.{name}": value for name, value in {"per_second": 0.0, **s2r}.items()})
+    return known.with_overrides({f"s2r.{name}": value for name, value in {"rate": 0.0, **s2r}.items()})

@@ -7,7 +7,7 @@ import pytest
 from dreamgym_kit.adapters.trainers.distance import distance
 from dreamgym_kit.settings.schema import AlarmSettings
 
-MOST = AlarmSettings().kl
+MOST = AlarmSettings().max_kl
 
 
 def test_small_moves_are_half_their_square() -> None:

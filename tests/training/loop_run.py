@@ -26,7 +26,7 @@ from dreamgym_kit.training.loop import TrainingLoop
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.vocabulary import Task
 
-QUICK = TrainSettings(tasks=4, n=8, steps=8, eval_every=4, eval_n=4)
+QUICK = TrainSettings(tasks_per_step=4, group_size=8, steps=8, eval_every=4, eval_n=4)
 
 
 class Heard:
@@ -67,7 +67,7 @@ def run_loop(
     plan = TrainPlan(
         tasks=[replace(task, input={"messages": task.id}) for task in tasks_named(10)],
         train=settings,
-        alarms=alarms or AlarmSettings(kl=0.3),
+        alarms=alarms or AlarmSettings(max_kl=0.3),
         held_out=tasks_named(3, "h"),
     )
     parts = TrainParts(
@@ -102,7 +102,7 @@ def curriculum_over(plan: TrainPlan, folder: Path) -> Curriculum:
     return Curriculum(
         CurriculumPlan(
             tasks=plan.tasks,
-            settings=CurriculumSettings(use=True, every=2, seeds=1, candidates=2),
+            settings=CurriculumSettings(enabled=True, every=2, seeds=1, candidates=2),
             workshop=Workshop(
                 makers=[VaryingDouble()],
                 bounds=bounds,
@@ -110,7 +110,7 @@ def curriculum_over(plan: TrainPlan, folder: Path) -> Curriculum:
                 admit=lambda _: None,
                 folder=folder / "made",
             ),
-            per_step=plan.train.tasks,
+            per_step=plan.train.tasks_per_step,
             seed=plan.train.seed,
             error=lambda _: 0.0,
             clusters=Clusters(None, None),
@@ -122,7 +122,7 @@ def main() -> None:
     """python loop_run.py FOLDER STALENESS SAVE_EVERY [curriculum]"""
     folder, staleness, save_every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     settings = replace(QUICK, staleness=staleness, save_every=save_every)
-    ran = run_loop(folder, settings, alarms=AlarmSettings(kl=5.0), curriculum="curriculum" in sys.argv)
+    ran = run_loop(folder, settings, alarms=AlarmSettings(max_kl=5.0), curriculum="curriculum" in sys.argv)
     sys.stdout.write(json.dumps({"logits": ran.trainer.logits, "alarm": str(ran.trained.alarm)}))
 
 

@@ -41,8 +41,8 @@ effect = "read"
 model = "policy"
 max_output = 12
 [train]
-tasks = 3
-n = 4
+tasks_per_step = 3
+group_size = 4
 steps = 5
 eval_every = 2
 eval_n = 2

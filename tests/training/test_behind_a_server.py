@@ -59,7 +59,7 @@ def test_its_episodes_are_collected_in_workers_as_in_one_process_also_after_a_st
     """Each worker asks the server for the weights that the training brought there last."""
     if kind == "adapter":
         server.off = {"dev"}
-        said = (tmp_path / "dreamgym.toml").read_text().replace("[train]\n", "[train]\nlora = 4\n")
+        said = (tmp_path / "dreamgym.toml").read_text().replace("[train]\n", "[train]\nlora_rank = 4\n")
         (tmp_path / "dreamgym.toml").write_text(said)
     done = run(tmp_path, "train", "--steps", "2", "--runs", "here", "--json")
     assert done.returncode == 0, done.stderr
@@ -117,7 +117,7 @@ def test_a_training_of_an_adapter_loads_it_under_a_new_name_each_time(
     tmp_path: Path, server: VllmDouble
 ) -> None:
     server.off = {"dev"}
-    said = (tmp_path / "dreamgym.toml").read_text().replace("[train]\n", "[train]\nlora = 4\n")
+    said = (tmp_path / "dreamgym.toml").read_text().replace("[train]\n", "[train]\nlora_rank = 4\n")
     (tmp_path / "dreamgym.toml").write_text(said)
     done = run(tmp_path, "train", "--steps", "2", "--json")
     assert done.returncode == 0, done.stderr

@@ -130,7 +130,9 @@ def run_loop_pressed(folder: Path, stop: StopSwitch, *, at: int):
 
 
 def test_a_draw_without_signal_is_drawn_again(tmp_path: Path) -> None:
-    ran = run_loop(tmp_path / "run", planted=Planted("equal rewards", 5), alarms=AlarmSettings(dead_draws=2))
+    ran = run_loop(
+        tmp_path / "run", planted=Planted("equal rewards", 5), alarms=AlarmSettings(max_zero_variance_draws=2)
+    )
     assert ran.trained.alarm is not None
     assert [step for step, _, _ in ran.collector.asked] == [1, 2, 3, 4, 5, 5]
     assert len({tasks for _, tasks, _ in ran.collector.asked[-2:]}) == 2
@@ -139,7 +141,7 @@ def test_a_draw_without_signal_is_drawn_again(tmp_path: Path) -> None:
 def test_an_alarm_of_nothing_decided_says_why_most_episodes_are_not(tmp_path: Path) -> None:
     ran = run_loop(tmp_path / "run", planted=Planted("nothing decided", 2))
     assert ran.trained.alarm is not None
-    episodes = QUICK.tasks * QUICK.n
+    episodes = QUICK.tasks_per_step * QUICK.group_size
     assert ran.trained.alarm.text.endswith(f" (inconclusive, {episodes} times: by the double)")
 
 

@@ -10,7 +10,7 @@ from training.loop_run import QUICK, run_loop
 from dreamgym_kit.settings.schema import AlarmSettings
 from dreamgym_kit.training.records import read_steps
 
-STRICT = AlarmSettings(dead_draws=2, kl=5.0)
+STRICT = AlarmSettings(max_zero_variance_draws=2, max_kl=5.0)
 
 
 @pytest.mark.parametrize(("algorithm", "kept"), [("grpo", 4), ("dpo", 4), ("ppo", 8), ("sft", 8)])
@@ -37,7 +37,7 @@ def test_old_rollouts_weigh_less_only_where_ratios_are_learned_from(
     tmp_path: Path, algorithm: str, alike: bool
 ) -> None:
     settings = replace(QUICK, algorithm=algorithm, staleness=2)
-    ran = run_loop(tmp_path / "run", settings, alarms=AlarmSettings(kl=50.0, entropy_low=0.0), lr=2.0)
+    ran = run_loop(tmp_path / "run", settings, alarms=AlarmSettings(max_kl=50.0, entropy_low=0.0), lr=2.0)
     weights = [sample.weight for sample in ran.trainer.learned[5].samples]
     assert (min(weights) > 0.99 * max(weights)) is alike
     assert [one.staleness for one in read_steps(tmp_path / "run")][5] == 2

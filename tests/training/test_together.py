@@ -81,7 +81,9 @@ def test_what_the_first_process_refuses_is_said_once_and_ends_both(tmp_path: Pat
 
 def test_an_alarm_ends_both_and_is_said_once(tmp_path: Path) -> None:
     folder = project(tmp_path)
-    (folder / "dreamgym.toml").write_text((folder / "dreamgym.toml").read_text() + "[alarms]\nkl = 1e-9\n")
+    (folder / "dreamgym.toml").write_text(
+        (folder / "dreamgym.toml").read_text() + "[alarms]\nmax_kl = 1e-9\n"
+    )
     done = together(folder, "train", "--json", "--plain")
     assert done.returncode != 0
     told = json.loads(done.stdout)

@@ -17,7 +17,7 @@ def trained_run(
     root: Path, *, name: str = "a-training", steps: int = 8, planted: Planted | None = None, **more: Any
 ) -> Path:
     """Train the doubles and keep what came of it; gives the directory."""
-    alarms = AlarmSettings(kl=0.3)
+    alarms = AlarmSettings(max_kl=0.3)
     matters = {"mode": "train", "graph": "desk"}
     manifest = Manifest("7f3a", 1.8e9, matters, {"alarms": asdict(alarms), "steps": steps})
     settings = replace(QUICK, steps=steps, eval_every=4, eval_n=16)

@@ -50,7 +50,7 @@ def score_of(estimate: Estimate, explore: float, decided: float = 1.0) -> float:
 
 def rests(estimate: Estimate, settings: CurriculumSettings) -> str:
     """Whether a task has nothing to teach for now; it comes back as what was seen of it fades."""
-    if estimate.impossible > settings.hopeless:
+    if estimate.impossible > settings.max_infeasible:
         return "hopeless"
     return "mastered" if estimate.mean > settings.mastered else ""
 
@@ -75,7 +75,9 @@ def drawn(
     again = frozenset(without)
     fresh = [one for one in standings if not one.rests and one.task.id not in again]
     given = [one for one in fresh if not one.made]
-    waiting = sorted(given, key=lambda one: (one.met, _dice(one, key)))[: round(settings.turns * count)]
+    waiting = sorted(given, key=lambda one: (one.met, _dice(one, key)))[
+        : round(settings.round_robin_share * count)
+    ]
     picks = [Pick(one.task, TURN, one.score) for one in waiting]
     took = {pick.task.id for pick in picks}
     by_luck = sorted(

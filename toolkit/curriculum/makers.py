@@ -54,13 +54,13 @@ class RuleMaker:
             tasks = list(made) if isinstance(made, Iterable) else [made]
         except Exception as error:
             raise UserError(
-                f"curriculum.maker '{self._name}' failed for task {pattern.task.id!a}: "
+                f"curriculum.task_generator '{self._name}' failed for task {pattern.task.id!a}: "
                 f"{type(error).__name__}: {error}"
             ) from error
         wrong = next((one for one in tasks if not isinstance(one, Task)), None)
         if wrong is not None:
             raise UserError(
-                f"curriculum.maker '{self._name}' gave {wrong!r:.60} for task {pattern.task.id!a}; "
+                f"curriculum.task_generator '{self._name}' gave {wrong!r:.60} for task {pattern.task.id!a}; "
                 "it is to give tasks (dreamgym_kit.Task)."
             )
         return tasks[:count]

@@ -5,7 +5,8 @@
     retrieval   only what was recorded in the call's own world answers; a model is shown no examples
     reasoning   no model decides what recordings and rules leave open; or one that was taught without reasons
 
-Answers of a part that is left out become abstentions; how the agent fares then is up to `simulate.abstain`.
+Answers of a part that is left out become abstentions; how the agent fares then is up to
+`simulate.on_unanswered`.
 """
 
 from collections.abc import Collection
@@ -43,5 +44,5 @@ class _Without:
         part = self._dropped.get(told.provenance)
         if part is None:
             return told
-        why = f"{told.provenance} answers are left out (simulate.without: {part})"
+        why = f"{told.provenance} answers are left out (simulate.disable: {part})"
         return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)

@@ -145,7 +145,10 @@ class Session:
         self.on_refusal: Callable[[], None] = lambda: None  # called in the thread that was refused
         self.notes: list[str] = []
         self.model_errors: list[BaseException] = []  # that came out of the agent's chat models
-        self.unrecovered: BaseException | None = None  # of its last chat model call; None if that answered
+        self.model_answers = 0  # chat model calls that answered, or began to
+        self.unrecovered: BaseException | None = (
+            None  # of a chat model call that no answer came beside or after
+        )
         self.counts: dict[str, int] = {}
         self.spends: dict[str, Spend] = {}
         self.real_calls = 0

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.executed import executed_of
-from dreamgym_kit.settings.read import RENAMED
-from dreamgym_kit.settings.schema import GateSettings
+from dreamgym_kit.settings.schema import GateSettings, declared
 from dreamgym_kit.vocabulary import Verdict
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def gate_of(record: JsonValue, *, judges: bool = True) -> GateSettings:
     """
     record = record if isinstance(record, Mapping) else {}
     known = {field.name for field in fields(GateSettings)}
-    renamed = {old: new for (_, old), new in RENAMED.items()}
+    renamed = {key.was: name for name, key in declared(GateSettings).items()}
     said: dict[str, Any] = {renamed.get(name, name): value for name, value in record.items()}
     if "max_errors" not in record:
         said = {"min_pass_rate": 1.0 if judges else None, "max_inconclusive": None, **said}

@@ -203,14 +203,18 @@ def _read_task(record: object, report: Callable[[str], None]) -> Task | None:
         report(f"expected an object with an id and an input, got {shown(record)}")
         return None
     full = dict(record)
-    wrong = [*_spell_out(full), *TASKS.problems(full)]
+    wrong, task = _spell_out(full), None
+    try:
+        task = TASKS.read(full)
+    except NotJson:
+        wrong += TASKS.problems(full)
     if isinstance(expect := full.get("expect"), dict):
         wrong += _EXPECTATIONS.problems(expect, "expect")
     if isinstance(meta := full.get("meta"), dict) and meta.get("user") is not None:
         wrong += [problem] if (problem := wrong_user(meta["user"])) is not None else []
     for one in wrong:
         report(one)
-    return None if wrong else TASKS.read(full)
+    return None if wrong else task
 
 
 def _spell_out(task: dict[str, JsonValue]) -> list[str]:
@@ -247,7 +251,7 @@ def _world(value: JsonValue) -> JsonValue:
     if not isinstance(value, dict):
         raise NotJson(f"expected 'name', 'name:7' or an object, got {shown(value)}")
     if isinstance(world := value.get("name"), str) and not world.strip():
-        raise NotJson("its name is empty")
+        raise NotJson(f"expected 'name', 'name:7' or an object with a name, got {shown(world)}")
     seed = value.get("seed", 0)
     if isinstance(seed, int) and not 0 <= seed < 2**63:  # what every store and generator takes
         raise NotJson(f"a seed is 0 to 2**63 - 1, got {shown(seed)}")

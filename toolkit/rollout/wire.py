@@ -12,12 +12,13 @@ a worker finds those it needs in its own environment.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import NotJson, UserError
+from dreamgym_kit.jsonread import read_own_json
 from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.rollout.jobs import Job
 from dreamgym_kit.rollout.records import EPISODES
@@ -95,7 +96,7 @@ def spelled(message: Mapping[str, Any]) -> bytes:
 
 def read(message: bytes) -> dict[str, Any]:
     """A message that `spelled` made: by our own process, so the plain parser will do."""
-    record = json.loads(message, parse_constant=_refuse_constant)
+    record = read_own_json(message)
     if not isinstance(record, dict):
         raise NotJson("a message is an object")
     return record
@@ -129,7 +130,8 @@ def came_to_bytes(came: Came) -> bytes:
         NotJson: the episode holds a value without JSON form.
     """
     canonical(came.episode.final)  # the digest leaves it out: what cannot be written is refused here
-    return spelled(_CAME.write(came))
+    events = tuple((kind, dict(facts)) for kind, facts in came.events)
+    return spelled(_CAME.write(replace(came, events=events)))
 
 
 def came_from(answer: bytes) -> Came:
@@ -164,7 +166,3 @@ def answered(answer: bytes) -> dict[str, Any]:
 def request(do: str, facts: Mapping[str, Any] | None = None) -> bytes:
     """Any other request."""
     return spelled({"do": do, **(facts or {})})
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise NotJson(f"{name} is not JSON")

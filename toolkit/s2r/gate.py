@@ -99,15 +99,15 @@ def dream_word(found: DreamFigures, bounds: S2rSettings) -> Word:
     reasons = []
     if found.decided == 0:
         reasons.append(f"none of {found.episodes} held-out episodes in the dream could be judged")
-    elif found.low < bounds.success_low:
+    elif found.low < bounds.preflight_pass_rate_low:
         reasons.append(
             f"success in the dream is {found.success:.0%} ({found.low:.0%} to {found.high:.0%}), and its "
-            f"lower bound must be {bounds.success_low:.0%}"
+            f"lower bound must be {bounds.preflight_pass_rate_low:.0%}"
         )
-    if found.coverage < bounds.coverage:
+    if found.coverage < bounds.preflight_coverage:
         reasons.append(
             f"the dream could answer {found.coverage:.1%} of {found.calls} calls, and must answer "
-            f"{bounds.coverage:.0%}"
+            f"{bounds.preflight_coverage:.0%}"
         )
     if found.violations:
         reasons.append(f"in {found.violations} episodes something real was about to run in the dream, or ran")

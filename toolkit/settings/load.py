@@ -2,7 +2,7 @@
 
 The file is the nearest `dreamgym.toml` at or above the start folder. Every key has an environment
 variable: `DREAMGYM_` and the section and the key in capitals, joined by underscores
-(`DREAMGYM_SIMULATE_N`, `DREAMGYM_LIMITS_SECONDS`; keys of the top: `DREAMGYM_GRAPH`). Lists are
+(`DREAMGYM_SIMULATE_REPEATS`, `DREAMGYM_LIMITS_MAX_SECONDS`; keys of the top: `DREAMGYM_GRAPH`). Lists are
 separated by commas. A table with names of the user's own (tools, functions, nodes, checkers, worlds)
 is one variable with a JSON object, laid over the file's table name by name. Paths in the file are
 relative to the file, paths in the environment to the current folder.
@@ -22,7 +22,7 @@ from dreamgym_kit.jsonread import read_json
 from dreamgym_kit.settings.keys import keep_secret, with_whole_paths
 from dreamgym_kit.settings.lines import lines_of
 from dreamgym_kit.settings.places import buffer_of, place_of
-from dreamgym_kit.settings.read import RENAMED, keys_of, read_settings, sections
+from dreamgym_kit.settings.read import keys_of, read_settings, renamed, sections
 from dreamgym_kit.settings.schema import SETTINGS_FILE, Settings, declared
 from dreamgym_kit.vocabulary import ToolSpec
 
@@ -54,7 +54,7 @@ def load_settings(
         UserError: names file and line, or the variable, and what to do.
     """
     found = file if file is not None else find_settings(start if start is not None else Path.cwd())
-    settings = Settings() if found is None else parse_settings(_text_of(found), path=found.absolute())
+    settings = Settings() if found is None else parse_settings(text_of(found), path=found.absolute())
     settings = _with_environment(settings, os.environ if environ is None else environ)
     keep_secret(settings)
     return settings
@@ -147,7 +147,12 @@ def environment_names() -> dict[str, tuple[str, ...]]:
     return names
 
 
-def _text_of(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a settings file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -173,9 +178,9 @@ def _with_environment(settings: Settings, environ: Mapping[str, str]) -> Setting
         if not variable.startswith(PREFIX) or text == "":
             continue
         if variable not in known:
-            renamed = {_variable(*key): _variable(key[0], now) for key, now in RENAMED.items()}
-            if variable in renamed:
-                raise UserError(f"{variable} is now called {renamed[variable]}. Rename it.")
+            was = {_variable(*old): _variable(*now) for old, now in renamed().items() if len(old) == 2}
+            if variable in was:
+                raise UserError(f"{variable} is now called {was[variable]}. Rename it.")
             raise UnknownName("variable", variable, known=known, source="environment", where="the settings")
         settings = _overlay(settings, variable, known[variable], text)
     return with_whole_paths(settings, Path.cwd())

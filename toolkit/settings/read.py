@@ -5,6 +5,7 @@ where the key stands, which kind of value it wants and which kind it found; no m
 that looks like a secret (those are refused before anything else).
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
@@ -12,7 +13,8 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.settings.schema import Key, Settings, declared
+from dreamgym_kit.settings.lines import lines_of
+from dreamgym_kit.settings.schema import RENAMED_SECTIONS, Key, Settings, declared
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.vocabulary import Effect
@@ -20,19 +22,10 @@ from dreamgym_kit.vocabulary import Effect
 Where = Callable[..., str]
 _NOT_KEYS = frozenset({"path", "lines"})
 _WORLD_KEYS = ("ref",)
-RENAMED: Mapping[tuple[str, ...], str] = {
-    ("gate", "success"): "min_pass_rate",
-    ("gate", "success_low"): "min_pass_rate_low",
-    ("gate", "undetermined"): "max_inconclusive",
-    ("gate", "contradictions"): "max_contradictions",
-    ("gate", "max"): "max_calls_per_tool",
-    ("gate", "findings"): "fail_on",
-    ("gate", "usd"): "max_usd",
-    ("gate", "seconds"): "max_seconds",
-}
-"""Keys of earlier versions, by what each is called now."""
 _TOO_LARGE = 2**63
-_TOOL_TABLES = frozenset({("gate", "max_calls_per_tool"), ("s2r", "most"), ("s2r", "rates")})
+_TOOL_TABLES = frozenset(
+    {("gate", "max_calls_per_tool"), ("s2r", "max_calls_per_tool"), ("s2r", "rate_per_tool")}
+)
 
 
 def keys_of(record: type) -> tuple[str, ...]:
@@ -46,6 +39,44 @@ def sections() -> dict[str, type]:
     return {name: hints[name] for name in keys_of(Settings) if is_dataclass(hints[name])}
 
 
+def renamed() -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Sections and keys of earlier versions, with what each is called now."""
+    now_of = {new: old for old, new in RENAMED_SECTIONS.items()}
+    found: dict[tuple[str, ...], tuple[str, ...]] = {(old,): (new,) for old, new in RENAMED_SECTIONS.items()}
+    for section, record in sections().items():
+        for name, key in declared(record).items():
+            for before in {section, now_of.get(section, section)}:
+                if key.was or before != section:
+                    found[(before, key.was or name)] = (section, name)
+    return found
+
+
+def refuse_renamed(data: Mapping[str, Any], where: Where) -> None:
+    """Refuse keys of earlier versions, all of them at once, each with its new name."""
+    known = renamed()
+    told = []
+    for name, value in data.items():
+        inner = [(name, key) for key in value] if isinstance(value, Mapping) else []
+        for old in [(name,), *inner]:
+            if old in known and not (len(old) == 1 and inner):
+                told.append(f"{where(*old)}: '{'.'.join(old)}' is now '{'.'.join(known[old])}'.")
+    if told:
+        raise UserError("\n".join([*told, "Rename them, or run: dreamgym-kit init --update"]))
+
+
+def with_new_names(text: str) -> tuple[str, list[str]]:
+    """Settings text with the names of today, all else as it is, and what was renamed."""
+    known, lines, told = renamed(), text.split("\n"), []
+    for old, line in lines_of(text).items():
+        now = known.get(old)
+        if now is None:
+            continue
+        before = lines[line - 1]
+        lines[line - 1] = re.sub(rf"\b{old[-1]}\b(?=\s*[=\]])", now[-1], before, count=1)
+        told += [f"{'.'.join(old)} -> {'.'.join(now)}"] if lines[line - 1] != before else []
+    return "\n".join(lines), told
+
+
 def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
     """Check all of `data` and give the values for `Settings(**values)`.
 
@@ -57,6 +88,7 @@ def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
         UserError: the first thing that is wrong, in one line.
     """
     refuse_secrets(data, where)
+    refuse_renamed(data, where)
     return _Reader(where).record(Settings, data, ())
 
 
@@ -219,9 +251,6 @@ class _Reader:
 
     def _unknown(self, name: str, known: tuple[str, ...], key: tuple[str, ...]) -> UserError:
         source = self.where(*key, name)
-        if (*key, name) in RENAMED:
-            now = RENAMED[(*key, name)]
-            return UserError(f"{source}: key '{name}' is now called '{now}'. Rename it.")
         for section, record in sections().items():
             if name in keys_of(record) and (section,) != key:
                 here = f"not to [{'.'.join(key)}]" if key else "not to the top of the file"

@@ -21,7 +21,7 @@ from dreamgym_kit.vocabulary import Effect, ToolSpec
 _WIDTH = 96
 _HEAD = """\
 # Settings of dreamgym-kit. Paths are relative to this file. What starts with # is off or at its default.
-# Every key has an environment variable, DREAMGYM_<SECTION>_<KEY>: DREAMGYM_SIMULATE_N=4.
+# Every key has an environment variable, DREAMGYM_<SECTION>_<KEY>: DREAMGYM_SIMULATE_REPEATS=4.
 # No secrets here: keys and tokens belong in environment variables that your graph reads.
 """
 _EFFECTS = """\

@@ -15,6 +15,7 @@ from dreamgym_kit.settings.tool_models import ToolModelSettings
 from dreamgym_kit.vocabulary import Effect
 
 SETTINGS_FILE = "dreamgym.toml"
+RENAMED_SECTIONS = {"engine": "workers"}
 FAULT_KINDS = (
     *("error", "timeout", "timeout_applied", "rate_limit"),
     *("slow", "malformed", "stale_read", "outage"),
@@ -29,6 +30,7 @@ class Key:
     least: float = 0  # of a number
     most: float | None = None
     among: tuple[str, ...] = ()  # what a text may be
+    was: str = ""  # what earlier versions called it, and files of runs still do
     form: str = ""  # of a text: "reference" ("module:name") or "path"
     example: Any = None  # shown where there is no default
 
@@ -46,34 +48,46 @@ def declared(record: Any) -> dict[str, Key]:
     return {known.name: known.metadata["key"] for known in fields(record) if "key" in known.metadata}
 
 
+def on_disk(record: Any) -> dict[str, Any]:
+    """The values of a section by the names that run directories know them by."""
+    return {key.was or name: getattr(record, name) for name, key in declared(record).items()}
+
+
 @dataclass(frozen=True, slots=True)
 class SimulateSettings:
     """How a dry run is done."""
 
-    n: int = key(1, "episodes per task", least=1)
+    repeats: int = key(1, "episodes per task", least=1, was="n")
     concurrency: int = key(8, "episodes at once", least=1)
     seed: int = key(0, "same seed, same run")
-    abstain: str = key(
+    on_unanswered: str = key(
         "stop",
         '"stop" the episode when the dream cannot tell, or answer the tool with an "error"',
         among=("stop", "error"),
+        was="abstain",
     )
-    without: tuple[str, ...] = key(
+    disable: tuple[str, ...] = key(
         (),
         'parts left out to see what they are worth: ["retrieval"]',
         among=("history", "state", "retrieval", "reasoning"),
+        was="without",
     )
-    threshold: float = key(0.5, "0..1: how well supported an answer must be; 0.7 is stricter")
+    min_confidence: float = key(
+        0.5, "0..1: how well supported an answer must be; 0.7 is stricter", was="threshold"
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
+class WorkersSettings:
     """Where episodes run: in the process that keeps the run, or in workers of their own."""
 
-    name: str = key(
-        "local", '"local": processes of this machine; "ray": a Ray cluster', among=("local", "ray")
+    backend: str = key(
+        "local",
+        '"local": processes of this machine; "ray": a Ray cluster',
+        among=("local", "ray"),
+        was="name",
     )
-    workers: int = key(0, "processes that run episodes; 0: the one that keeps the run")
+    count: int = key(0, "processes that run episodes; 0: the one that keeps the run", was="workers")
     address: str | None = key(
         None, "ray: of a running cluster; none: one is started here", example="ray-head:6379"
     )
@@ -81,24 +95,26 @@ class EngineSettings:
     @property
     def elsewhere(self) -> int:
         """Workers that there are to be; Ray always has some: as many as processors here where nobody said."""
-        return self.workers or ((os.cpu_count() or 1) if self.name == "ray" else 0)
+        return self.count or ((os.cpu_count() or 1) if self.backend == "ray" else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Where one episode ends at the latest."""
 
-    steps: int = key(50, "tool calls", least=1)
-    seconds: float = key(300.0, "wall time", least=0.001)
-    recursion: int = key(100, "LangGraph's recursion_limit", least=1)
+    max_tool_calls: int = key(50, "tool calls", least=1, was="steps")
+    max_seconds: float = key(300.0, "wall time", least=0.001, was="seconds")
+    recursion_limit: int = key(100, "LangGraph's recursion_limit", least=1, was="recursion")
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetSettings:
     """Hard limits of a whole run; none unless set."""
 
-    calls: int | None = key(None, "tool calls over all episodes", example=10000)
-    usd: float | None = key(None, "model spend, at the prices under [model] and [endpoint]", example=5.0)
+    max_calls: int | None = key(None, "tool calls over all episodes", example=10000, was="calls")
+    max_usd: float | None = key(
+        None, "model spend, at the prices under [model] and [endpoint]", example=5.0, was="usd"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,23 +258,29 @@ class GateSettings:
     """When a run passes; else its exit code is 1 (failed), 3 (inconclusive) or 4 (error)."""
 
     min_pass_rate: float | None = key(
-        1.0, "0..1: mean over tasks of the passed share of conclusive episodes", most=1
+        1.0, "0..1: mean over tasks of the passed share of conclusive episodes", most=1, was="success"
     )
     min_pass_rate_low: float | None = key(
-        None, "0..1: lower bound of its 95 % interval; stricter with few episodes", most=1, example=0.7
+        None,
+        "0..1: lower bound of its 95 % interval; stricter with few episodes",
+        most=1,
+        example=0.7,
+        was="success_low",
     )
-    max_inconclusive: float | None = key(0.1, "0..1: share of all episodes", most=1)
+    max_inconclusive: float | None = key(0.1, "0..1: share of all episodes", most=1, was="undetermined")
     max_errors: float = key(0.0, "episodes; below 1: a share of all episodes")
     max_contradictions: int | None = key(
-        None, "answers that contradict the ledger, and judges that disagree", example=0
+        None, "answers that contradict the ledger, and judges that disagree", example=0, was="contradictions"
     )
     forbid: tuple[str, ...] = key((), 'tools that must not be called: ["delete_*"]')
     max_calls_per_tool: Mapping[str, int] = key(
-        dict, "calls in one episode, by tool pattern: {refund_payment = 1}"
+        dict, "calls in one episode, by tool pattern: {refund_payment = 1}", was="max"
     )
-    fail_on: tuple[str, ...] = key((), 'kinds of findings that fail the run: ["repeated_write", "critical"]')
-    max_usd: float | None = key(None, "model spend of the run", example=2.0)
-    max_seconds: float | None = key(None, "wall time of the run", example=600.0)
+    fail_on: tuple[str, ...] = key(
+        (), 'kinds of findings that fail the run: ["repeated_write", "critical"]', was="findings"
+    )
+    max_usd: float | None = key(None, "model spend of the run", example=2.0, was="usd")
+    max_seconds: float | None = key(None, "wall time of the run", example=600.0, was="seconds")
 
 
 NO_GATE = GateSettings(min_pass_rate=None, max_inconclusive=None)
@@ -269,38 +291,43 @@ NO_GATE = GateSettings(min_pass_rate=None, max_inconclusive=None)
 class TrainSettings:
     """How the policy learns in the dream; what it learned is measured on held-out tasks."""
 
-    tasks: int = key(16, "drawn for each step", least=1)
-    n: int = key(8, "episodes of each of them: one group", least=2)
+    tasks_per_step: int = key(16, "drawn for each step", least=1, was="tasks")
+    group_size: int = key(8, "episodes of each of them: one group", least=2, was="n")
     steps: int = key(30, "optimiser steps", least=1)
     seed: int = key(0, "same seed, same run")
     lr: float = key(2e-4, "learning rate; 1e-6 to 5e-5 for large models")
     warmup: int = key(5, "steps over which it rises")
     algorithm: str = key("grpo", "grpo, ppo, dpo or sft", among=("grpo", "ppo", "dpo", "sft"))
-    loss: str = key(
+    loss_type: str = key(
         "dapo",
         "as TRL names it: dapo, grpo, bnpo, dr_grpo, cispo, ...",
         among=("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "vespo", "luspo"),
+        was="loss",
     )
     beta: float = key(0.0, "weight of the KL term that holds the policy near its start")
-    clip: float = key(0.2, "how far a token's probability may move in one update, as a ratio")
+    clip_ratio: float = key(
+        0.2, "how far a token's probability may move in one update, as a ratio", was="clip"
+    )
     grad_clip: float = key(1.0, "most norm of a gradient")
     faults: float | None = key(
         None, "share of calls that fail where it learns; as [faults] has it unless set", most=1, example=0.1
     )
     value_lr: float = key(2e-3, "ppo: learning rate of the value head")
     value_weight: float = key(0.1, "ppo: of the value head's loss beside the policy's")
-    gae: float = key(1.0, "ppo: lambda of the advantages, 0..1", most=1)
+    gae_lambda: float = key(1.0, "ppo: lambda of the advantages, 0..1", most=1, was="gae")
     dpo_beta: float = key(0.1, "dpo: how dearly the policy pays for leaving its start")
     dpo_pairs: int = key(4, "dpo: most pairs of siblings that one group gives", least=1)
-    lora: int | None = key(
-        None, "rank of the adapter that is trained; all weights unless set", least=1, example=16
+    lora_rank: int | None = key(
+        None, "rank of the adapter that is trained; all weights unless set", least=1, example=16, was="lora"
     )
     staleness: int = key(
         0, "updates that a rollout's weights may lie behind; 1: rollouts overlap updates", most=8
     )
-    pieces: int = key(4, "that a step's batch is computed in; more take less memory", least=1)
+    micro_batches: int = key(
+        4, "that a step's batch is computed in; more take less memory", least=1, was="pieces"
+    )
     save_every: int = key(1, "steps between checkpoints", least=1)
-    keep: int = key(2, "checkpoints that stay", least=1)
+    keep_checkpoints: int = key(2, "checkpoints that stay", least=1, was="keep")
     eval_every: int = key(10, "steps between evaluations; 0: only at the start and the end")
     eval_n: int = key(4, "episodes a task in an evaluation", least=1)
     eval_tasks: str | None = key(
@@ -314,22 +341,29 @@ class TrainSettings:
 class CurriculumSettings:
     """Which tasks a training spends its episodes on."""
 
-    use: bool = key(False, "true: hard but solvable ones first; false: all in turn")
+    enabled: bool = key(False, "true: hard but solvable ones first; false: all in turn", was="use")
     half_life: float = key(20.0, "steps after which what was seen of a task counts half", least=0.1)
     explore: float = key(0.25, "weight of not knowing, beside that of hard but solvable")
     focus: float = key(3.0, "power of the score that the chance of being drawn follows")
-    turns: float = key(0.25, "0..1 of each draw for tasks not met for longest", most=1)
+    round_robin_share: float = key(
+        0.25, "0..1 of each draw for tasks not met for longest", most=1, was="turns"
+    )
     mastered: float = key(0.95, "0..1: estimated success above which a task rests", most=1)
-    hopeless: float = key(0.9, "0..1: it rests when it is impossible more likely than this", most=1)
+    max_infeasible: float = key(
+        0.9, "0..1: it rests when it is impossible more likely than this", most=1, was="hopeless"
+    )
     doubtful: float = key(0.1, "0..1: nothing is learned from it while that is likelier than this", most=1)
     judge_error: float = key(0.05, "0..1 of a model's verdicts that are wrong", most=0.4)
     clusters: str | None = key(
         None, 'the field of meta that says which tasks are alike: "family"', example="family"
     )
-    maker: str | None = key(
-        None, '"my_agent.tasks:like" makes tasks like a given one, by rules', example="my_agent.tasks:like"
+    task_generator: str | None = key(
+        None,
+        '"my_agent.tasks:like" makes tasks like a given one, by rules',
+        example="my_agent.tasks:like",
+        was="maker",
     )
-    vary: bool = key(False, "true: the endpoint's model makes variations of tasks")
+    llm_variations: bool = key(False, "true: the endpoint's model makes variations of tasks", was="vary")
     checker: str | None = key(
         None, "judges any task of these worlds, the model's variations too", example="orders"
     )
@@ -346,10 +380,12 @@ class AlarmSettings:
 
     logprobs: float = key(1e-3, "most nats, sampled against recomputed; 0.2 for 16-bit servers")
     stale_weights: float = key(1e-4, "most nats, server against trainer after a sync; 0.2 for 16-bit servers")
-    kl: float = key(0.1, "most nats a token that one update may move the policy")
+    max_kl: float = key(0.1, "most nats a token that one update may move the policy", was="kl")
     entropy_low: float = key(0.1, "least entropy, as a multiple of the first steps'", most=1)
     entropy_high: float = key(10.0, "most entropy, as a multiple of the first steps'", least=1)
-    dead_draws: int = key(3, "draws of tasks in a row in which no group has any spread", least=1)
+    max_zero_variance_draws: int = key(
+        3, "draws of tasks in a row in which no group has any spread", least=1, was="dead_draws"
+    )
     judges_disagree: float = key(0.3, "0..1: most episodes on which checker and judging model differ", most=1)
     reward_gap: float = key(0.15, "0..1: most that the judging model may rise above the checker", most=1)
 
@@ -363,25 +399,40 @@ class S2rSettings:
         '"shadow": writes are dreamed; "staged": each waits for a yes; "live"',
         among=("shadow", "staged", "live"),
     )
-    calls: int | None = key(None, "most real calls in all; nothing begins without it", example=1000)
-    most: Mapping[str, int] = key(dict, "most real calls by tool pattern: {refund_payment = 20}")
-    per_second: float = key(5.0, "real calls, all tools together; 0: no limit")
-    rates: Mapping[str, float] = key(dict, 'real calls a second by tool pattern: {"refund_*" = 0.2}')
+    max_calls: int | None = key(
+        None, "most real calls in all; nothing begins without it", example=1000, was="calls"
+    )
+    max_calls_per_tool: Mapping[str, int] = key(
+        dict, "most real calls by tool pattern: {refund_payment = 20}", was="most"
+    )
+    rate: float = key(5.0, "real calls, all tools together; 0: no limit", was="per_second")
+    rate_per_tool: Mapping[str, float] = key(
+        dict, 'real calls a second by tool pattern: {"refund_*" = 0.2}', was="rates"
+    )
     approver: str | None = key(
         None,
         "a function of your own that is asked about held calls; the terminal unless set",
         example="my_agent.rules:may_run",
         form="reference",
     )
-    approval_s: float = key(120.0, "seconds that there are for a yes", least=0.001)
-    unheld: tuple[str, ...] = key(
-        (), 'destructive tools that "live" runs without a yes, by exact name: ["refund_payment"]'
+    approval_timeout_s: float = key(120.0, "seconds that there are for a yes", least=0.001, was="approval_s")
+    auto_approve: tuple[str, ...] = key(
+        (),
+        'destructive tools that "live" runs without a yes, by exact name: ["refund_payment"]',
+        was="unheld",
     )
-    success_low: float = key(
-        0.5, "0..1: gate: least lower bound of the 95 % interval of success in the dream", most=1
+    preflight_pass_rate_low: float = key(
+        0.5,
+        "0..1: gate: least lower bound of the 95 % interval of success in the dream",
+        most=1,
+        was="success_low",
     )
-    coverage: float = key(0.9, "0..1: gate: least share of calls that the dream could answer", most=1)
-    gate_n: int = key(4, "gate: episodes of each held-out task in the dream", least=1)
+    preflight_coverage: float = key(
+        0.9, "0..1: gate: least share of calls that the dream could answer", most=1, was="coverage"
+    )
+    preflight_repeats: int = key(
+        4, "gate: episodes of each held-out task in the dream", least=1, was="gate_n"
+    )
     canaries: int = key(8, "gate: tasks tried in shadow on the real tools before anything else")
     canary_low: float = key(0.5, "0..1: gate: least share of these that come to a verdict", most=1)
 
@@ -430,7 +481,7 @@ class Settings:
     structured_outputs: tuple[str, ...] = key((), "names bound to the model that are answer forms, not tools")
     leave_out: tuple[str, ...] = key((), "tools that the model's provider runs, which dreams do without")
     simulate: SimulateSettings = SimulateSettings()
-    engine: EngineSettings = EngineSettings()
+    workers: WorkersSettings = WorkersSettings()
     limits: Limits = Limits()
     budget: BudgetSettings = BudgetSettings()
     guard: GuardSettings = GuardSettings()

@@ -90,7 +90,7 @@ class TrainingLoop:
         self._folder, self._aside, self._events, self._stop = folder, aside, events, stop
         self._state = StateFolder(folder / STATE)
         wanted = plan.train
-        self._chooser = parts.chooser or InTurn(plan.tasks, wanted.tasks, wanted.seed)
+        self._chooser = parts.chooser or InTurn(plan.tasks, wanted.tasks_per_step, wanted.seed)
         self._steps: list[StepRecord] = []
         self._evaluations: list[EvaluationRecord] = []
         self._waiting: dict[int, Drawn] = {}
@@ -229,10 +229,10 @@ class TrainingLoop:
             await _ended(after)
         began = time.monotonic()
         wanted = self._plan.train
-        for draw in range(1, self._plan.alarms.dead_draws + 1):
+        for draw in range(1, self._plan.alarms.max_zero_variance_draws + 1):
             tasks = await self._chooser.tasks(step, draw)
             seed = step_seed(wanted.seed, step, draw)
-            groups = await self._parts.collector.collect(tasks, wanted.n, step=step, seed=seed)
+            groups = await self._parts.collector.collect(tasks, wanted.group_size, step=step, seed=seed)
             self._heed_stop(step)
             left = self._chooser.saw(step, groups)
             batch, facts = batch_of(
@@ -318,7 +318,7 @@ class TrainingLoop:
         for later, future in list(self._ahead.items()):
             if not future.cancelled() and future.exception() is None:
                 self._waiting[later] = self._ahead.pop(later).result()
-        oldest = step - (self._plan.train.keep + 1) * self._plan.train.save_every
+        oldest = step - (self._plan.train.keep_checkpoints + 1) * self._plan.train.save_every
         self._state.write(step, [self._waiting[later] for later in sorted(self._waiting)], keep_from=oldest)
 
     def _keep(self, step: int) -> None:

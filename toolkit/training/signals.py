@@ -69,8 +69,10 @@ def alarm_of_update(
             return Alarm(NOT_FINITE, f"the update's {name.replace('_', ' ')} is {value}")
     if update.logprob_gap > bounds.logprobs:  # nan (other weights by now) is not above anything
         return logprobs_alarm(update.logprob_gap, "the trainer", bounds)
-    if abs(update.kl) > bounds.kl:
-        return Alarm(KL, f"one update moved the policy by {update.kl:.3g} nats a token (most {bounds.kl:g})")
+    if abs(update.kl) > bounds.max_kl:
+        return Alarm(
+            KL, f"one update moved the policy by {update.kl:.3g} nats a token (most {bounds.max_kl:g})"
+        )
     return _entropy(update.entropy, earlier, bounds)
 
 

@@ -116,8 +116,8 @@ def cause(files: ModelFiles) -> str:
     if files.config.get("tie_word_embeddings") and "lm_head.weight" not in files.tensors:
         return (
             "; the model's embeddings are tied, and on a CPU vLLM keeps its old LM head when they change: "
-            "train a model with an lm_head of its own, use LoRA ([train] lora), or restart the server with "
-            "these weights"
+            "train a model with an lm_head of its own, use LoRA ([train] lora_rank), or restart the server "
+            "with these weights"
         )
     return "; restart the server with these weights, and look into its log"
 

@@ -155,9 +155,8 @@ class Case:
         files = {"agent.py": "", **self.files, **(self.twin or {} if twin else {})}
         sdk = {"spelling.py": SPELLING} if twin else {"bank_sdk/__init__.py": SDK}
         forms = json.dumps(self.structured)
-        settings = (
-            f'graph = "agent:graph"\nstructured_outputs = {forms}\n[simulate]\nabstain = "error"\n[guard]\n'
-        )
+        settings = f'graph = "agent:graph"\nstructured_outputs = {forms}\n'
+        settings += '[simulate]\non_unanswered = "error"\n[guard]\n'
         settings += f'allow_paths = ["out"]\nallow_commands = ["touch"]\n{self._hosts(port, mcp)}'
         settings += self.twin_settings if twin else self.settings
         fixed = {"double.py": DOUBLE, "dreamgym.toml": settings, **sdk}
