@@ -53,18 +53,14 @@ Learn = Annotated[
 ]
 
 
+@options.keyed("tasks", "buffer")
 def command(
-    graph: options.Graph = None,
-    tasks: options.Tasks = None,
+    given: options.Given,
     without: Without = None,
     policy: Policy = None,
     learn: Learn = False,
     most: Most = 400,
     out: Out = Path("ablation"),
-    seed: options.Seed = None,
-    buffer: options.Buffer = None,
-    tenant: options.Tenant = None,
-    settings_file: options.SettingsFile = None,
     yes: Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -73,14 +69,7 @@ def command(
     Recorded calls are put to each dream and held against what the real tools said. With --policy an agent
     works in each; with --learn it is trained in each and tried on the real tools.
     """
-    overrides = {
-        "tasks": tasks,
-        "buffer": buffer,
-        "tenant": tenant,
-        "simulate.seed": seed,
-        "train.seed": seed,
-    }
-    settings = options.settings_for(graph, settings_file, overrides)
+    settings = given.settings()
     from dreamgym_kit.adapters.langgraph.ablating import AblationRequest, ablate
     from dreamgym_kit.report.ablation import render_ablation
     from dreamgym_kit.rollout.tasks import read_tasks

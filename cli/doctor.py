@@ -35,7 +35,7 @@ _MOST_NAMED = 6
 _FIRST_TASK = '{"id": "first-1", "input": "What can you do?"}'
 _EXTRAS = {
     "desk": (("langchain", "langchain_mcp_adapters", "mcp"), "demo"),
-    "ray": (("ray", "psutil"), "--engine ray"),
+    "ray": (("ray", "psutil"), 'workers.backend = "ray"'),
 }
 
 Step = tuple[str, str, str]  # word, command to paste, what it does

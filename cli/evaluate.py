@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
-from dreamgym_kit.cli import gate_options, options
+from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json
 from dreamgym_kit.cli.record import Yes
 
@@ -29,7 +29,7 @@ EXAMPLES = (
     "dreamgym-kit evaluate --against RUN --must-be better",
     "dreamgym-kit evaluate --real --policy models/start --policy-b models/trained",
     "dreamgym-kit evaluate --real --faults 0.1 --policy models/trained",
-    "dreamgym-kit evaluate --min-pass-rate-low 0.8 --max-inconclusive 0.1",
+    "dreamgym-kit evaluate --min-pass-rate 0.8 --max-inconclusive 0.1",
 )
 CODES = (
     "Exit codes: 0 evaluated; 1 a rule of the gate or of --must-be broke, or a real call was blocked in a "
@@ -38,6 +38,7 @@ CODES = (
 )
 
 
+_NO_RATE = {"gate.min_pass_rate": 0.0}  # an evaluation measures; a rate is required by its flag alone
 _LAST = 127  # codes above it: stopped by a signal
 
 
@@ -84,10 +85,9 @@ MustBe = Annotated[
 ]
 
 
+@options.keyed("tasks", "buffer", "simulate.repeats", "gate.min_pass_rate", "gate.max_inconclusive")
 def command(
-    graph: options.Graph = None,
-    tasks: options.Tasks = None,
-    n: options.Episodes = None,
+    given: options.Given,
     real: Real = False,
     yes: Yes = False,
     against: Against = None,
@@ -96,26 +96,8 @@ def command(
     policy_b: PolicyB = None,
     faults: Faults = None,
     split: Split = None,
-    concurrency: options.Concurrency = None,
-    workers: options.Workers = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
     shard: options.Share = None,
-    seed: options.Seed = None,
-    steps: options.Steps = None,
-    seconds: options.Seconds = None,
-    recursion: options.Recursion = None,
-    calls: options.Calls = None,
-    usd: options.Usd = None,
-    buffer: options.Buffer = None,
-    runs: options.Runs = None,
-    tenant: options.Tenant = None,
-    settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
-    min_pass_rate: gate_options.PassRate = None,
-    min_pass_rate_low: gate_options.PassRateLow = None,
-    max_inconclusive: gate_options.MaxInconclusive = None,
-    max_errors: gate_options.MaxErrors = None,
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -125,30 +107,7 @@ def command(
     tasks. Episodes that nobody can judge are told apart and count as neither passed nor failed. A pass
     rate is required only with --min-pass-rate.
     """
-    overrides = {
-        "tasks": tasks,
-        "buffer": buffer,
-        "runs": runs,
-        "tenant": tenant,
-        "simulate.repeats": n,
-        "simulate.concurrency": concurrency,
-        "workers.count": workers,
-        "workers.backend": engine.value if engine is not None else None,
-        "engine.address": address,
-        "simulate.seed": seed,
-        "limits.max_tool_calls": steps,
-        "limits.max_seconds": seconds,
-        "limits.recursion_limit": recursion,
-        "budget.max_calls": calls,
-        "budget.max_usd": usd,
-    }
-    gate = {
-        "min_pass_rate": min_pass_rate if min_pass_rate is not None else 0.0,
-        "min_pass_rate_low": min_pass_rate_low,
-        "max_inconclusive": max_inconclusive,
-        "max_errors": max_errors,
-    }
-    settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
+    settings = given.settings(_NO_RATE if given.flags["gate.min_pass_rate"] is None else None)
     from dreamgym_kit.adapters.langgraph.evaluating import tasks_of_split, under_faults
     from dreamgym_kit.errors import UserError
 
@@ -173,7 +132,7 @@ def command(
         real=real,
         plain=plain,
         faults=faults is not None,
-        overlap=(concurrency or 1) > 1 or (workers or 1) > 1,
+        overlap=given.overlaps(settings),
         must_be=must_be.value if must_be is not None else "",
     )
     _carry_out(asked, [policy] if policy_b is None else [policy, policy_b], against, resume, as_json)

@@ -16,7 +16,7 @@
 import os
 import sys
 from contextvars import copy_context
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -30,8 +30,8 @@ from dreamgym_kit.cli import (
     doctor,
     evaluate,
     experience,
-    gate_options,
     init,
+    options,
     record,
     report,
     runs,
@@ -115,8 +115,9 @@ def _code() -> int:
 
     WIDTH.set(columns())
     try:
-        gate_options.refuse_renamed(sys.argv[1:])
-        get_command(lean(app, sys.argv[1:]))(prog_name="dreamgym-kit")
+        command = get_command(lean(app, sys.argv[1:]))
+        options.refuse_old(sys.argv[1:], _flags_of(command, sys.argv[1:]))
+        command(prog_name="dreamgym-kit")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else CANNOT_RUN
     except UserError as error:
@@ -134,6 +135,17 @@ def _code() -> int:
     finally:
         finish()
     return 0
+
+
+def _flags_of(command: Any, arguments: list[str]) -> list[str]:
+    """The flags of the command that was typed, and of its group."""
+    flags = []
+    for word in ["", *arguments]:
+        command = command if not word else getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        flags += [flag for option in command.params for flag in option.opts]
+    return flags
 
 
 def _tell_error(text: str) -> None:

@@ -1,34 +1,21 @@
-"""Options that several commands share, and the settings that come of them.
+"""Options of the commands: those of settings are made from their declarations, `--set` reaches all others.
 
-Only typer and the standard library at the top: `--help` imports every command module.
+Heavy packages stay out: `--help` imports this module, typer and the declarations.
 """
 
-from collections.abc import Mapping
-from enum import StrEnum
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
     from dreamgym_kit.rollout.shards import Shard
-    from dreamgym_kit.settings.schema import Settings
-
-
-class Abstain(StrEnum):
-    """What happens when the dream cannot tell."""
-
-    STOP = "stop"
-    ERROR = "error"
-
-
-class Engines(StrEnum):
-    """Where workers are."""
-
-    LOCAL = "local"
-    RAY = "ray"
-
+    from dreamgym_kit.settings.schema import Key, Settings
 
 Graph = Annotated[
     str | None,
@@ -50,37 +37,15 @@ Buffer = Annotated[
         show_default=False,
     ),
 ]
-Runs = Annotated[Path | None, typer.Option("--runs", help="Folder that holds the runs.", show_default=False)]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Whose recordings.", show_default=False)]
 SettingsFile = Annotated[
     Path | None,
     typer.Option("--settings", help="This settings file, not the nearest dreamgym.toml.", show_default=False),
 ]
-Episodes = Annotated[
-    int | None, typer.Option("--n", "-n", min=1, help="Episodes per task.", show_default=False)
-]
-Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", min=1, help="Episodes at once.", show_default=False)
-]
-Workers = Annotated[
-    int | None,
+Set = Annotated[
+    list[str] | None,
     typer.Option(
-        "--workers",
-        min=0,
-        help="Processes that run the episodes; 0: this one.",
-        show_default=False,
-    ),
-]
-Engine = Annotated[
-    Engines | None,
-    typer.Option("--engine", help="Where they run: here, or in a Ray cluster.", show_default=False),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        metavar="HOST:PORT",
-        help="The Ray cluster to join, or auto; none: one is started here.",
-        show_default=False,
+        "--set", metavar="KEY=VALUE", help="Any setting: --set simulate.concurrency=4.", show_default=False
     ),
 ]
 Share = Annotated[
@@ -89,24 +54,6 @@ Share = Annotated[
         "--shard", metavar="I/N", help="Only every N-th task, from the I-th on.", show_default=False
     ),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Same seed, same run.", show_default=False)]
-Steps = Annotated[
-    int | None, typer.Option("--steps", min=1, help="Most tool calls of one episode.", show_default=False)
-]
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", min=0.1, help="Most seconds of one episode.", show_default=False)
-]
-Recursion = Annotated[
-    int | None, typer.Option("--recursion", min=1, help="LangGraph's recursion limit.", show_default=False)
-]
-Calls = Annotated[
-    int | None, typer.Option("--calls", min=0, help="Most tool calls of the whole run.", show_default=False)
-]
-Usd = Annotated[
-    float | None,
-    typer.Option("--usd", min=0, help="Most model spend of the whole run, in USD.", show_default=False),
-]
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Whose recordings.", show_default=False)]
 Resume = Annotated[
     Path | None,
     typer.Option("--resume", help="Go on with this run directory.", show_default=False, metavar="RUN"),
@@ -126,6 +73,187 @@ Plain = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, nothing else.", show_default=False)
 ]
+_SHORT = {"simulate.repeats": "-n"}
+OLD_FLAGS: Mapping[str, str] = {
+    "--abstain": "--set simulate.on_unanswered=...",
+    "--address": "--set workers.address=...",
+    "--beta": "--set train.beta=...",
+    "--calls": "--max-calls, or --set budget.max_calls=...",
+    "--concurrency": "--set simulate.concurrency=...",
+    "--curriculum": "--set curriculum.enabled=true",
+    "--engine": "--set workers.backend=...",
+    "--eval-every": "--set train.eval_every=...",
+    "--eval-n": "--set train.eval_n=...",
+    "--eval-tasks": "--set train.eval_tasks=...",
+    "--faults": "--set train.faults=...",
+    "--fail-on-findings": "--fail-on critical",
+    "--gate-contradictions": "--set gate.max_contradictions=...",
+    "--gate-finding": "--fail-on",
+    "--gate-seconds": "--set gate.max_seconds=...",
+    "--gate-success": "--min-pass-rate",
+    "--gate-success-low": "--set gate.min_pass_rate_low=...",
+    "--gate-undetermined": "--max-inconclusive",
+    "--gate-usd": "--set gate.max_usd=...",
+    "--lora": "--lora-rank",
+    "--loss": "--set train.loss_type=...",
+    "--max": "--set 'gate.max_calls_per_tool={\"TOOL\": 1}'",
+    "--max-calls-per-tool": "--set 'gate.max_calls_per_tool={\"TOOL\": 1}'",
+    "--max-contradictions": "--set gate.max_contradictions=...",
+    "--max-errors": "--set gate.max_errors=...",
+    "--max-seconds": "--set gate.max_seconds=...",
+    "--max-usd": "--set gate.max_usd=...",
+    "--min-pass-rate-low": "--set gate.min_pass_rate_low=...",
+    "--n": "--repeats; in a training --group-size",
+    "--overlap": "--set train.staleness=1",
+    "--per-second": "--set s2r.rate=...",
+    "--per-step": "--tasks-per-step",
+    "--recursion": "--set limits.recursion_limit=...",
+    "--report-to": "--set train.report_to=...",
+    "--runs": "--set runs=...",
+    "--save-every": "--set train.save_every=...",
+    "--seconds": "--set limits.max_seconds=...",
+    "--seed": "--set simulate.seed=... (of a training train.seed)",
+    "--steps": "--set limits.max_tool_calls=...",
+    "--tenant": "--set tenant=...",
+    "--usd": "--set budget.max_usd=...",
+    "--workers": "--set workers.count=...",
+}
+"""Flags of earlier versions, and what to type now; a command that has one keeps it."""
+_OLD_VERDICTS = {"success": "passed", "failure": "failed", "undetermined": "inconclusive"}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a command line says of settings.
+
+    Attributes:
+        graph: as it was typed; None: the settings' own.
+        file: of the settings; None: the nearest `dreamgym.toml`.
+        flags: what was typed, by key; None: nothing.
+        assigned: KEY=VALUE of each `--set`.
+    """
+
+    graph: str | None = None
+    file: Path | None = None
+    flags: Mapping[str, object] = field(default_factory=dict)
+    assigned: Sequence[str] = ()
+
+    def settings(self, more: Mapping[str, object] | None = None) -> "Settings":
+        """The settings that hold for this command line; `more` are values of the command's own, by key.
+
+        Raises:
+            UserError: names the flag or `--set` whose value cannot be used.
+        """
+        from dreamgym_kit.settings.load import assigned, laid_over
+
+        settings = settings_for(self.graph, self.file, more)
+        for text in self.assigned:
+            settings = assigned(settings, text)
+        for key, value in self.flags.items():
+            if value not in (None, False, []):
+                settings = laid_over(settings, _flag(key), tuple(key.split(".")), value)
+        return settings
+
+    def overlaps(self, settings: "Settings") -> bool:
+        """Whether the command line itself asks for several episodes at once: real tools need not bear it."""
+        asked = {text.partition("=")[0] for text in self.assigned}
+        at_once = {
+            "simulate.concurrency": settings.simulate.concurrency,
+            "workers.count": settings.workers.count,
+        }
+        return any(key in asked and number > 1 for key, number in at_once.items())
+
+    def typed(self) -> Iterator[tuple[str, str]]:
+        """The flags of settings and their values, as they can be typed again."""
+        for key, value in self.flags.items():
+            if value not in (None, False, [], ()):
+                for one in value if isinstance(value, (list, tuple)) else [value]:
+                    yield _flag(key), "" if one is True else str(one)
+        for name, said in (("--settings", self.file), *(("--set", one) for one in self.assigned)):
+            if said is not None:
+                yield name, str(said)
+
+
+def keyed(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of these settings, `GRAPH`, `--set` and `--settings`, as its first argument.
+
+    Args:
+        keys: "simulate.repeats"; the flag is the last part of the key.
+    """
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command).parameters.values())[1:]
+        hints = get_type_hints(command, include_extras=True)
+        added = {key: _parameter(key) for key in keys}
+        shared = [("graph", Graph), ("assigned", Set), ("settings_file", SettingsFile)]
+        first, *last = [_plain(name, kind) for name, kind in shared]
+        parameters = [
+            first,
+            *added.values(),
+            *last,
+            *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own),
+        ]
+
+        def called(**typed: Any) -> None:
+            flags = {key: typed.pop(one.name) for key, one in added.items()}
+            graph, assigned, file = typed.pop("graph"), typed.pop("assigned"), typed.pop("settings_file")
+            command(Given(graph, file, flags, tuple(assigned or ())), **typed)
+
+        called.flags = {key: _flag(key) for key in keys}  # type: ignore[attr-defined]
+        called.__doc__, called.__name__ = command.__doc__, command.__name__
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        return called
+
+    return wrap
+
+
+def _plain(name: str, kind: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+
+def _flag(key: str) -> str:
+    return f"--{key.rpartition('.')[2].replace('_', '-')}"
+
+
+def _parameter(key: str) -> inspect.Parameter:
+    """The option of a setting, as text: its declaration's reader holds it to type, bounds and choices."""
+    from dreamgym_kit.settings.schema import Settings, declared
+
+    section, _, name = key.rpartition(".")
+    record = get_type_hints(Settings)[section] if section else Settings
+    said, kind = declared(record)[name], _inner(get_type_hints(record)[name])
+    typed: Any = bool if kind is bool else list[str] if get_origin(kind) is tuple else str
+    metavar = None if kind is bool else f"[{'|'.join(said.among)}]" if said.among else _metavar(kind, said)
+    flags = [_flag(key), *filter(None, [_SHORT.get(key)])]
+    option = typer.Option(*flags, help=_help(key, said), metavar=metavar, show_default=False)
+    return _plain(name, Annotated[typed | None, option])
+
+
+def _metavar(kind: Any, said: "Key") -> str:
+    return {"path": "FILE", "reference": "MODULE:NAME"}.get(said.form) or {
+        int: "N",
+        float: "SHARE" if said.most == 1 else "NUMBER",
+    }.get(kind, "TEXT")
+
+
+def _inner(kind: Any) -> Any:
+    if get_origin(kind) is UnionType:
+        return next(one for one in get_args(kind) if one is not NoneType)
+    return kind
+
+
+def _help(key: str, said: "Key") -> str:
+    """What a setting is, its key, and its default where it has one."""
+    from dreamgym_kit.settings.schema import Settings
+
+    default: Any = Settings()
+    for part in key.split("."):
+        default = getattr(default, part)
+    usual = (
+        "" if default in (None, ()) else f", default {str(default).lower() if default is False else default}"
+    )
+    return f"{said.says[:1].upper()}{said.says[1:]}. ({key}{usual})"
 
 
 def settings_for(
@@ -161,6 +289,28 @@ def finite(flags: Mapping[str, object]) -> None:
         if isinstance(value, float) and not isfinite(value):
             name = key.rpartition(".")[2].replace("_", "-")
             raise UserError(f"{name}: {value} is no number to work with; leave it out for no limit.")
+
+
+def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
+    """Say of flags of an earlier version what to type now, all at once.
+
+    Args:
+        arguments: the command line.
+        known: the flags that its command has.
+
+    Raises:
+        UserError: one was given.
+    """
+    from dreamgym_kit.errors import UserError
+
+    flags = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
+    told = [f"{flag} is now {OLD_FLAGS[flag]}." for flag in flags if flag in OLD_FLAGS and flag not in known]
+    for argument, after in zip(arguments, [*arguments[1:], ""], strict=False):
+        flag, equals, value = argument.partition("=")
+        now = _OLD_VERDICTS.get(value if equals else after)
+        told += [f"--only {value or after} is now --only {now}."] if flag == "--only" and now else []
+    if told:
+        raise UserError(" ".join(told))
 
 
 def shard_of(said: str | None) -> "Shard | None":

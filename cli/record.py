@@ -9,16 +9,16 @@ from dreamgym_kit.cli import crawling, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from dreamgym_kit.adapters.langgraph.runs import RunResult
     from dreamgym_kit.vocabulary import ToolSpec
 
 EXAMPLES = (
     "dreamgym-kit record my_agent:graph --tasks tasks.jsonl",
-    "dreamgym-kit record --n 3 --yes",
-    "dreamgym-kit record --buffer staging.db --calls 500",
-    "dreamgym-kit record --crawl --calls 300 --per-second 2",
+    "dreamgym-kit record --repeats 3 --yes",
+    "dreamgym-kit record --buffer staging.db --max-calls 500",
+    "dreamgym-kit record --crawl --max-calls 300 --per-second 2",
     "dreamgym-kit record --crawl --world shop:3 --ids customers.txt",
 )
 CODES = (
@@ -31,30 +31,15 @@ Yes = Annotated[
 ]
 
 
+@options.keyed("tasks", "buffer", "simulate.repeats", "budget.max_calls")
 def command(
-    graph: options.Graph = None,
-    tasks: options.Tasks = None,
-    n: options.Episodes = None,
-    concurrency: options.Concurrency = None,
-    workers: options.Workers = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
+    given: options.Given,
     shard: options.Share = None,
-    seed: options.Seed = None,
-    steps: options.Steps = None,
-    seconds: options.Seconds = None,
-    recursion: options.Recursion = None,
-    calls: options.Calls = None,
-    usd: options.Usd = None,
-    buffer: options.Buffer = None,
-    runs: options.Runs = None,
-    tenant: options.Tenant = None,
     crawl: crawling.Crawl = False,
     world: crawling.Worlds = None,
     ids: crawling.Ids = None,
     per_second: crawling.PerSecond = 5.0,
     trust_guesses: crawling.TrustGuesses = False,
-    settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
     yes: Yes = False,
     plain: options.Plain = False,
@@ -65,33 +50,13 @@ def command(
     Says first which effects the tools can have, and asks. With --crawl no task runs: every tool that reads is
     called with every id that is found, and nothing is written.
     """
+    from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.whole import count_told
 
-    overrides = {
-        "tasks": tasks,
-        "buffer": buffer,
-        "runs": runs,
-        "tenant": tenant,
-        "simulate.repeats": n,
-        "simulate.concurrency": concurrency,
-        "workers.count": workers,
-        "workers.backend": engine.value if engine is not None else None,
-        "engine.address": address,
-        "simulate.seed": seed,
-        "limits.max_tool_calls": steps,
-        "limits.max_seconds": seconds,
-        "limits.recursion_limit": recursion,
-        "budget.max_calls": calls,
-        "budget.max_usd": usd,
-    }
-    from dreamgym_kit.errors import UserError
-
-    settings = options.settings_for(graph, settings_file, overrides)
+    settings = given.settings()
     if crawl:
-        if workers or shard or engine or address:
-            raise UserError(
-                "record: --crawl runs no task, so there is nothing for workers, an engine or --shard."
-            )
+        if shard:
+            raise UserError("record: --crawl runs no task, so there is nothing for --shard.")
         wanted = crawling.Wanted(tuple(world or ()), ids, per_second, trust_guesses)
         crawling.crawl_worlds(settings, wanted, yes=yes, as_json=as_json)
         return
@@ -121,13 +86,12 @@ def command(
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
             shard=part,
-            overlap=(concurrency or 1) > 1 or (workers or 1) > 1,
+            overlap=given.overlaps(settings),
         )
         added_now = added_since(store)
         result = carry_out(request, plain=plain)
         added = f"{count_told(added_now(), 'call')} added to {path}{waiting_part(store)}"
-        flags = {"--tasks": tasks, "--buffer": buffer, "--tenant": tenant, "--settings": settings_file}
-        _show(result, added, dream=_dream_of(graph, flags), as_json=as_json)
+        _show(result, added, dream=_dream_of(given), as_json=as_json)
     end(result.exit_code, dreamt=False)
 
 
@@ -150,12 +114,13 @@ def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str
         raise UserError("not agreed to. Nothing was run.")
 
 
-def _dream_of(graph: str | None, flags: "Mapping[str, object]") -> str:
+def _dream_of(given: options.Given) -> str:
     """The command that dreams what was recorded, with what was said here and is not in the settings."""
     from dreamgym_kit.cli.running import pasted
 
-    said = [part for flag, value in flags.items() if value is not None for part in (flag, pasted(str(value)))]
-    return " ".join(["dreamgym-kit simulate", *([pasted(graph)] if graph else []), *said])
+    own = [one for one in given.typed() if one[0] not in ("--repeats", "--max-calls")]
+    said = [pasted(part) for flag in own for part in flag if part]
+    return " ".join(["dreamgym-kit simulate", *([pasted(given.graph)] if given.graph else []), *said])
 
 
 def _show(result: "RunResult", added: str, *, dream: str, as_json: bool) -> None:

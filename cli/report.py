@@ -79,6 +79,9 @@ Plots = Annotated[
 ]
 
 
+Runs = Annotated[Path | None, typer.Option("--runs", help="Folder that holds the runs.", show_default=False)]
+
+
 def command(
     run: Run = None,
     last: Last = False,
@@ -96,7 +99,7 @@ def command(
     markdown: gate_options.Markdown = None,
     otel_target: otel.Target = None,
     otel_headers: otel.Headers = None,
-    runs: options.Runs = None,
+    runs: Runs = None,
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from dreamgym_kit.settings.schema import Settings
 
 EXAMPLES = (
-    "dreamgym-kit s2r --policy runs/TRAIN/weights/step-000040 --calls 1000 --gate-only",
-    "dreamgym-kit s2r my_agent:graph --stage shadow --calls 1000",
-    "dreamgym-kit s2r --stage staged --calls 200 --approver my_agent.rules:may_run",
-    "dreamgym-kit s2r --stage live --calls 1000 --yes --json",
-    "dreamgym-kit s2r --resume runs/2026-11-21-s2r-desk-7f3a --calls 1500",
+    "dreamgym-kit s2r --policy runs/TRAIN/weights/step-000040 --max-calls 1000 --gate-only",
+    "dreamgym-kit s2r my_agent:graph --stage shadow --max-calls 1000",
+    "dreamgym-kit s2r --stage staged --max-calls 200 --approver my_agent.rules:may_run",
+    "dreamgym-kit s2r --stage live --max-calls 1000 --yes --json",
+    "dreamgym-kit s2r --resume runs/2026-11-21-s2r-desk-7f3a --max-calls 1500",
     "dreamgym-kit s2r --verify runs/2026-11-21-s2r-desk-7f3a --head $HEAD",
 )
 CODES = (
@@ -35,29 +35,6 @@ Policy = Annotated[
     Path | None,
     typer.Option("--policy", metavar="DIR", help="The model directory to begin with.", show_default=False),
 ]
-StageName = Annotated[
-    str | None, typer.Option("--stage", help="shadow, staged or live (shadow).", show_default=False)
-]
-Calls = Annotated[
-    int | None,
-    typer.Option("--calls", min=0, help="Most real calls, all legs together.", show_default=False),
-]
-PerSecond = Annotated[
-    float | None,
-    typer.Option("--per-second", min=0, help="Real calls a second; 0: no limit.", show_default=False),
-]
-ApproverRef = Annotated[
-    str | None,
-    typer.Option("--approver", metavar="MODULE:FUNCTION", help="Asked about held calls.", show_default=False),
-]
-Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.", show_default=False)]
-PerStep = Annotated[
-    int | None, typer.Option("--per-step", min=1, help="Tasks drawn for each step.", show_default=False)
-]
-Siblings = Annotated[
-    int | None, typer.Option("--n", "-n", min=2, help="Episodes of each task in a step.", show_default=False)
-]
-Rate = Annotated[float | None, typer.Option("--lr", min=0, help="Learning rate.", show_default=False)]
 GateOnly = Annotated[
     bool, typer.Option("--gate-only", help="Only the gate; no real call is made.", show_default=False)
 ]
@@ -71,26 +48,11 @@ Head = Annotated[
 ]
 
 
+@options.keyed("tasks", "buffer", "s2r.stage", "s2r.max_calls", "s2r.approver", "train.steps")
 def command(
-    graph: options.Graph = None,
-    tasks: options.Tasks = None,
+    given: options.Given,
     policy: Policy = None,
-    stage: StageName = None,
-    calls: Calls = None,
-    per_second: PerSecond = None,
-    approver: ApproverRef = None,
     gate_only: GateOnly = False,
-    steps: Steps = None,
-    per_step: PerStep = None,
-    n: Siblings = None,
-    seed: options.Seed = None,
-    lr: Rate = None,
-    concurrency: options.Concurrency = None,
-    seconds: options.Seconds = None,
-    buffer: options.Buffer = None,
-    runs: options.Runs = None,
-    tenant: options.Tenant = None,
-    settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
     verify: Verify = None,
     head: Head = None,
@@ -109,25 +71,7 @@ def command(
         from dreamgym_kit.errors import UserError
 
         raise UserError("--head: goes with --verify RUN, whose audit log it belongs to. Nothing was run.")
-    overrides = {
-        "tasks": tasks,
-        "buffer": buffer,
-        "runs": runs,
-        "tenant": tenant,
-        "policy.model": policy,
-        "s2r.max_calls": calls,
-        "s2r.rate": per_second,
-        "s2r.approver": approver,
-        "train.steps": steps,
-        "train.tasks_per_step": per_step,
-        "train.group_size": n,
-        "train.seed": seed,
-        "train.lr": lr,
-        "simulate.seed": seed,
-        "simulate.concurrency": concurrency,
-        "limits.max_seconds": seconds,
-    }
-    settings = _staged(options.settings_for(graph, settings_file, overrides), stage)
+    settings = given.settings({"policy.model": policy})
     from dreamgym_kit.adapters.langgraph.real_calls import bounds_of
     from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest
     from dreamgym_kit.adapters.stores.opening import opened_to_add
@@ -154,16 +98,6 @@ def command(
         result = _carried_out(request, plain=plain or request.approver is not None)
     _show(result, settings.s2r.stage, as_json=as_json)
     end(_code(result), dreamt=True)
-
-
-def _staged(settings: "Settings", stage: str | None) -> "Settings":
-    from dreamgym_kit.errors import UnknownName
-    from dreamgym_kit.settings.schema import S2rSettings, declared
-
-    stages = declared(S2rSettings)["stage"].among
-    if stage is not None and stage not in stages:
-        raise UnknownName("stage", stage, known=stages, source="s2r: --stage", where="the stages")
-    return settings.with_overrides({"s2r.stage": stage})
 
 
 def _terminal(settings: "Settings") -> "Approver | None":
@@ -257,8 +191,8 @@ def _onward(result: "S2rResult") -> list[tuple[str, str, str]]:
         return []
     spent = result.stopped is not None and result.stopped.why in ("budget", "limit")
     how = "with a larger budget" if spent else "from where it is"
-    again = going_on(near(result.directory), options=["--calls"], flags=["--gate-only"])
-    return [("Go on", f"{again} --calls N", how)]
+    again = going_on(near(result.directory), options=["--max-calls"], flags=["--gate-only"])
+    return [("Go on", f"{again} --max-calls N", how)]
 
 
 def shown(directory: "RunDirectory", *, as_json: bool) -> bool:

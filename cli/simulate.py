@@ -1,8 +1,6 @@
 """`dreamgym-kit simulate`: the agent runs its tasks, and no real tool can run."""
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli import gate_options, options
 from dreamgym_kit.cli.output import say, say_json, tell
@@ -12,7 +10,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "dreamgym-kit simulate my_agent:graph --tasks tasks.jsonl",
-    "dreamgym-kit simulate --n 4 --concurrency 16",
+    "dreamgym-kit simulate --repeats 4 --set simulate.concurrency=16",
     "dreamgym-kit simulate --policy models/nano -n 8",
     "dreamgym-kit simulate --json --fail-on critical > report.json",
     "dreamgym-kit simulate --min-pass-rate 0.9 --forbid 'delete_*' --junit o.xml",
@@ -23,48 +21,16 @@ CODES = (
     "3 inconclusive; 4 error; 5 no task; 6 a real call was executed; 130 or 143 stopped, can be resumed."
 )
 
-OnUnknown = Annotated[
-    options.Abstain | None,
-    typer.Option(
-        "--abstain",
-        help="When the dream cannot tell: stop the episode, or let the tool fail.",
-        show_default=False,
-    ),
-]
 
-
+@options.keyed(
+    *("tasks", "buffer", "simulate.repeats"),
+    *("gate.min_pass_rate", "gate.max_inconclusive", "gate.forbid", "gate.fail_on"),
+)
 def command(
-    graph: options.Graph = None,
-    tasks: options.Tasks = None,
-    n: options.Episodes = None,
-    concurrency: options.Concurrency = None,
-    workers: options.Workers = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
-    shard: options.Share = None,
-    seed: options.Seed = None,
-    abstain: OnUnknown = None,
-    steps: options.Steps = None,
-    seconds: options.Seconds = None,
-    recursion: options.Recursion = None,
-    calls: options.Calls = None,
-    usd: options.Usd = None,
-    buffer: options.Buffer = None,
-    runs: options.Runs = None,
+    given: options.Given,
     policy: options.Policy = None,
-    tenant: options.Tenant = None,
-    settings_file: options.SettingsFile = None,
+    shard: options.Share = None,
     resume: options.Resume = None,
-    min_pass_rate: gate_options.PassRate = None,
-    min_pass_rate_low: gate_options.PassRateLow = None,
-    max_inconclusive: gate_options.MaxInconclusive = None,
-    max_errors: gate_options.MaxErrors = None,
-    max_contradictions: gate_options.Contradictions = None,
-    forbid: gate_options.Forbid = None,
-    max_calls_per_tool: gate_options.Most = None,
-    fail_on: gate_options.FailOn = None,
-    max_usd: gate_options.MaxUsd = None,
-    max_seconds: gate_options.MaxSeconds = None,
     junit: gate_options.Junit = None,
     markdown: gate_options.Markdown = None,
     plain: options.Plain = False,
@@ -74,37 +40,7 @@ def command(
 
     Shows what it would have done, what to look at first, and how much of it rests on recordings.
     """
-    overrides = {
-        "tasks": tasks,
-        "buffer": buffer,
-        "runs": runs,
-        "tenant": tenant,
-        "simulate.repeats": n,
-        "simulate.concurrency": concurrency,
-        "workers.count": workers,
-        "workers.backend": engine.value if engine is not None else None,
-        "engine.address": address,
-        "simulate.seed": seed,
-        "simulate.on_unanswered": abstain.value if abstain is not None else None,
-        "limits.max_tool_calls": steps,
-        "limits.max_seconds": seconds,
-        "limits.recursion_limit": recursion,
-        "budget.max_calls": calls,
-        "budget.max_usd": usd,
-    }
-    gate = {
-        "min_pass_rate": min_pass_rate,
-        "min_pass_rate_low": min_pass_rate_low,
-        "max_inconclusive": max_inconclusive,
-        "max_errors": max_errors,
-        "max_contradictions": max_contradictions,
-        "forbid": forbid,
-        "max_calls_per_tool": gate_options.most_calls(max_calls_per_tool),
-        "fail_on": fail_on,
-        "max_usd": max_usd,
-        "max_seconds": max_seconds,
-    }
-    settings = gate_options.with_gate(options.settings_for(graph, settings_file, overrides), gate)
+    settings = given.settings()
     from dreamgym_kit.adapters.langgraph.run_request import RunRequest
     from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
     from dreamgym_kit.cli.running import carry_out, end, opened_recordings

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "dreamgym-kit train my_agent:graph --policy models/nano --tasks tasks.jsonl",
-    "dreamgym-kit train --steps 40 --per-step 16 -n 8 --lr 2e-4",
-    "dreamgym-kit train --policy models/qwen3-8b --lora 16 --lr 5e-5 --overlap",
-    "dreamgym-kit train --algorithm ppo --faults 0.1",
-    "dreamgym-kit train --curriculum --steps 60",
-    "dreamgym-kit train --eval-every 5 --report-to tensorboard",
+    "dreamgym-kit train --steps 40 --tasks-per-step 16 --group-size 8 --lr 2e-4",
+    "dreamgym-kit train --policy models/qwen3-8b --lora-rank 16 --lr 5e-5 --set train.staleness=1",
+    "dreamgym-kit train --algorithm ppo --set train.faults=0.1",
+    "dreamgym-kit train --set curriculum.enabled=true --steps 60",
+    "dreamgym-kit train --set train.eval_every=5 --set train.report_to=tensorboard",
     "dreamgym-kit train --resume runs/2026-11-21-train-desk-7f3a",
     "torchrun --nproc-per-node 2 --no-python dreamgym-kit train",
 )
@@ -33,94 +33,15 @@ Policy = Annotated[
     Path | None,
     typer.Option("--policy", metavar="DIR", help="The model directory to begin with.", show_default=False),
 ]
-Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.", show_default=False)]
-PerStep = Annotated[
-    int | None, typer.Option("--per-step", min=1, help="Tasks drawn for each step.", show_default=False)
-]
-Siblings = Annotated[
-    int | None, typer.Option("--n", "-n", min=2, help="Episodes of each task in a step.", show_default=False)
-]
-Rate = Annotated[float | None, typer.Option("--lr", min=0, help="Learning rate.", show_default=False)]
-Loss = Annotated[
-    str | None, typer.Option("--loss", help="As TRL names it: dapo, grpo, cispo, ...", show_default=False)
-]
-Beta = Annotated[
-    float | None, typer.Option("--beta", min=0, help="Weight of the KL term.", show_default=False)
-]
-Algorithm = Annotated[
-    str | None, typer.Option("--algorithm", help="grpo, ppo, dpo or sft.", show_default=False)
-]
-Faults = Annotated[
-    float | None,
-    typer.Option(
-        "--faults", min=0, max=1, metavar="SHARE", help="Calls that fail where it learns.", show_default=False
-    ),
-]
-Lora = Annotated[
-    int | None,
-    typer.Option("--lora", min=1, metavar="RANK", help="Train an adapter of this rank.", show_default=False),
-]
-Overlap = Annotated[
-    bool,
-    typer.Option("--overlap", help="Collect the next step while this one is learned.", show_default=False),
-]
-Curriculum = Annotated[
-    bool, typer.Option("--curriculum", help="Hard but solvable tasks first.", show_default=False)
-]
-SaveEvery = Annotated[
-    int | None, typer.Option("--save-every", min=1, help="Steps between checkpoints.", show_default=False)
-]
-EvalEvery = Annotated[
-    int | None,
-    typer.Option("--eval-every", min=0, help="Steps between evaluations; 0: ends only.", show_default=False),
-]
-EvalN = Annotated[
-    int | None, typer.Option("--eval-n", min=1, help="Episodes a task in an evaluation.", show_default=False)
-]
-EvalTasks = Annotated[
-    Path | None,
-    typer.Option("--eval-tasks", help="A file of held-out tasks of its own.", show_default=False),
-]
-EvalReal = Annotated[
-    bool, typer.Option("--eval-real", help="Evaluate on the REAL tools; asks.", show_default=False)
-]
-ReportTo = Annotated[
-    list[str] | None,
-    typer.Option("--report-to", help="A logger that TRL knows; may be repeated.", show_default=False),
-]
 
 
+@options.keyed(
+    *("tasks", "buffer", "train.algorithm", "train.steps", "train.tasks_per_step", "train.group_size"),
+    *("train.lr", "train.lora_rank", "train.eval_real"),
+)
 def command(
-    graph: options.Graph = None,
-    tasks: options.Tasks = None,
+    given: options.Given,
     policy: Policy = None,
-    steps: Steps = None,
-    per_step: PerStep = None,
-    n: Siblings = None,
-    workers: options.Workers = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
-    seed: options.Seed = None,
-    lr: Rate = None,
-    algorithm: Algorithm = None,
-    loss: Loss = None,
-    beta: Beta = None,
-    lora: Lora = None,
-    faults: Faults = None,
-    overlap: Overlap = False,
-    curriculum: Curriculum = False,
-    save_every: SaveEvery = None,
-    eval_every: EvalEvery = None,
-    eval_n: EvalN = None,
-    eval_tasks: EvalTasks = None,
-    eval_real: EvalReal = False,
-    report_to: ReportTo = None,
-    seconds: options.Seconds = None,
-    recursion: options.Recursion = None,
-    buffer: options.Buffer = None,
-    runs: options.Runs = None,
-    tenant: options.Tenant = None,
-    settings_file: options.SettingsFile = None,
     resume: options.Resume = None,
     yes: Yes = False,
     plain: options.Plain = False,
@@ -135,38 +56,7 @@ def command(
 
     if lends_a_hand():
         _lend_a_hand()
-    overrides = {
-        "tasks": tasks,
-        "buffer": buffer,
-        "runs": runs,
-        "tenant": tenant,
-        "policy.model": policy,
-        "train.steps": steps,
-        "train.tasks_per_step": per_step,
-        "train.group_size": n,
-        "train.seed": seed,
-        "workers.count": workers,
-        "workers.backend": engine.value if engine is not None else None,
-        "engine.address": address,
-        "train.lr": lr,
-        "train.algorithm": algorithm,
-        "train.loss_type": loss,
-        "train.beta": beta,
-        "train.lora_rank": lora,
-        "train.faults": faults,
-        "train.staleness": 1 if overlap else None,
-        "curriculum.enabled": True if curriculum else None,
-        "train.save_every": save_every,
-        "train.eval_every": eval_every,
-        "train.eval_n": eval_n,
-        "train.eval_tasks": eval_tasks,
-        "train.eval_real": True if eval_real else None,
-        "train.report_to": tuple(report_to) if report_to else None,
-        "simulate.seed": seed,
-        "limits.max_seconds": seconds,
-        "limits.recursion_limit": recursion,
-    }
-    settings = options.settings_for(graph, settings_file, overrides)
+    settings = given.settings({"policy.model": policy})
     from dreamgym_kit.adapters.trainers.extra import require_extra
 
     require_extra("train")

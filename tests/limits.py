@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
-    "lines": (88_550, "House I ends at 82,000; each other issue of the round adds 2,000 at most"),
+    "lines": (88_260, "House I ends at 82,000; each other issue of the round adds 2,000 at most"),
     "files": (640, "House II ends at 380"),
-    "setting_declarations": (72, "House I ends at 0 beside one for each key"),
+    "setting_declarations": (8, "House I ends at 0 beside one for each key"),
     "single_importer_modules": (183, "House II ends at 45"),
     "circles": (0, "none"),
     "longest_function": (105, "none"),

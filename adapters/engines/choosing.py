@@ -16,13 +16,16 @@ def check_engine(said: WorkersSettings) -> None:
         UserError: there is no such engine, or its address cannot be used.
     """
     if said.backend == "ray":
-        require_extra("--engine ray")
+        require_extra('workers.backend = "ray"')
         checked_address(said.address)
         return
     if said.backend != "local":
         raise UserError(f"workers.backend: there is no engine {said.backend!a}; known: local, ray.")
     if said.address is not None:
-        raise UserError(f"--address {said.address}: is for --engine ray, and this is local. Nothing was run.")
+        raise UserError(
+            f'workers.address = "{said.address}": is for workers.backend = "ray", and this is local. '
+            "Nothing was run."
+        )
 
 
 def host_of(said: WorkersSettings, workers: int) -> WorkerHost:

@@ -50,7 +50,7 @@ def ray_cluster(address: str | None, workers: int) -> Iterator[Cluster]:
         MissingExtra: Ray is not installed.
         UserError: it cannot be started, reached or joined.
     """
-    require_extra("--engine ray")
+    require_extra('workers.backend = "ray"')
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read as Ray is imported
     with exempt():
         import ray
@@ -103,8 +103,8 @@ def _joined(address: str) -> Iterator[Cluster]:
                 ray.init(address=address, **_QUIET)
         except Exception as error:
             raise UserError(
-                f"--address {address}: cannot join the Ray cluster there: {_first_line(error)}. The command "
-                "has to run on one of its machines, with the same Ray and Python, and with its token: "
+                f"workers.address {address}: cannot join the Ray cluster there: {_first_line(error)}. The "
+                "command has to run on one of its machines, with the same Ray and Python, and its token: "
                 "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH. Nothing was run."
             ) from error
     try:

@@ -27,19 +27,19 @@ def checked_address(address: str | None) -> str | None:
     if address is None:
         if there := os.environ.get("RAY_ADDRESS"):
             raise UserError(
-                f"RAY_ADDRESS is set ({there}): add --address auto to join that cluster, or unset it to "
-                "start one of this machine's own. Nothing was run."
+                f'RAY_ADDRESS is set ({there}): set workers.address = "auto" to join that cluster, or unset '
+                "it to start one of this machine's own. Nothing was run."
             )
         return None
     if "://" in address:
         raise UserError(
-            f"--address {address}: the client protocol is not supported, since it drops every call when its "
-            "connection drops. Run the command on a machine of the cluster with --address auto (from "
-            "outside: ray job submit -- dreamgym-kit ...). Nothing was run."
+            f"workers.address {address}: the client protocol is not supported, since it drops every call "
+            'when its connection drops. Run the command on a machine of it, workers.address = "auto" '
+            "(from outside: ray job submit -- dreamgym-kit ...). Nothing was run."
         )
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and port.isdecimal() and 0 < int(port) < 65536):
-        raise UserError(f"--address {address}: write HOST:PORT, or auto. Nothing was run.")
+        raise UserError(f"workers.address {address}: write HOST:PORT, or auto. Nothing was run.")
     return address
 
 
@@ -52,7 +52,7 @@ def check_reached(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
     except OSError as error:
         why = f"no Ray cluster answers there ({error})"
-        raise UserError(f"--address {address}: {why}. Nothing was run.") from None
+        raise UserError(f"workers.address {address}: {why}. Nothing was run.") from None
 
 
 def usable(address: str | None) -> str:

@@ -155,7 +155,7 @@ def distributed(
     if settings.workers.count > workers:
         runner.told.warnings[
             f"of {settings.workers.count} workers {workers} ran: episodes at once are {at_once} at most "
-            "(simulate.concurrency, --concurrency)."
+            "(simulate.concurrency)."
         ] = None
     return runner
 

@@ -219,8 +219,8 @@ def episodes_at_once(request: RunRequest, worlds: Mapping[str, RealWorld], names
         return wanted
     if request.overlap:
         raise UserError(
-            f"--concurrency or --workers: the episodes share the environment {shared[0]!a}, and one would "
-            "change it under another. Leave the option out, or set `isolated = True` in the class of "
+            f"simulate.concurrency or workers.count: the episodes share the environment {shared[0]!a}, and "
+            "one would change it under another. Leave it out, or set `isolated = True` in the class of "
             f"[worlds.{shared[0]}] if it gives each episode a system of its own. Nothing was run."
         )
     return 1

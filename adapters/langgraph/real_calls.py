@@ -105,8 +105,8 @@ def bounds_of(settings: Settings) -> Bounds:
     said = settings.s2r
     if said.max_calls is None:
         raise UserError(
-            f"{settings.where('s2r', 'calls')}: say how many real calls there may be at most (--calls N, or "
-            "calls = N under [s2r]). Nothing was run."
+            f"{settings.where('s2r', 'max_calls')}: say how many real calls there may be (--max-calls "
+            "N, or max_calls = N under [s2r]). Nothing was run."
         )
     return Bounds(said.max_calls, dict(said.max_calls_per_tool), {**said.rate_per_tool, ALL: said.rate})
 

@@ -1,13 +1,11 @@
 """The settings reference, from the records themselves: keys, types, defaults, flags, variables, sentences.
 
-What a key says, its choices and its bounds are declared in `settings/schema.py`. Which flag
-sets a key is read from the command that lays flags over settings.
+What a key says, its choices and its bounds are declared in `settings/schema.py`; the commands
+say which of them have a flag.
 """
 
-import ast
 import inspect
 import json
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
@@ -15,10 +13,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from markdown_pages import code, page_of, row, text
 from sphinx.application import Sphinx
-from typer.main import get_command
 
-from dreamgym_kit.cli import simulate, train
-from dreamgym_kit.cli.main import app as commands
+from dreamgym_kit.cli import evaluate, record, s2r, simulate, train
 from dreamgym_kit.settings import read
 from dreamgym_kit.settings.load import environment_names
 from dreamgym_kit.settings.schema import Key, Settings, declared
@@ -61,26 +57,12 @@ def settings_page() -> Iterator[str]:
 
 
 def flags_of_keys() -> dict[tuple[str, ...], list[str]]:
-    """Which flag sets which key, from the tables in which `simulate` and `train` say so themselves."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for name, module in (("simulate", simulate), ("train", train)):
-        for key, flags in _flags_of(name, module.command).items():
-            found[key] = list(dict.fromkeys([*found.get(key, ()), *flags]))
-    return found
-
-
-def _flags_of(name: str, command: Any) -> dict[tuple[str, ...], list[str]]:
-    options = {str(option.name): option.opts[0] for option in get_command(commands).commands[name].params}
-    body = ast.parse(textwrap.dedent(inspect.getsource(command)))
-    found: dict[tuple[str, ...], list[str]] = {}
-    for node in ast.walk(body):
-        match node:
-            case ast.Assign(targets=[ast.Name(id="overrides" | "gate" as table)], value=ast.Dict() as said):
-                for key, value in zip(said.keys, said.values, strict=True):
-                    dotted = ("gate",) * (table == "gate") + tuple(str(ast.literal_eval(key)).split("."))
-                    names = [part.id for part in ast.walk(value) if isinstance(part, ast.Name)]
-                    found[dotted] = list(dict.fromkeys(options[name] for name in names if name in options))
-    return found
+    """Which flag sets which key, as the commands declare it."""
+    return {
+        tuple(key.split(".")): [flag]
+        for module in (simulate, record, evaluate, train, s2r)
+        for key, flag in module.command.flags.items()
+    }
 
 
 def _row(record: type, key: str, place: tuple[str, ...], flags: Mapping[tuple[str, ...], list[str]]) -> str:

@@ -34,7 +34,7 @@ def project(files: Path, tmp_path: Path) -> Path:
 
 @versions
 def test_an_old_buffer_answers_as_it_did(project: Path) -> None:
-    done = run(project, "simulate", "--plain", "--n", "2", "--concurrency", "1")
+    done = run(project, "simulate", "--plain", "--repeats", "2", "--set", "simulate.concurrency=1")
     assert done.returncode == 1, done.stderr  # its tasks fail
     (directory,) = (project / "runs").iterdir()
     now = {one.id: one.digest for one in RunDirectory.open(directory).episodes()}

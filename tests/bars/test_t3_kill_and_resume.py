@@ -37,7 +37,7 @@ def killed(phase: str, folder: Path, arguments: list[str]) -> None:
     """Train into the runs `killed`, with a process that kills itself in the phase."""
     program = Path(__file__).with_name("killed_training.py")
     done = subprocess.run(
-        [sys.executable, "-P", program, phase, folder / "killed", *arguments, "--runs", "killed"],
+        [sys.executable, "-P", program, phase, folder / "killed", *arguments, "--set", "runs=killed"],
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -77,7 +77,14 @@ def test_t3_a_loop_that_forgets_what_it_collected_ahead_is_found_out(tmp_path: P
     "how",
     [
         pytest.param((), id="in turn"),
-        pytest.param(("--overlap",), id="overlapped", marks=pytest.mark.nightly),
+        pytest.param(
+            (
+                "--set",
+                "train.staleness=1",
+            ),
+            id="overlapped",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_t3_killed_in_every_phase_and_resumed_it_is_the_unbroken_training(
@@ -86,7 +93,7 @@ def test_t3_killed_in_every_phase_and_resumed_it_is_the_unbroken_training(
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
     asked = ["train", "--plain", "--steps", str(STEPS), *how]
-    whole = run(folder, *asked, "--runs", "whole")
+    whole = run(folder, *asked, "--set", "runs=whole")
     assert whole.returncode == 0, whole.stderr
     (unbroken,) = (folder / "whole").iterdir()
     resume: list[str] = []

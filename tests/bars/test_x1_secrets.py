@@ -149,9 +149,9 @@ def told(project: Path) -> str:
     said = []
     for arguments in (
         ("record", "langgraph.json", "--tasks", "tasks.jsonl", "--yes"),
-        ("simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--n", "2"),
+        ("simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--repeats", "2"),
         ("simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--json"),
-        ("simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--workers", "2"),
+        ("simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--set", "workers.count=2"),
         ("report", "--list"),
         ("report", "--episode", "t1.1"),
         ("report", "--json"),

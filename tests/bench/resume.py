@@ -151,7 +151,7 @@ class _Desk:
         """Begin a run below the folder `runs`, or go on with the one that is there."""
         begun = any((self._folder / runs).glob("*/manifest.json"))
         where = ["--settings", str(self._settings), "--buffer", str(self._folder / "desk.db")]
-        what = ["--tasks", str(self._tasks), "-n", str(SIBLINGS), "--runs", str(self._folder / runs)]
+        what = ["--tasks", str(self._tasks), "-n", str(SIBLINGS), "--set", f"runs={self._folder / runs!s}"]
         again = ["--resume", str(self._run(runs))] if begun else []
         return self._command("simulate", *where, *what, *again, "--json", dies=dies)
 

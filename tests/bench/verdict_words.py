@@ -274,7 +274,15 @@ def stopped(*signals: signal.Signals, code: int, word: str) -> Callable[[Path, d
     """A run that is stopped while its second episode waits, and is resumed to its end."""
 
     def run(folder: Path, environ: dict[str, str]) -> list[str]:
-        command = [sys.executable, "-m", "dreamgym_kit.cli.main", "simulate", "--plain", "--concurrency", "1"]
+        command = [
+            sys.executable,
+            "-m",
+            "dreamgym_kit.cli.main",
+            "simulate",
+            "--plain",
+            "--set",
+            "simulate.concurrency=1",
+        ]
         log, out = folder / "log", folder / "out"
         with log.open("w") as err, out.open("w") as said:
             process = subprocess.Popen(command, cwd=folder, env=environ, stdout=said, stderr=err)
@@ -300,7 +308,7 @@ def resumed(folder: Path, environ: dict[str, str], held_up: str) -> list[str]:
     (directory,) = (folder / "runs").iterdir()
     agent = folder / f"agent_{folder.name}.py"
     agent.write_text(agent.read_text().replace(held_up, "pass"))
-    resume = ("simulate", "--concurrency", "1", "--resume", str(directory))
+    resume = ("simulate", "--set", "simulate.concurrency=1", "--resume", str(directory))
     again = child(folder, environ, "-m", "dreamgym_kit.cli.main", *resume)
     right = again.stdout.startswith("PASSED  3 passed, 0 failed, 0 inconclusive, 0 errors")
     return [] if right else [f"resumed: {again.stdout[:80]!r}{again.stderr[-300:]}"]
@@ -310,7 +318,9 @@ def raised(folder: Path, environ: dict[str, str]) -> list[str]:
     """A KeyboardInterrupt of the agent's own code is a Ctrl-C."""
     agent = folder / f"agent_{folder.name}.py"
     agent.write_text(agent.read_text().replace("time.sleep(120)", "raise KeyboardInterrupt"))
-    done = child(folder, environ, "-m", "dreamgym_kit.cli.main", "simulate", "--concurrency", "1")
+    done = child(
+        folder, environ, "-m", "dreamgym_kit.cli.main", "simulate", "--set", "simulate.concurrency=1"
+    )
     wrong = [] if done.returncode == 130 else [f"code {done.returncode}: {done.stderr[-400:]}"]
     word = "INCONCLUSIVE (interrupted)  1 passed"
     wrong += [] if done.stdout.startswith(word) else [f"begins: {done.stdout[:80]!r}"]

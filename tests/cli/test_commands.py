@@ -128,7 +128,7 @@ def test_a_crawl_says_what_it_will_call_and_calls_only_what_is_known_to_read(run
     assert "  read   get_order\n" in asked.stderr
     assert "agree with --yes. Nothing was run." in asked.stderr
     assert not (project / "dreamgym.db").exists()
-    done = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--calls", "1", "--json")
+    done = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--max-calls", "1", "--json")
     assert json.loads(done.stdout)["by_tool"] == {"get_order": 1}
     assert json.loads(done.stdout)["stopped"] == "the budget of 1 calls"
     rest = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--per-second", "0")

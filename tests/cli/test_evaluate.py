@@ -101,7 +101,7 @@ def test_flags_that_do_not_go_together_are_named(run, recorded: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_resumed_and_nothing_is_run_twice(run, recorded: Path) -> None:
-    assert run("evaluate", *FLAGS, "-n", "2", "--calls", "5").returncode == 3
+    assert run("evaluate", *FLAGS, "-n", "2", "--max-calls", "5").returncode == 3
     (first,) = (recorded / "runs").iterdir()
     journal = (first / "episodes.jsonl").read_text().splitlines()
     done = run("evaluate", *FLAGS, "-n", "2", "--resume", str(first))
@@ -118,7 +118,14 @@ def test_two_model_directories_are_tried_one_after_the_other(run, recorded: Path
 
     for seed, name in enumerate(("start", "trained")):
         write_double(tmp_path / name, seed)
-    flags = ("--policy", str(tmp_path / "start"), "--policy-b", str(tmp_path / "trained"), "--recursion", "6")
+    flags = (
+        "--policy",
+        str(tmp_path / "start"),
+        "--policy-b",
+        str(tmp_path / "trained"),
+        "--set",
+        "limits.recursion_limit=6",
+    )
     done = run("evaluate", *FLAGS, *flags, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     assert len(list((recorded / "runs").iterdir())) == 2

@@ -34,7 +34,7 @@ made.add_conditional_edges("ask", lambda _: "run_tools", ["run_tools", "never"])
 graph = made.compile()
 """
 FIRST = "FAILED  1 real call executed: refund_payment(order_id='A-1')"
-ALONE = ("--tasks", "tasks.jsonl", "--concurrency", "1")
+ALONE = ("--tasks", "tasks.jsonl", "--set", "simulate.concurrency=1")
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_evaluate_ends_with_6_and_does_not_begin_the_second_side(project: Path, 
 def test_shards_with_a_real_call_are_merged_into_a_run_that_says_so(project: Path, run: Run) -> None:
     places = []
     for number in (1, 2):
-        done = run("simulate", "agent:graph", *ALONE, "--n", "2", "--shard", f"{number}/2", "--json")
+        done = run("simulate", "agent:graph", *ALONE, "--repeats", "2", "--shard", f"{number}/2", "--json")
         assert done.returncode == 6
         places.append(json.loads(done.stdout)["manifest"]["directory"])
     merged = run("runs", "merge", *places, "--into", "merged", "--json")

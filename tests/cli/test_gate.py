@@ -8,16 +8,17 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from dreamgym_kit.cli.gate_options import RENAMED
 from dreamgym_kit.cli.main import app
+from dreamgym_kit.cli.options import OLD_FLAGS
+from dreamgym_kit.settings.load import assigned, parse_settings
 
 ACTIONS = Path(__file__).parents[2] / "recipes" / "ci" / "github-actions.yml"
 BASE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--plain")
 
 
 def test_the_gate_holds_and_the_code_is_0(recorded: Path, run) -> None:
-    loose = ("--min-pass-rate", "0", "--max-calls-per-tool", "refund_payment=2")
-    done = run(*BASE, *loose, "--forbid", "delete_*", "--max-seconds", "600")
+    loose = ("--min-pass-rate", "0", "--set", 'gate.max_calls_per_tool={"refund_payment": 2}')
+    done = run(*BASE, *loose, "--forbid", "delete_*", "--set", "gate.max_seconds=600")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("PASSED  0 passed, 2 failed")
 
@@ -26,7 +27,7 @@ def test_the_gate_holds_and_the_code_is_0(recorded: Path, run) -> None:
     ("flags", "why"),
     [
         (
-            ("--max-calls-per-tool", "refund_payment=1"),
+            ("--set", 'gate.max_calls_per_tool={"refund_payment": 1}'),
             "the agent called refund_payment 2 times in one episode; more than 1",
         ),
         (
@@ -76,21 +77,31 @@ def test_an_old_verdict_is_code_2_and_names_the_new_one(project: Path, run, old:
     done = run("report", *old)
     now = "passed" if "success" in old else "inconclusive"
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f" is now called --only {now}. Use that.\n")
+    assert done.stderr.endswith(f" is now --only {now}.\n")
 
 
-@pytest.mark.parametrize(("old", "now"), RENAMED.items())
+@pytest.mark.parametrize(("old", "now"), OLD_FLAGS.items())
 def test_an_old_flag_is_code_2_and_names_the_new_one(project: Path, run, old: str, now: str) -> None:
     done = run(*BASE, old, "1")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{old} is now called {now}" in done.stderr
+    assert f"{old} is now {now}" in done.stderr
+
+
+def test_old_flags_are_code_2_and_say_what_to_type_now_all_at_once(project: Path, run) -> None:
+    done = run("simulate", "--n", "4", "--concurrency=2", "--steps", "9")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count(" is now ") == 3, done.stderr
 
 
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (("--max-calls-per-tool", "refund_payment"), "write TOOL=N, for example refund_payment=1"),
-        (("--min-pass-rate", "90"), "less than or equal to 1"),
+        (("--set", "gate.max_calls_per_tool=refund_payment"), "gate.max_calls_per_tool: wants a JSON object"),
+        (("--set", "gate.max_inconclusive"), "write KEY=VALUE"),
+        (("--set", "gate.undetermined=1"), "--set gate.undetermined is now --set gate.max_inconclusive"),
+        (("--set", "gate.max_inconclusiv=1"), "did you mean 'gate.max_inconclusive'?"),
+        (("--min-pass-rate", "90"), "--min-pass-rate: gate.min_pass_rate must be at most 1; found 90."),
+        (("--min-pass-rate", "inf"), "--min-pass-rate: gate.min_pass_rate is no number to work with"),
     ],
 )
 def test_a_gate_that_cannot_be_meant_is_code_2(project: Path, run, flags: tuple[str, ...], why: str) -> None:
@@ -167,7 +178,11 @@ def test_the_actions_example_is_what_the_command_line_takes() -> None:
     simulate = known.commands["simulate"]
     context = simulate.make_context("simulate", ours[1][2:])
     assert context.params["forbid"] == ["delete_*"]
-    assert context.params["max_calls_per_tool"] == ["refund_payment=1"]
+    assert "gate.max_usd=2" in context.params["assigned"]
+    settings = parse_settings("")
+    for text in context.params["assigned"]:
+        settings = assigned(settings, text)
+    assert settings.gate.max_calls_per_tool == {"refund_payment": 1}
     assert flow["permissions"] == {"contents": "read"}
     assert any(step.get("if") == "always()" for step in steps)
 
@@ -183,10 +198,3 @@ def test_a_slip_in_a_name_of_the_gate_is_told_and_stays_with_the_run(recorded: P
     rules = {rule["key"]: rule["measured"] for rule in json.loads(run("report", "--json").stdout)["gate"]}
     assert "no such tool" in rules["forbid refund_paymnt"]
     assert "no such kind" in rules["fail_on repeated_wrte"]
-
-
-@pytest.mark.parametrize("flag", ["--max-usd", "--max-seconds", "--usd", "--seconds"])
-def test_an_infinite_limit_is_refused_as_in_the_settings(recorded: Path, run, flag: str) -> None:
-    done = run(*BASE, flag, "inf")
-    assert done.returncode == 2, done.stderr
-    assert f"{flag[2:]}: inf is no number to work with; leave it out" in done.stderr

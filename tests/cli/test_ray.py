@@ -16,8 +16,8 @@ pytest.importorskip("ray", reason="the extra `ray` is not installed")
 pytestmark = pytest.mark.ray
 Begin = Callable[..., subprocess.Popen[str]]
 
-FLAGS = ("agent:graph", "--tasks", "tasks.jsonl", "-n", "10", "--concurrency", "4")
-RAY = ("--engine", "ray", "--workers", "2")
+FLAGS = ("agent:graph", "--tasks", "tasks.jsonl", "-n", "10", "--set", "simulate.concurrency=4")
+RAY = ("--set", "workers.backend=ray", "--set", "workers.count=2")
 CANARY = "sk-canary-8d1f4c7a92b35e60d1f4c7a92b35"
 
 
@@ -84,7 +84,7 @@ def test_ctrl_c_finishes_what_runs_in_the_cluster_and_it_goes_on_without_one(
     assert " Stopped (SIGINT): " in said
     go_on = next(line for line in said.splitlines() if line.startswith(" Go on"))
     again = shlex.split(go_on.split(maxsplit=2)[2].split("   ")[0])
-    said, _ = _finished(begin(*again[1:], "--engine", "local", "--json"))
+    said, _ = _finished(begin(*again[1:], "--set", "workers.backend=local", "--json"))
     assert json.loads(said)["counts"]["failed"] == 20
 
 

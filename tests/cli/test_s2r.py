@@ -45,13 +45,21 @@ def small(folder: Path, tasks: str) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "tasks", "said"),
     [
-        ([], BOTH, "say how many real calls there may be at most"),
-        (["--calls", "5", "--stage", "liv"], BOTH, "stage 'liv' is not in the stages; did you mean 'live'?"),
-        (["--calls", "5"], BOTH, "there is no terminal to ask at"),
-        (["--calls", "5", "--gate-only", "--stage", "staged"], BOTH, "nobody is there to give it"),
-        (["--calls", "5", "--gate-only"], BOTH, "no policy to train"),
-        (["--calls", "5", "--gate-only"], ONE, "no held-out task"),
-        (["--calls", "5", "--gate-only", "--approver", "agent"], BOTH, "write it as module:attribute"),
+        ([], BOTH, "say how many real calls there may be"),
+        (
+            ["--max-calls", "5", "--stage", "liv"],
+            BOTH,
+            "value 'liv' is not in the choices for s2r.stage; did you mean 'live'?",
+        ),
+        (["--max-calls", "5"], BOTH, "there is no terminal to ask at"),
+        (["--max-calls", "5", "--gate-only", "--stage", "staged"], BOTH, "nobody is there to give it"),
+        (["--max-calls", "5", "--gate-only"], BOTH, "no policy to train"),
+        (["--max-calls", "5", "--gate-only"], ONE, "no held-out task"),
+        (
+            ["--max-calls", "5", "--gate-only", "--approver", "agent"],
+            BOTH,
+            'names no object; write "module:name"',
+        ),
     ],
     ids=["no budget", "no such stage", "nobody agreed", "nobody approves", "no policy", "no gate", "no rule"],
 )

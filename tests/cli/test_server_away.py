@@ -32,7 +32,7 @@ def test_what_is_recorded_while_the_server_is_away_is_dreamt_from_afterwards(
 
         own_systems()
         server.stop()
-        more = (*buffer, "-n", "2", "--workers", "2")
+        more = (*buffer, "-n", "2", "--set", "workers.count=2")
         recorded = run("record", "agent:graph", "--tasks", "tasks.jsonl", "--yes", *more)
         server.start()
         assert recorded.returncode == 0, recorded.stderr

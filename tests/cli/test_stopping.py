@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-FLAGS = ("agent:graph", "--tasks", "tasks.jsonl", "-n", "10", "--concurrency", "2")
+FLAGS = ("agent:graph", "--tasks", "tasks.jsonl", "-n", "10", "--set", "simulate.concurrency=2")
 
 
 @pytest.mark.slow

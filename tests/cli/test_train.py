@@ -71,7 +71,7 @@ def test_what_cannot_be_trained_is_said_in_one_line_and_leaves_no_run(
 def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
-    done = run(folder, "train", "--json", "--steps", "3", "--report-to", "tensorboard")
+    done = run(folder, "train", "--json", "--steps", "3", "--set", "train.report_to=tensorboard")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     told = json.loads(done.stdout)
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
     def steps() -> int:
         return sum(path.read_text().count("\n") for path in folder.glob("runs/*/steps.jsonl"))
 
-    asked = command(folder, "train", "--plain", "--steps", "5000", "--eval-every", "0")
+    asked = command(folder, "train", "--plain", "--steps", "5000", "--set", "train.eval_every=0")
     with begun(asked, folder, environment()) as process:
         wait_until(lambda: steps() >= 2 or process.poll() is not None, "two steps", within_s=600)
         process.send_signal(signal.SIGINT)
@@ -149,9 +149,11 @@ def test_in_workers_it_learns_from_the_same_episodes(tmp_path: Path) -> None:
     """Each worker serves the weights of the step before, found by their digest; the tokens say so."""
     pytest.importorskip("trl", reason="the extra train is not installed")
     kept = []
-    for name, more in (("alone", ()), ("spread", ("--workers", "2"))):
+    for name, more in (("alone", ()), ("spread", ("--set", "workers.count=2"))):
         (tmp_path / name).mkdir()
-        done = run(project(tmp_path / name), "train", "--plain", "--steps", "2", "--eval-every", "0", *more)
+        done = run(
+            project(tmp_path / name), "train", "--plain", "--steps", "2", "--set", "train.eval_every=0", *more
+        )
         assert done.returncode == 0, done.stderr
         steps = sorted((tmp_path / name / "runs").glob("*/rollouts/step-*/episodes.jsonl"))
         kept.append({(path.parent.name, one.id): one.digest for path in steps for one in JournalReader(path)})

@@ -13,7 +13,18 @@ pytestmark = pytest.mark.slow
 def test_a_training_by_ppo_under_faults_says_what_its_value_head_learned(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
-    asked = ("train", "--json", "--steps", "2", "--algorithm", "ppo", "--faults", "0.5", "--eval-every", "0")
+    asked = (
+        "train",
+        "--json",
+        "--steps",
+        "2",
+        "--algorithm",
+        "ppo",
+        "--set",
+        "train.faults=0.5",
+        "--set",
+        "train.eval_every=0",
+    )
     done = run(folder, *asked)
     assert done.returncode == 0, done.stderr
     directory = Path(json.loads(done.stdout)["directory"])
@@ -34,7 +45,10 @@ def test_a_training_by_ppo_under_faults_says_what_its_value_head_learned(tmp_pat
     ("asked", "said"),
     [
         (("--algorithm", "pppo"), "algorithm 'pppo' is not in what can be trained with; did you mean 'ppo'?"),
-        (("--algorithm", "sft", "--beta", "0.1"), 'beta is of "grpo" and "ppo"; "sft" has a loss of its own'),
+        (
+            ("--algorithm", "sft", "--set", "train.beta=0.1"),
+            'beta is of "grpo" and "ppo"; "sft" has a loss of its own',
+        ),
     ],
 )
 def test_what_does_not_go_with_an_algorithm_is_said_in_one_line(

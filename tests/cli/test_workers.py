@@ -35,12 +35,12 @@ def without_its_name(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, "cost": {**report["cost"], "seconds": 0}}
 
 
-SIMULATE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--n", "2", "--json")
+SIMULATE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--repeats", "2", "--json")
 
 
 def test_workers_give_the_episodes_and_the_report_of_one_process(recorded: Path, run: Run) -> None:
     alone = told(run(*SIMULATE))
-    spread = told(run(*SIMULATE, "--workers", "2"))
+    spread = told(run(*SIMULATE, "--set", "workers.count=2"))
     assert without_its_name(spread) == without_its_name(alone)
     places = [Path(report["manifest"]["directory"]) for report in (alone, spread)]
     assert digests(places[0]) == digests(places[1])
@@ -69,7 +69,7 @@ def test_shards_are_merged_into_the_run_that_they_are(recorded: Path, run: Run) 
     assert (in_the_way.returncode, "is there already" in in_the_way.stderr) == (2, True)
     no_shard = run("runs", "merge", alone["manifest"]["directory"], "--into", "other")
     assert (no_shard.returncode, "is no shard" in no_shard.stderr) == (2, True)
-    odd = run(*SIMULATE[:-3], "--n", "1", "--shard", "2/2", "--json")
+    odd = run(*SIMULATE[:-3], "--repeats", "1", "--shard", "2/2", "--json")
     others = run("runs", "merge", places[0], told(odd)["manifest"]["directory"], "--into", "other")
     assert (others.returncode, "is of another run" in others.stderr, "n: 2 in" in others.stderr) == (
         2,
@@ -91,7 +91,7 @@ def test_a_shard_that_there_cannot_be_is_refused(recorded: Path, run: Run, said:
 def test_recording_in_workers_keeps_what_one_process_keeps(
     project: Path, run: Run, own_systems: Callable[[], None]
 ) -> None:
-    arguments = ("record", "agent:graph", "--tasks", "tasks.jsonl", "--yes", "--workers", "2")
+    arguments = ("record", "agent:graph", "--tasks", "tasks.jsonl", "--yes", "--set", "workers.count=2")
     refused = run(*arguments)
     assert refused.returncode == 2, refused.stdout
     assert "isolated = True" in refused.stderr
@@ -112,8 +112,8 @@ def test_signals_stop_it_as_locally_and_no_worker_is_left(
         for place in range(40)
     )
     (recorded / "many.jsonl").write_text(tasks)
-    arguments = ("simulate", "agent:graph", "--tasks", "many.jsonl", "--workers", "2", "--plain")
-    process = begin(*arguments, "--concurrency", "2", HELD="1")
+    arguments = ("simulate", "agent:graph", "--tasks", "many.jsonl", "--set", "workers.count=2", "--plain")
+    process = begin(*arguments, "--set", "simulate.concurrency=2", HELD="1")
 
     def heard(event: str) -> bool:
         return any(event in path.read_text() for path in (recorded / "runs").glob("*/events.jsonl"))
@@ -168,7 +168,7 @@ def test_a_secret_of_the_environment_is_in_no_artefact_and_no_process_list(
     agent.write_text(said.replace("\ndef _result(message):\n", LOOKS))
     (recorded / "dreamgym.toml").write_text(f'[guard]\nallow_paths = ["{seen}"]\n')
     secret = "sk-canary-3f9a77c0d1e24b5f"
-    done = run(*SIMULATE, "--workers", "2", SHOP_API_KEY=secret, SEEN=str(seen))
+    done = run(*SIMULATE, "--set", "workers.count=2", SHOP_API_KEY=secret, SEEN=str(seen))
     assert told(done)["counts"]["inconclusive"] == 0
     assert secret not in done.stdout + done.stderr
     lists = [path.read_bytes() for path in seen.iterdir()]
@@ -208,7 +208,9 @@ def test_a_dream_that_a_model_reasons_is_the_same_in_workers_and_each_finds_the_
             f'[endpoint]\nurls = ["{server.url}"]\nmodel = "m"\nkey_env = "DREAM_KEY"\n'
             '[tools.get_order]\neffect = "read"\n[tools.refund_payment]\neffect = "write"\n'
         )
-        alone, spread = (told(run(*SIMULATE, *more, DREAM_KEY=secret)) for more in ((), ("--workers", "2")))
+        alone, spread = (
+            told(run(*SIMULATE, *more, DREAM_KEY=secret)) for more in ((), ("--set", "workers.count=2"))
+        )
         asked = len(server.heads)
         assert all(f"bearer {secret}".encode() in head.lower() for head in server.heads)
     places = [Path(report["manifest"]["directory"]) for report in (alone, spread)]
@@ -227,7 +229,7 @@ def test_a_refused_call_of_no_episode_is_told_also_from_a_worker(recorded: Path,
     """A thread that the agent's module starts calls a real tool by itself, in each worker."""
     agent = recorded / "agent.py"
     agent.write_text(agent.read_text() + STRAYS)
-    done = run(*SIMULATE, "--workers", "2")
+    done = run(*SIMULATE, "--set", "workers.count=2")
     assert not (recorded / "REAL").exists()
     told = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
@@ -263,7 +265,7 @@ if "process_main" in " ".join(__import__("sys").orig_argv):
 
 @pytest.mark.nightly
 def test_workers_that_would_have_nothing_to_do_are_told_of(recorded: Path, run: Run) -> None:
-    done = run(*SIMULATE, "--workers", "3", "--concurrency", "1")
+    done = run(*SIMULATE, "--set", "workers.count=3", "--set", "simulate.concurrency=1")
     assert told(done)["schema"]
     assert "of 3 workers 1 ran: episodes at once are 1 at most" in " ".join(done.stderr.split())
 
@@ -273,6 +275,6 @@ def test_what_is_printed_in_workers_is_not_in_the_result(recorded: Path, run: Ru
     agent = recorded / "agent.py"
     thinks = agent.read_text().replace("        time.sleep(", '        print("thinks")\n        time.sleep(')
     agent.write_text('print("imported")\n' + thinks)
-    done = run(*SIMULATE, "--workers", "2", PYTHONUNBUFFERED="")  # as it is where nobody set it
+    done = run(*SIMULATE, "--set", "workers.count=2", PYTHONUNBUFFERED="")  # as it is where nobody set it
     assert told(done)["schema"]
     assert "thinks" in done.stderr

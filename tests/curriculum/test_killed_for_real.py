@@ -12,7 +12,18 @@ from training.real_parts import environment, project, run
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
 
-ASKED = ("train", "--plain", "--steps", "4", "--curriculum", "--overlap", "--eval-every", "0")
+ASKED = (
+    "train",
+    "--plain",
+    "--steps",
+    "4",
+    "--set",
+    "curriculum.enabled=true",
+    "--set",
+    "train.staleness=1",
+    "--set",
+    "train.eval_every=0",
+)
 
 
 LIKE = """
@@ -59,7 +70,7 @@ main()
 def killed(folder: Path, place: str) -> Path:
     """Begin a training that kills itself where it first opens a file of that place."""
     done = subprocess.run(
-        [sys.executable, "-c", DIES, place, *ASKED, "--runs", "killed"],
+        [sys.executable, "-c", DIES, place, *ASKED, "--set", "runs=killed"],
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -76,7 +87,7 @@ def killed(folder: Path, place: str) -> Path:
 def test_killed_and_resumed_it_chooses_and_learns_as_the_unbroken_one(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project_that_makes_tasks(tmp_path)
-    whole = run(folder, *ASKED, "--runs", "whole")
+    whole = run(folder, *ASKED, "--set", "runs=whole")
     assert whole.returncode == 0, whole.stderr
     (unbroken,) = (folder / "whole").iterdir()
     broken = killed(folder, "/rollouts/step-000003-")

@@ -37,7 +37,7 @@ def test_an_address_without_host_or_port_is_refused(address: str) -> None:
 
 
 def test_the_client_protocol_is_refused_with_what_to_do_instead() -> None:
-    with pytest.raises(UserError, match=r"not supported.+--address auto.+ray job submit"):
+    with pytest.raises(UserError, match=r'not supported.+workers.address = "auto".+ray job submit'):
         checked_address("ray://head:10001")
 
 
@@ -45,26 +45,31 @@ def test_a_cluster_that_the_environment_names_is_never_joined_silently(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    with pytest.raises(UserError, match=r"RAY_ADDRESS is set \(head:6379\): add --address auto"):
+    with pytest.raises(UserError, match=r'RAY_ADDRESS is set \(head:6379\): set workers.address = "auto"'):
         checked_address(None)
     assert checked_address("auto") == "auto"
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_extra, "find_spec", lambda name: None if name == "ray" else find_spec(name))
-    with pytest.raises(MissingExtra, match=r"--engine ray needs an extra: pip install 'dreamgym-kit\[ray\]'"):
+    with pytest.raises(
+        MissingExtra, match=r"workers.backend = .ray. needs an extra: pip install 'dreamgym-kit\[ray\]'"
+    ):
         host_of(WorkersSettings("ray", 2), 2)
 
 
 def test_an_address_is_for_ray_alone() -> None:
-    with pytest.raises(UserError, match="--address head:6379: is for --engine ray, and this is local"):
+    with pytest.raises(UserError, match=r'workers.address = "head:6379": is for workers.backend'):
         host_of(WorkersSettings("local", 2, "head:6379"), 2)
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (WorkersSettings("local", 0, "head:6379"), "--address head:6379: is for --engine ray"),
+        (
+            WorkersSettings("local", 0, "head:6379"),
+            'workers.address = "head:6379": is for workers.backend = "ray"',
+        ),
         (WorkersSettings("dask"), "there is no engine 'dask'; known: local, ray"),
         (WorkersSettings("ray", 2, "ray://head:10001"), "the client protocol is not supported"),
     ],
@@ -87,7 +92,9 @@ def test_ray_always_has_workers() -> None:
 
 def test_where_nobody_listens_it_is_said_at_once() -> None:
     address = f"127.0.0.1:{own_port()}"
-    with pytest.raises(UserError, match=rf"--address {address}: no Ray cluster answers there \(.+refused\)"):
+    with pytest.raises(
+        UserError, match=rf"workers.address {address}: no Ray cluster answers there \(.+refused\)"
+    ):
         usable(address)
 
 

@@ -106,9 +106,9 @@ def scenario(shape: str, folder: Path) -> dict[str, Any]:
     _python(folder, RECORD)
     made["record"] = _of_run(folder / "recorded", folder)
     made["rows"] = _rows(folder / "dreamgym.db")
-    made["simulate"] = _ran(folder, "simulate", "--n", "2")
+    made["simulate"] = _ran(folder, "simulate", "--repeats", "2")
     (folder / "dreamgym.toml").write_text(settings + FAULTS)
-    made["faults"] = _ran(folder, "simulate", "--n", "2")
+    made["faults"] = _ran(folder, "simulate", "--repeats", "2")
     _typed(folder, "buffer", "export", "rows.jsonl")
     made["export"] = sorted(_lines(folder / "rows.jsonl"))
     made["rules"] = _typed(folder, "buffer", "rules", "--toml").splitlines()
@@ -150,7 +150,7 @@ def training(folder: Path) -> dict[str, Any]:
 
 def _ran(folder: Path, command: str, *flags: str) -> dict[str, Any]:
     before = set((folder / "runs").iterdir()) if (folder / "runs").exists() else set()
-    code = _code(folder, command, "--plain", "--concurrency", "1", *flags)
+    code = _code(folder, command, "--plain", "--set", "simulate.concurrency=1", *flags)
     (run,) = set((folder / "runs").iterdir()) - before
     return {"code": code, **_of_run(run, folder)}
 

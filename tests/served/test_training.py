@@ -41,7 +41,7 @@ def test_a_training_brings_it_weights_and_is_answered_by_them(served: Path, lora
     if lora:
         said = (served / "dreamgym.toml").read_text()
         (served / "dreamgym.toml").write_text(said.replace("[train]\n", "[train]\nlora_rank = 4\n"))
-    done = run(served, "train", "--steps", "2", "--workers", "2", "--json")
+    done = run(served, "train", "--steps", "2", "--set", "workers.count=2", "--json")
     assert done.returncode == 0, done.stderr
     assert "open before the dream" not in done.stderr
     (kept,) = (served / "runs").iterdir()

@@ -61,15 +61,19 @@ def test_its_episodes_are_collected_in_workers_as_in_one_process_also_after_a_st
         server.off = {"dev"}
         said = (tmp_path / "dreamgym.toml").read_text().replace("[train]\n", "[train]\nlora_rank = 4\n")
         (tmp_path / "dreamgym.toml").write_text(said)
-    done = run(tmp_path, "train", "--steps", "2", "--runs", "here", "--json")
+    done = run(tmp_path, "train", "--steps", "2", "--set", "runs=here", "--json")
     assert done.returncode == 0, done.stderr
     here = learned(tmp_path / "here")
 
     server.asked.clear()
     server.managed.clear()
-    stopped_after_a_step(server, tmp_path, "train", "--steps", "2", "--runs", "there", "--workers", "2")
+    stopped_after_a_step(
+        server, tmp_path, "train", "--steps", "2", "--set", "runs=there", "--set", "workers.count=2"
+    )
     (folder,) = (tmp_path / "there").iterdir()
-    done = run(tmp_path, "train", "--resume", str(folder), "--steps", "2", "--workers", "2", "--json")
+    done = run(
+        tmp_path, "train", "--resume", str(folder), "--steps", "2", "--set", "workers.count=2", "--json"
+    )
     assert done.returncode == 0, done.stderr
     there = learned(tmp_path / "there")
     assert [facts for facts, _ in there] == [facts for facts, _ in here]

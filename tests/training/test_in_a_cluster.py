@@ -11,12 +11,12 @@ pytest.importorskip("trl", reason="the extra train is not installed")
 from training.real_parts import project, run
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
-RAY = ("--engine", "ray", "--workers", "2")
+RAY = ("--set", "workers.backend=ray", "--set", "workers.count=2")
 
 
 def learned(folder: Path, runs: str, *engine: str) -> tuple[list[object], list[float], Path]:
     """What each step collected, its loss, and the weights."""
-    done = run(folder, "train", "--steps", "2", "--runs", runs, "--json", *engine)
+    done = run(folder, "train", "--steps", "2", "--set", f"runs={runs}", "--json", *engine)
     assert done.returncode == 0, done.stderr
     (kept,) = (folder / runs).iterdir()
     steps = [json.loads(line) for line in (kept / "steps.jsonl").read_text().splitlines()]
@@ -27,7 +27,9 @@ def learned(folder: Path, runs: str, *engine: str) -> tuple[list[object], list[f
 
 def tried(folder: Path, runs: str, weights: Path, *engine: str) -> dict[str, object]:
     """What an evaluation counts; the time that it took aside."""
-    done = run(folder, "evaluate", "--policy", str(weights), "--runs", runs, "-n", "2", "--json", *engine)
+    done = run(
+        folder, "evaluate", "--policy", str(weights), "--set", f"runs={runs}", "-n", "2", "--json", *engine
+    )
     assert done.returncode == 0, done.stderr
     told: dict[str, object] = json.loads(done.stdout)["b"]
     return {name: figure for name, figure in told.items() if name not in ("run", "elapsed_s")}

@@ -74,7 +74,7 @@ def test_what_the_first_process_refuses_is_said_once_and_ends_both(tmp_path: Pat
     done = together(folder, "train", "--plain", "--policy", "nowhere")
     assert done.returncode != 0
     assert done.stderr.count("no such directory; name a directory with config.json") == 1
-    refused = together(folder, "s2r", "--plain", "--yes", "--calls", "5")
+    refused = together(folder, "s2r", "--plain", "--yes", "--max-calls", "5")
     assert refused.returncode != 0
     assert "s2r: runs in one process, and was started as 2" in refused.stderr
 
@@ -120,7 +120,7 @@ def test_a_process_that_finds_no_number_itself_goes_on_listening_to_the_first() 
 )
 def test_stopped_or_killed_it_goes_on(tmp_path: Path, whom: str) -> None:
     folder = project(tmp_path)
-    asked = torchrun(folder, "train", "--plain", "--steps", "5000", "--eval-every", "0")
+    asked = torchrun(folder, "train", "--plain", "--steps", "5000", "--set", "train.eval_every=0")
     with begun(asked, folder, environment()) as process:
         assert process.stderr is not None
         assert any("step 2/5000" in line for line in process.stderr)

@@ -182,26 +182,58 @@ def _with_environment(settings: Settings, environ: Mapping[str, str]) -> Setting
             if variable in was:
                 raise UserError(f"{variable} is now called {was[variable]}. Rename it.")
             raise UnknownName("variable", variable, known=known, source="environment", where="the settings")
-        settings = _overlay(settings, variable, known[variable], text)
+        settings = laid_over(settings, variable, known[variable], text)
     return with_whole_paths(settings, Path.cwd())
 
 
-def _overlay(settings: Settings, variable: str, key: tuple[str, ...], text: str) -> Settings:
-    """Lay one variable over the settings: it goes the same way through the reader as the file."""
-    value = _from_text(_kind_of(key), text, variable)
+def laid_over(settings: Settings, source: str, key: tuple[str, ...], said: object) -> Settings:
+    """Lay one value over the settings: it goes the same way through the reader as the file.
+
+    Args:
+        settings: below it.
+        source: names where it was said, for messages.
+        key: which one.
+        said: its text, as a variable spells it; a list is added to what the settings list.
+
+    Raises:
+        UserError: the key cannot have this value.
+    """
+    value = _from_text(_kind_of(key), said, source) if isinstance(said, str) else said
     data: dict[str, Any] = {key[0]: value if len(key) == 1 else {key[1]: value}}
-    read = read_settings(data, lambda *_: variable)[key[0]]
+    read = read_settings(data, lambda *_: source)[key[0]]
     if len(key) == 2:
-        read = replace(getattr(settings, key[0]), **{key[1]: getattr(read, key[1])})
+        section = getattr(settings, key[0])
+        now = getattr(read, key[1])
+        if isinstance(said, list):
+            now = tuple(dict.fromkeys([*getattr(section, key[1]), *now]))
+        read = replace(section, **{key[1]: now})
     elif isinstance(read, dict):
         read = {**getattr(settings, key[0]), **read}
     elif declared(Settings)[key[0]].form == "path":
         read = str(Path(read).absolute())
     elif key[0] == "buffer":
-        read = str(place_of(read, Path.cwd(), source=variable))
+        read = str(place_of(read, Path.cwd(), source=source))
     elif key[0] == "graph":
         read = graph_from_here(read)
     return replace(settings, **{key[0]: read})
+
+
+def assigned(settings: Settings, text: str) -> Settings:
+    """Lay one KEY=VALUE of a command line over the settings; the value is spelled as in a variable.
+
+    Raises:
+        UserError: there is no such key, or it cannot have this value.
+    """
+    dotted, equals, value = text.partition("=")
+    keys = {".".join(key): key for key in environment_names().values()}
+    now = {".".join(old): ".".join(new) for old, new in renamed().items()}
+    if not equals:
+        raise UserError(f"--set {text}: write KEY=VALUE, for example simulate.concurrency=4.")
+    if dotted in now:
+        raise UserError(f"--set {dotted} is now --set {now[dotted]}.")
+    if dotted not in keys:
+        raise UnknownName("key", dotted, known=sorted(keys), source="--set", where="the settings")
+    return laid_over(settings, f"--set {dotted}", keys[dotted], value)
 
 
 def _kind_of(key: tuple[str, ...]) -> Any:

@@ -258,7 +258,10 @@ class GateSettings:
     """When a run passes; else its exit code is 1 (failed), 3 (inconclusive) or 4 (error)."""
 
     min_pass_rate: float | None = key(
-        1.0, "0..1: mean over tasks of the passed share of conclusive episodes", most=1, was="success"
+        1.0,
+        "required pass rate, 0..1: mean over tasks of the passed share of conclusive episodes",
+        most=1,
+        was="success",
     )
     min_pass_rate_low: float | None = key(
         None,
@@ -267,12 +270,14 @@ class GateSettings:
         example=0.7,
         was="success_low",
     )
-    max_inconclusive: float | None = key(0.1, "0..1: share of all episodes", most=1, was="undetermined")
-    max_errors: float = key(0.0, "episodes; below 1: a share of all episodes")
+    max_inconclusive: float | None = key(
+        0.1, "allowed share of inconclusive episodes, 0..1", most=1, was="undetermined"
+    )
+    max_errors: float = key(0.0, "allowed errors, in episodes; below 1: a share of all episodes")
     max_contradictions: int | None = key(
         None, "answers that contradict the ledger, and judges that disagree", example=0, was="contradictions"
     )
-    forbid: tuple[str, ...] = key((), 'tools that must not be called: ["delete_*"]')
+    forbid: tuple[str, ...] = key((), 'tools that must not be called, as patterns: ["delete_*"]')
     max_calls_per_tool: Mapping[str, int] = key(
         dict, "calls in one episode, by tool pattern: {refund_payment = 1}", was="max"
     )
@@ -291,13 +296,15 @@ NO_GATE = GateSettings(min_pass_rate=None, max_inconclusive=None)
 class TrainSettings:
     """How the policy learns in the dream; what it learned is measured on held-out tasks."""
 
-    tasks_per_step: int = key(16, "drawn for each step", least=1, was="tasks")
-    group_size: int = key(8, "episodes of each of them: one group", least=2, was="n")
+    tasks_per_step: int = key(16, "tasks drawn for each step", least=1, was="tasks")
+    group_size: int = key(8, "episodes of each task in a step: one group", least=2, was="n")
     steps: int = key(30, "optimiser steps", least=1)
     seed: int = key(0, "same seed, same run")
     lr: float = key(2e-4, "learning rate; 1e-6 to 5e-5 for large models")
     warmup: int = key(5, "steps over which it rises")
-    algorithm: str = key("grpo", "grpo, ppo, dpo or sft", among=("grpo", "ppo", "dpo", "sft"))
+    algorithm: str = key(
+        "grpo", "training algorithm: grpo, ppo, dpo or sft", among=("grpo", "ppo", "dpo", "sft")
+    )
     loss_type: str = key(
         "dapo",
         "as TRL names it: dapo, grpo, bnpo, dr_grpo, cispo, ...",
@@ -318,7 +325,11 @@ class TrainSettings:
     dpo_beta: float = key(0.1, "dpo: how dearly the policy pays for leaving its start")
     dpo_pairs: int = key(4, "dpo: most pairs of siblings that one group gives", least=1)
     lora_rank: int | None = key(
-        None, "rank of the adapter that is trained; all weights unless set", least=1, example=16, was="lora"
+        None,
+        "rank of the LoRA adapter that is trained; all weights unless set",
+        least=1,
+        example=16,
+        was="lora",
     )
     staleness: int = key(
         0, "updates that a rollout's weights may lie behind; 1: rollouts overlap updates", most=8
@@ -333,7 +344,7 @@ class TrainSettings:
     eval_tasks: str | None = key(
         None, "a file of their own; those with split = held_out unless set", example="held_out.jsonl"
     )
-    eval_real: bool = key(False, "true: on the real tools")
+    eval_real: bool = key(False, "evaluate on the real tools; asks first")
     report_to: tuple[str, ...] = key((), 'loggers that TRL knows: ["tensorboard"]')
 
 
@@ -400,7 +411,7 @@ class S2rSettings:
         among=("shadow", "staged", "live"),
     )
     max_calls: int | None = key(
-        None, "most real calls in all; nothing begins without it", example=1000, was="calls"
+        None, "allowed real calls in all; nothing begins without it", example=1000, was="calls"
     )
     max_calls_per_tool: Mapping[str, int] = key(
         dict, "most real calls by tool pattern: {refund_payment = 20}", was="most"
@@ -471,12 +482,13 @@ class Settings:
         None, '"module:attribute", "file.py:attribute" or "langgraph.json:name"', example="my_agent:graph"
     )
     tasks: str | None = key(
-        None, "one JSON object a line: id, input, world, checker", example="tasks.jsonl", form="path"
+        None,
+        "tasks file, one JSON object a line: id, input, world, checker",
+        example="tasks.jsonl",
+        form="path",
     )
-    buffer: str = key(
-        "dreamgym.db", "recorded calls and answers: an SQLite file, or weaviate://host?tenant=NAME"
-    )
-    runs: str = key("runs", "one folder a run", form="path")
+    buffer: str = key("dreamgym.db", "recordings: an SQLite file, or weaviate://host?tenant=NAME")
+    runs: str = key("runs", "folder that gets a directory for each run", form="path")
     tenant: str = key("default", "whose recordings to use")
     structured_outputs: tuple[str, ...] = key((), "names bound to the model that are answer forms, not tools")
     leave_out: tuple[str, ...] = key((), "tools that the model's provider runs, which dreams do without")
