@@ -1,4 +1,4 @@
-"""`dreamgym-kit ablate`: what each part of the dream is worth, by leaving one out at a time."""
+"""`dreamgym-kit experience ablate`: what each part of the dream is worth, by leaving one out at a time."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.crawling import Yes
 from dreamgym_kit.cli.output import say, say_json, tell
-from dreamgym_kit.cli.record import Yes
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.ablating import AblationRequest
 
 EXAMPLES = (
-    "dreamgym-kit ablate my_agent:graph",
-    "dreamgym-kit ablate --without history --without state --calls 200 --out runs/ablation",
-    "dreamgym-kit ablate --policy models/agent --tasks tasks.jsonl",
-    "dreamgym-kit ablate --policy models/agent --learn --yes",
+    "dreamgym-kit experience ablate my_agent:graph",
+    "dreamgym-kit experience ablate --without history --without state --calls 200 --out runs/ablation",
+    "dreamgym-kit experience ablate --policy models/agent --tasks tasks.jsonl",
+    "dreamgym-kit experience ablate --policy models/agent --learn --yes",
 )
 CODES = (
     "Exit codes: 0 measured; 2 cannot run, or nobody agreed. Run it again to go on where it was broken off."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import flushing, importing, migrating, options, rules
+from dreamgym_kit.cli import flushing, importing, migrating, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ EXAMPLES = (
     "dreamgym-kit buffer export backup.jsonl --overwrite",
     "dreamgym-kit buffer stats --json",
     "dreamgym-kit buffer search 'refund of a damaged order' --tool refund_payment",
-    "dreamgym-kit buffer rules --explain refund_payment",
     "dreamgym-kit buffer migrate dreamgym.db 'weaviate://localhost?tenant=shop'",
     "dreamgym-kit buffer flush --buffer 'weaviate://localhost?tenant=shop'",
 )
@@ -48,7 +47,7 @@ InWorld = Annotated[
 Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Most hits.")]
 
 app = typer.Typer(
-    help="Recordings: import, export, move and search them, see what there is.",
+    help="Manage recordings.",
     epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -152,7 +151,6 @@ def stats_command(
         _show(stats, path)
 
 
-app.command("rules")(rules.command)
 app.command("migrate")(migrating.command)
 app.command("flush")(flushing.command)
 

@@ -36,7 +36,10 @@ def command(
     html: Html = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare two runs on the same tasks: by task, by tool and by finding, with 95 % intervals."""
+    """Compare two runs of the same tasks.
+
+    By task, by tool and by finding, with 95 % intervals.
+    """
     from dreamgym_kit.cli.report import summary_of
     from dreamgym_kit.cli.running import near, stdout_paint
     from dreamgym_kit.report.compare_text import render_comparison

@@ -1,4 +1,4 @@
-"""`dreamgym-kit record --crawl`: reads worlds from end to end, after saying what it will call."""
+"""`dreamgym-kit crawl`: reads worlds from end to end, after saying what it will call."""
 
 import shlex
 import sys
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -21,38 +22,55 @@ if TYPE_CHECKING:
 _MOST = 1_000  # calls, where settings say nothing
 _MAX_IDS = 2**20  # bytes of --ids
 
-Crawl = Annotated[
-    bool, typer.Option("--crawl", help="Only read: every read with every id found.", show_default=False)
-]
-Worlds = Annotated[
+EXAMPLES = (
+    "dreamgym-kit crawl --max-calls 300 --rate 2",
+    "dreamgym-kit crawl --environment shop:3 --ids customers.txt",
+)
+CODES = (
+    "Exit codes: 0 done; 1 met a read that writes; 2 cannot run, or nobody agreed; "
+    "130 or 143 stopped, can be resumed."
+)
+Environments = Annotated[
     list[str] | None,
     typer.Option(
-        "--world",
-        metavar="NAME[:SEED]",
-        help="With --crawl: this world, not those of the tasks. May be repeated.",
+        "--environment",
+        metavar="NAME[:VARIANT]",
+        help="This environment, not those of the tasks; may be repeated.",
         show_default=False,
     ),
 ]
 Ids = Annotated[
     Path | None,
-    typer.Option(
-        "--ids",
-        metavar="FILE",
-        help="With --crawl: ids or names to begin with, one a line.",
-        show_default=False,
-    ),
+    typer.Option("--ids", metavar="FILE", help="IDs or names to begin with, one a line.", show_default=False),
 ]
-PerSecond = Annotated[
-    float, typer.Option("--per-second", min=0, help="With --crawl: calls a second; 0 for no limit.")
-]
-TrustGuesses = Annotated[
+Rate = Annotated[float, typer.Option("--rate", min=0, help="Calls a second; 0 for no limit.")]
+AllowGuessed = Annotated[
     bool,
     typer.Option(
-        "--trust-guesses",
-        help="With --crawl: also call tools that were only guessed to read.",
-        show_default=False,
+        "--allow-guessed", help="Also call tools that were only guessed to read.", show_default=False
     ),
 ]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
+]
+
+
+@options.keyed("buffer", "budget.max_calls")
+def command(
+    given: options.Given,
+    environment: Environments = None,
+    ids: Ids = None,
+    rate: Rate = 5.0,
+    allow_guessed: AllowGuessed = False,
+    yes: Yes = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Record all reads of an environment. Writes nothing.
+
+    Every tool that reads is called with every id that is found. Says before what it will call, and asks.
+    """
+    wanted = Wanted(tuple(environment or ()), ids, rate, allow_guessed)
+    crawl_worlds(given.settings(), wanted, yes=yes, as_json=as_json)
 
 
 class Wanted(NamedTuple):
@@ -71,14 +89,13 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
     from dreamgym_kit.adapters.langgraph.crawling import CrawlRequest, crawl, plan_crawl
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
     from dreamgym_kit.adapters.stores.opening import opened_to_add
-    from dreamgym_kit.cli import options
     from dreamgym_kit.cli.running import end
     from dreamgym_kit.rollout.loop import run_to_end
     from dreamgym_kit.rollout.signals import stop_on_signals
     from dreamgym_kit.rollout.stop import StopSwitch
     from dreamgym_kit.settings.places import buffer_of
 
-    spec = options.graph_of(settings, "record --crawl")
+    spec = options.graph_of(settings, "crawl")
     worlds = _worlds(settings, wanted)
     most = _MOST if settings.budget.max_calls is None else settings.budget.max_calls
     facts = asyncio.run(inspect_graph(spec, settings))
@@ -110,7 +127,7 @@ def _worlds(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
     tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
     ids = _ids(wanted.ids)
     if wanted.worlds:
-        named = [world for text in wanted.worlds if (world := world_of(text)) is not None]
+        named = [world for text in wanted.worlds if (world := world_of(text, "--environment")) is not None]
         known = {one.world: one for one in worlds_of(tasks)}
         _refuse_unknown(named, {*settings.worlds, *(world.name for world in known)}, settings)
         found = [known.get(world, Crawled(world)) for world in named]
@@ -126,7 +143,7 @@ def _refuse_unknown(named: "Sequence[World]", known: set[str], settings: "Settin
     for world in named:
         if settings.worlds and world.name not in known:
             where = "[worlds] and the tasks"
-            raise UnknownName("world", world.name, known=sorted(known), source="--world", where=where)
+            raise UnknownName("world", world.name, known=sorted(known), source="--environment", where=where)
 
 
 def _ids(file: Path | None) -> tuple[str, ...]:

@@ -35,7 +35,9 @@ Keep = Annotated[
 def command(
     fixed: Fixed = False, keep: Keep = None, plain: options.Plain = False, as_json: options.AsJson = False
 ) -> None:
-    """Show a dry run: a support-desk agent that moves money, sends mail and deletes people.
+    """Run a sample agent in a dream and show the report.
+
+    A support-desk agent that moves money, sends mail and deletes people; it has a planted bug.
 
     None of that runs. Its model is a script with one planted bug, which the dry run has to expose.
     """

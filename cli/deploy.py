@@ -15,50 +15,57 @@ if TYPE_CHECKING:
 
 SHELF = "deployed"
 EXAMPLES = (
-    "dreamgym-kit deploy runs/2026-11-21-train-desk-7f3a --evaluated B --against A",
-    "dreamgym-kit deploy models/desk-v2 --evaluated B --against A --record calls.db",
-    "dreamgym-kit deploy models/desk --force 'the first one'",
-    "dreamgym-kit deploy",
-    "dreamgym-kit deploy --back",
-    "dreamgym-kit deploy --back --to v001",
+    "dreamgym-kit deploy promote runs/2026-11-21-train-desk-7f3a --evaluation B --baseline A",
+    "dreamgym-kit deploy promote models/desk-v2 --evaluation B --baseline A --record calls.db",
+    "dreamgym-kit deploy promote models/desk --force 'the first one'",
+    "dreamgym-kit deploy status",
+    "dreamgym-kit deploy rollback",
+    "dreamgym-kit deploy rollback v001",
 )
-CODES = (
-    "Exit codes: 0 in use, or told what is; 1 the comparison does not say that it is better, nothing was "
-    "changed; 2 there is no fit comparison, or nothing can be done."
+_CODES = (
+    "Exit codes: 0 current; 1 the comparison does not say that it is better, nothing was changed; "
+    "2 there is no fit comparison, or nothing can be done."
+)
+app = typer.Typer(
+    help="Promote, roll back or list model versions.",
+    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES) + f"\n\n{_CODES}",
+    no_args_is_help=True,
 )
 
 Weights = Annotated[
-    Path | None,
+    Path,
     typer.Argument(
-        metavar="WEIGHTS",
-        help="A training's run directory, or a model directory; nothing: what is in use.",
-        show_default=False,
+        metavar="WEIGHTS", help="A training's run directory, or a model directory.", show_default=False
     ),
 ]
-Evaluated = Annotated[
+Evaluation = Annotated[
     Path | None,
     typer.Option(
-        "--evaluated", metavar="RUN", help="The real evaluation of these weights (B).", show_default=False
+        "--evaluation", metavar="RUN", help="The real evaluation of these weights (B).", show_default=False
     ),
 ]
-Against = Annotated[
+Baseline = Annotated[
     Path | None,
     typer.Option(
-        "--against", metavar="RUN", help="That of what they are to replace (A).", show_default=False
+        "--baseline", metavar="RUN", help="That of what they are to replace (A).", show_default=False
     ),
 ]
-Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="The folder of versions.")]
+Registry = Annotated[Path, typer.Option("--registry", metavar="DIR", help="The folder of versions.")]
 Force = Annotated[
     str | None,
     typer.Option(
-        "--force", metavar="WHY", help="In use all the same; the card says so, and why.", show_default=False
+        "--force",
+        metavar="REASON",
+        help="Promote without a winning comparison. REASON goes on the model card.",
+        show_default=False,
     ),
 ]
-Back = Annotated[
-    bool, typer.Option("--back", help="Put the version before in use again.", show_default=False)
+Version = Annotated[
+    str | None,
+    typer.Argument(metavar="VERSION", help="This version; else the one before.", show_default=False),
 ]
-To = Annotated[
-    str | None, typer.Option("--to", metavar="VERSION", help="With --back: this one.", show_default=False)
+Why = Annotated[
+    str | None, typer.Option("--why", metavar="REASON", help="Kept in the history.", show_default=False)
 ]
 Name = Annotated[
     str | None, typer.Option("--name", help="How the server calls the model.", show_default=False)
@@ -66,60 +73,68 @@ Name = Annotated[
 Record = Annotated[
     str | None,
     typer.Option(
-        "--record", metavar="BUFFER", help="Keep its calls while it is in use; '': no.", show_default=False
+        "--record", metavar="BUFFER", help="Keep its calls while it is current; '': no.", show_default=False
     ),
 ]
 
 
-def command(
-    weights: Weights = None,
-    evaluated: Evaluated = None,
-    against: Against = None,
+@app.command("promote")
+def promote(
+    weights: Weights,
+    evaluation: Evaluation = None,
+    baseline: Baseline = None,
     tasks: options.Tasks = None,
-    into: Into = Path(SHELF),
+    registry: Registry = Path(SHELF),
     force: Force = None,
-    back: Back = False,
-    to: To = None,
     name: Name = None,
     record: Record = None,
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Put weights in use if the paired comparison on the REAL tools says that they are better.
+    """Make a model current if it beats the current one.
 
-    Each version keeps a card: data, seeds, scores, what it was not tested on. Without WEIGHTS it tells what
-    is in use and how a graph is pointed at it.
+    The paired comparison on the REAL tools decides. Each version keeps a card: data, seeds, scores, what it
+    was not tested on.
     """
-    from dreamgym_kit.adapters.langgraph.deploying import deploy, roll_back
-    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.adapters.langgraph.deploying import deploy
     from dreamgym_kit.settings.places import place_of
 
-    if to is not None and not back:
-        raise UserError("deploy: --to goes with --back.")
-    if weights is None and not back:
-        if any(one is not None for one in (evaluated, against, force)):
-            raise UserError("deploy: name the weights: a training's run directory, or a model directory.")
-        _tell_state(into, as_json=as_json)
-        return
-    if back:
-        if weights is not None:
-            raise UserError("deploy: --back takes no weights; name a version with --to.")
-        done = roll_back(into, to=to, why=force or "")
-    else:
-        assert weights is not None  # told above
-        settings = options.settings_for(None, settings_file, {"tasks": tasks})
-        kept = str(place_of(record, Path.cwd(), source="--record")) if record else record
-        done = deploy(
-            weights,
-            evaluated=evaluated,
-            against=against,
-            into=into,
-            force=force,
-            name=name,
-            record=kept,
-            settings=settings,
-        )
-    _show(done, into, as_json=as_json)
+    settings = options.settings_for(None, settings_file, {"tasks": tasks})
+    kept = str(place_of(record, Path.cwd(), source="--record")) if record else record
+    done = deploy(
+        weights,
+        evaluated=evaluation,
+        against=baseline,
+        into=registry,
+        force=force,
+        name=name,
+        record=kept,
+        settings=settings,
+    )
+    _end(done, registry, as_json=as_json)
+
+
+@app.command("rollback")
+def rollback(
+    version: Version = None,
+    registry: Registry = Path(SHELF),
+    why: Why = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Return to an earlier version."""
+    from dreamgym_kit.adapters.langgraph.deploying import roll_back
+
+    _end(roll_back(registry, to=version, why=why or ""), registry, as_json=as_json)
+
+
+@app.command("status")
+def status(registry: Registry = Path(SHELF), as_json: options.AsJson = False) -> None:
+    """Show the current version and how to use it."""
+    _tell_state(registry, as_json=as_json)
+
+
+def _end(done: "Deployed", registry: Path, *, as_json: bool) -> None:
+    _show(done, registry, as_json=as_json)
     if not done.done:
         raise typer.Exit(1)
 
@@ -144,8 +159,8 @@ def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
     _point(done.pointing)
     if done.card is not None:
         say(f"\n  card  {near(done.card)}")
-    named = "" if into == Path(SHELF) else f" --into {shlex.quote(near(into.absolute()))}"
-    back = f"dreamgym-kit deploy --back{named}"
+    named = "" if into == Path(SHELF) else f" --registry {shlex.quote(near(into.absolute()))}"
+    back = f"dreamgym-kit deploy rollback{named}"
     say(next_steps([("Back", back, "the version before")]) if done.event.before else "")
 
 

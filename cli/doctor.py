@@ -86,7 +86,10 @@ def command(
     servers: Servers = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Check settings, graph, tasks, recordings and packages; imports the graph, runs no tool."""
+    """Check settings, graph, tasks, recordings, endpoints.
+
+    Imports the graph; runs no tool.
+    """
     from dreamgym_kit.cli.running import let_go, prints_on_stderr
     from dreamgym_kit.replay.masking import masked_text
     from dreamgym_kit.report.terminal import next_steps

@@ -1,4 +1,4 @@
-"""`dreamgym-kit buffer rules --draft`: tool models drafted by the endpoint, kept where recordings agree."""
+"""`dreamgym-kit rules draft`: tool models drafted by the endpoint, kept where recordings agree."""
 
 import asyncio
 import inspect
@@ -40,7 +40,7 @@ def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as
     from dreamgym_kit.rollout.files import write_atomically
     from dreamgym_kit.settings.drafts import drafts_file, read_drafts, render_drafts
 
-    spec = options.graph_of(settings, "buffer rules --draft")
+    spec = options.graph_of(settings, "rules draft")
     specs = asyncio.run(inspect_graph(spec, settings)).tools
     wanted = _wanted(settings, specs, only)
     episodes = recorded(settings, needed=False)
@@ -208,7 +208,7 @@ def _show(done: Drafted, path: str, *, as_json: bool) -> None:
     if done.stopped:
         say(f" {done.stopped}; raise it in [budget], and draft the others with --explain TOOL")
     steps = [
-        ("Look", "dreamgym-kit buffer rules", "who says what, and what recordings say of it"),
+        ("Look", "dreamgym-kit rules show", "who says what, and what recordings say of it"),
         ("Agree", "dreamgym.toml", "move the tables of a draft there, and it is believed before recordings"),
     ]
     say(next_steps(steps))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 import typer
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.crawling import Yes
 from dreamgym_kit.cli.output import say, say_json
-from dreamgym_kit.cli.record import Yes
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "dreamgym-kit evaluate my_agent:graph --tasks held-out.jsonl -n 4",
     "dreamgym-kit evaluate --real --yes --split held_out -n 4 --json > score.json",
-    "dreamgym-kit evaluate --real --against runs/2026-11-20-desk-1c2d",
-    "dreamgym-kit evaluate --against RUN --must-be better",
-    "dreamgym-kit evaluate --real --policy models/start --policy-b models/trained",
+    "dreamgym-kit evaluate --real --baseline runs/2026-11-20-desk-1c2d",
+    "dreamgym-kit evaluate --baseline RUN --require better",
+    "dreamgym-kit evaluate --real --policy models/trained --baseline models/start",
     "dreamgym-kit evaluate --real --faults 0.1 --policy models/trained",
     "dreamgym-kit evaluate --min-pass-rate 0.8 --max-inconclusive 0.1",
 )
 CODES = (
-    "Exit codes: 0 evaluated; 1 a rule of the gate or of --must-be broke, or a real call was blocked in a "
+    "Exit codes: 0 evaluated; 1 a rule of the gate or of --require broke, or a real call was blocked in a "
     "dream; 2 cannot run, or nobody agreed; 3 inconclusive; 4 error; 5 no task; 6 a real call was executed "
     "in a dream; 130 or 143 stopped, can be resumed."
 )
@@ -60,14 +60,13 @@ Real = Annotated[
     bool,
     typer.Option("--real", help="On the REAL tools, in worlds put back each time; asks.", show_default=False),
 ]
-Against = Annotated[
+Baseline = Annotated[
     Path | None,
-    typer.Option("--against", metavar="RUN", help="Hold it against this run of them.", show_default=False),
-]
-PolicyB = Annotated[
-    str | None,
     typer.Option(
-        "--policy-b", metavar="DIR", help="Then this one too (B), held against the first.", show_default=False
+        "--baseline",
+        metavar="RUN|MODEL",
+        help="Compare with this run, or with this model.",
+        show_default=False,
     ),
 ]
 Faults = Annotated[
@@ -79,9 +78,9 @@ Faults = Annotated[
 Split = Annotated[
     Side | None, typer.Option("--split", help="Only the tasks of this side.", show_default=False)
 ]
-MustBe = Annotated[
+Require = Annotated[
     Least | None,
-    typer.Option("--must-be", help="Exit with 1 unless it is that, against A.", show_default=False),
+    typer.Option("--require", help="Exit with 1 unless it is that, against A.", show_default=False),
 ]
 
 
@@ -90,10 +89,9 @@ def command(
     given: options.Given,
     real: Real = False,
     yes: Yes = False,
-    against: Against = None,
-    must_be: MustBe = None,
+    baseline: Baseline = None,
+    require: Require = None,
     policy: options.Policy = None,
-    policy_b: PolicyB = None,
     faults: Faults = None,
     split: Split = None,
     shard: options.Share = None,
@@ -101,27 +99,30 @@ def command(
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Score an agent on its tasks: pass rate and pass^k with 95 % intervals, by family, with cost.
+    """Measure pass@1 and pass^k, in a dream or --real.
 
-    In a dream, or with --real on the real tools. --against says whether it beats an earlier run of the same
-    tasks. Episodes that nobody can judge are told apart and count as neither passed nor failed. A pass
-    rate is required only with --min-pass-rate.
+    With 95 % intervals, by family, with cost. --baseline says whether it beats an earlier run of the same
+    tasks, or another model that is run first. Episodes that nobody can judge are told apart and count as
+    neither passed nor failed. A pass rate is required only with --min-pass-rate.
     """
     settings = given.settings(_NO_RATE if given.flags["gate.min_pass_rate"] is None else None)
     from dreamgym_kit.adapters.langgraph.evaluating import tasks_of_split, under_faults
     from dreamgym_kit.errors import UserError
+    from dreamgym_kit.rollout.rundir import MANIFEST
 
-    if must_be is not None and against is None and policy_b is None:
-        raise UserError("evaluate: --must-be goes with --against RUN, or with --policy-b DIR.")
-    if against is not None and policy_b is not None:
-        raise UserError("evaluate: A is the run of --against, or what is run before --policy-b; name one.")
+    if require is not None and baseline is None:
+        raise UserError("evaluate: --require goes with --baseline RUN, or with --baseline MODEL.")
+    against = baseline if baseline is not None and (baseline / MANIFEST).exists() else None
+    model = baseline if against is None else None
+    if model is not None and not model.is_dir() and not settings.policy.urls:
+        raise UserError(f"{model}: is neither a run directory nor a model directory.")
     settings = under_faults(settings, faults)
     spec = options.graph_of(settings, "evaluate")
     chosen = tasks_of_split(options.tasks_of(settings, "evaluate"), split.value if split else None)
     part = options.shard_of(shard)
     own = part.part(chosen) if part is not None else chosen
     if real:
-        times = 1 if policy_b is None else 2
+        times = 1 if model is None else 2
         _agree(spec, settings, len(own) * settings.simulate.repeats * times, yes=yes)
     asked = _Asked(
         spec,
@@ -133,9 +134,9 @@ def command(
         plain=plain,
         faults=faults is not None,
         overlap=given.overlaps(settings),
-        must_be=must_be.value if must_be is not None else "",
+        must_be=require.value if require is not None else "",
     )
-    _carry_out(asked, [policy] if policy_b is None else [policy, policy_b], against, resume, as_json)
+    _carry_out(asked, [policy] if model is None else [str(model), policy], against, resume, as_json)
 
 
 class _Asked(NamedTuple):
@@ -248,7 +249,9 @@ def _show(found: "Evaluation", result: "RunResult", *, as_json: bool) -> None:
     run = shlex.quote(near(result.directory))
     steps = [*going_on, look_at(result.summary, result.directory)]
     if found.a is None:
-        steps.append(("Against", f"dreamgym-kit evaluate --against {run}", "another agent on the same tasks"))
+        steps.append(
+            ("Against", f"dreamgym-kit evaluate --baseline {run}", "another agent on the same tasks")
+        )
     else:
         before = shlex.quote(near(Path(found.a.run)))
         steps.append(("Compare", f"dreamgym-kit compare {before} {run}", "by task, by tool, by finding"))

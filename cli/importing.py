@@ -117,7 +117,7 @@ class _Effects:
         return self._known.get(name) or guessed(name, description)
 
 
-def world_of(text: str | None) -> "World | None":
+def world_of(text: str | None, flag: str = "--world") -> "World | None":
     """The world that a flag names; None without one."""
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.vocabulary import World
@@ -126,7 +126,7 @@ def world_of(text: str | None) -> "World | None":
         return None
     name, seed = text.rsplit(":", 1) if ":" in text else (text, "0")
     if not name or not (seed.isascii() and seed.isdigit() and len(seed) < 16):
-        raise UserError(f"--world {text}: expected NAME or NAME:SEED, the seed a whole number")
+        raise UserError(f"{flag} {text}: expected NAME or NAME:SEED, the seed a whole number")
     return World(name, int(seed))
 
 

@@ -72,7 +72,7 @@ def command(
     confirm: Confirm = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Read a graph, list its tools with guessed effects, and write dreamgym.toml here.
+    """Read your graph, list its tools, write dreamgym.toml.
 
     Imports the graph's module and calls its factory, if it is one; runs no tool. Without a tasks file,
     one with a first task is written too.
@@ -246,7 +246,7 @@ def _offered(settings: "Settings") -> list[str]:
     episodes = recorded(settings, needed=False)
     calls = sum(len(episode.steps) for episode in episodes)
     if calls > _MOST_MINED:
-        tell(f"{calls} recorded calls: what they show is told by dreamgym-kit buffer rules --toml")
+        tell(f"{calls} recorded calls: what they show is told by dreamgym-kit rules export")
     if not 0 < calls <= _MOST_MINED:
         return []
     models = mine(episodes)

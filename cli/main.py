@@ -25,6 +25,7 @@ from dreamgym_kit.cli import (
     ablate,
     buffer,
     compare,
+    crawling,
     demo,
     deploy,
     doctor,
@@ -34,6 +35,7 @@ from dreamgym_kit.cli import (
     options,
     record,
     report,
+    rules,
     runs,
     s2r,
     serve,
@@ -70,12 +72,14 @@ app.command("train", epilog=_examples(train.EXAMPLES, train.CODES))(train.comman
 app.command("s2r", epilog=_examples(s2r.EXAMPLES, s2r.CODES))(s2r.command)
 app.command("report", epilog=_examples(report.EXAMPLES))(report.command)
 app.command("evaluate", epilog=_examples(evaluate.EXAMPLES, evaluate.CODES))(evaluate.command)
-app.command("deploy", epilog=_examples(deploy.EXAMPLES, deploy.CODES))(deploy.command)
-app.command("ablate", epilog=_examples(ablate.EXAMPLES, ablate.CODES))(ablate.command)
 app.command("serve", epilog=_examples(serve.EXAMPLES, serve.CODES))(serve.command)
 app.command("compare", epilog=_examples(compare.EXAMPLES))(compare.command)
 runs.app.command("merge", epilog=_examples(runs.EXAMPLES, runs.CODES))(runs.merge)
 app.add_typer(runs.app, name="runs", epilog=_examples(runs.EXAMPLES))
+app.command("crawl", epilog=_examples(crawling.EXAMPLES, crawling.CODES))(crawling.command)
+experience.app.command("ablate", epilog=_examples(ablate.EXAMPLES, ablate.CODES))(ablate.command)
+app.add_typer(deploy.app, name="deploy")
+app.add_typer(rules.app, name="rules")
 app.add_typer(buffer.app, name="buffer")
 app.add_typer(experience.app, name="experience")
 

@@ -1,11 +1,12 @@
 """`dreamgym-kit record`: the tasks on the real tools, every call kept. Says before what that can do."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from dreamgym_kit.cli import crawling, options
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.crawling import Yes
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -18,48 +19,26 @@ EXAMPLES = (
     "dreamgym-kit record my_agent:graph --tasks tasks.jsonl",
     "dreamgym-kit record --repeats 3 --yes",
     "dreamgym-kit record --buffer staging.db --max-calls 500",
-    "dreamgym-kit record --crawl --max-calls 300 --per-second 2",
-    "dreamgym-kit record --crawl --world shop:3 --ids customers.txt",
 )
-CODES = (
-    "Exit codes: 0 done; 1 a crawl met a read that writes; 2 cannot run, or nobody agreed; "
-    "130 or 143 stopped, can be resumed."
-)
-
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
-]
+CODES = "Exit codes: 0 done; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
 
 
 @options.keyed("tasks", "buffer", "simulate.repeats", "budget.max_calls")
 def command(
     given: options.Given,
     shard: options.Share = None,
-    crawl: crawling.Crawl = False,
-    world: crawling.Worlds = None,
-    ids: crawling.Ids = None,
-    per_second: crawling.PerSecond = 5.0,
-    trust_guesses: crawling.TrustGuesses = False,
     resume: options.Resume = None,
     yes: Yes = False,
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run tasks on the REAL tools and keep every call with its answer, for dreams to answer from.
+    """Run the tasks on the REAL tools; record every call.
 
-    Says first which effects the tools can have, and asks. With --crawl no task runs: every tool that reads is
-    called with every id that is found, and nothing is written.
+    Says first which effects the tools can have, and asks.
     """
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.whole import count_told
 
     settings = given.settings()
-    if crawl:
-        if shard:
-            raise UserError("record: --crawl runs no task, so there is nothing for --shard.")
-        wanted = crawling.Wanted(tuple(world or ()), ids, per_second, trust_guesses)
-        crawling.crawl_worlds(settings, wanted, yes=yes, as_json=as_json)
-        return
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph

@@ -103,7 +103,10 @@ def command(
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show a run: what the agent would have done, what to look at first, how sure that is."""
+    """Print a run, or one episode, in the terminal.
+
+    What the agent would have done, what to look at first, how sure that is.
+    """
     from dreamgym_kit.errors import UserError
 
     directory = _open(run, last, runs, settings_file)

@@ -1,9 +1,10 @@
-"""`dreamgym-kit buffer rules`: what is known of tools, who says so, and what the recordings say of it."""
+"""`dreamgym-kit rules`: what is known of tools, who says so, and what the recordings say of it."""
 
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -20,83 +21,110 @@ if TYPE_CHECKING:
 _LISTED = 60
 _TOLERANCE = 0.1  # share of calls that may contradict a mined part which is offered to a person
 
-Explain = Annotated[
-    str | None,
-    typer.Option("--explain", metavar="TOOL", help="All that is known of one tool.", show_default=False),
-]
-AsToml = Annotated[
-    bool,
-    typer.Option(
-        "--toml",
-        help="What was mined, as [tools.NAME.model] of dreamgym.toml, to take over and correct.",
-        show_default=False,
-    ),
-]
-
-Draft = Annotated[
-    bool,
-    typer.Option(
-        "--draft",
-        help="Let the endpoint draft tools (with --explain: that one) from schema and docstring.",
-        show_default=False,
-    ),
-]
+EXAMPLES = (
+    "dreamgym-kit rules show",
+    "dreamgym-kit rules show refund_payment",
+    "dreamgym-kit rules export refund_payment > rules.toml",
+    "dreamgym-kit rules draft --with-source refund_payment",
+)
+Tool = Annotated[str | None, typer.Argument(metavar="TOOL", help="This tool; else all.", show_default=False)]
 WithSource = Annotated[
-    bool,
-    typer.Option("--with-source", help="With --draft: show the model the tools' source.", show_default=False),
+    bool, typer.Option("--with-source", help="Show the model the tools' source, too.", show_default=False)
 ]
+app = typer.Typer(
+    help="Show, export or draft tool rules.",
+    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES),
+    no_args_is_help=True,
+)
 
 
-def command(
-    explain: Explain = None,
-    as_toml: AsToml = False,
-    draft: Draft = False,
+@app.command("show")
+def show(
+    tool: Tool = None,
+    buffer: options.Buffer = None,
+    tenant: options.Tenant = None,
+    settings_file: options.SettingsFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show rules and how often each was right.
+
+    Rules say what tools answer, when they fail, what writes change and what they leave alone: declared in
+    settings, inferred from recordings, or drafted. Of inferred ones right and wrong are counted on
+    environments that a rule was not made from, of the others on all recordings.
+    """
+    known = _known(buffer, tenant, settings_file, tool)
+    lines = [line for line in _all_lines(known.models, known.episodes) if line.tool in known.tools]
+    if as_json:
+        say_json({"transitions": known.models.transitions, "rules": [line.to_json() for line in lines]})
+    elif tool is not None:
+        _explain(known.models, lines, tool)
+    else:
+        _show(lines, known.path, len(known.episodes))
+
+
+@app.command("export")
+def export(
+    tool: Tool = None,
+    buffer: options.Buffer = None,
+    tenant: options.Tenant = None,
+    settings_file: options.SettingsFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Print inferred rules as TOML.
+
+    They are printed as [tools.NAME.model] of dreamgym.toml, to take over and correct.
+    """
+    known = _known(buffer, tenant, settings_file, tool)
+    told = "\n".join(settings_lines(known.models, known.episodes, known.tools))
+    if as_json:
+        say_json({"toml": told})
+    else:
+        say(told)
+
+
+@app.command("draft")
+def draft(
+    tool: Tool = None,
     with_source: WithSource = False,
     buffer: options.Buffer = None,
     tenant: options.Tenant = None,
     settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show tool models: what tools answer, when they fail, what writes change and what they leave alone.
+    """Let the LLM draft missing rules.
 
-    Declared in settings, mined from the buffer, or drafted. Of mined ones right and wrong are counted on
-    worlds that a rule was not made from, of the others on all recordings.
+    It reads schema and docstring; what a recording contradicts is dropped.
     """
-    from dreamgym_kit.dream.state.mining import mine
-    from dreamgym_kit.dream.state.stated import stated_models
-    from dreamgym_kit.errors import UnknownName, UserError
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.cli import drafting  # needs asyncio, which --help does without
 
     settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
-    if with_source and not draft:
-        raise UserError("rules: --with-source says what --draft shows the model; name it with --draft.")
-    if draft:
-        from dreamgym_kit.cli import drafting  # needs asyncio, which --help does without
+    drafting.draft_tools(settings, tool, with_source=with_source, as_json=as_json)
 
-        drafting.draft_tools(settings, explain, with_source=with_source, as_json=as_json)
-        return
+
+class _Known(NamedTuple):
+    """What is known of tools, and of which."""
+
+    models: "ToolModels"
+    episodes: "list[Recording]"
+    tools: list[str]
+    path: "Place"
+
+
+def _known(buffer: str | None, tenant: str | None, file: Path | None, tool: str | None) -> _Known:
+    from dreamgym_kit.dream.state.mining import mine
+    from dreamgym_kit.dream.state.stated import stated_models
+    from dreamgym_kit.errors import UnknownName
+    from dreamgym_kit.settings.places import buffer_of
+
+    settings = options.settings_for(None, file, {"buffer": buffer, "tenant": tenant})
     path = buffer_of(settings)
     stated = stated_models(settings)
     episodes = recorded(settings, needed=not stated)
     models = mine(episodes, stated)
-    known = sorted({tool for tool, _ in models.answers} | set(stated))
-    if explain is not None and explain not in known:
-        raise UnknownName("tool", explain, known=known, source=str(path), where="the recordings")
-    tools = [explain] if explain is not None else known
-    if as_toml:
-        told = "\n".join(settings_lines(models, episodes, tools))
-        if as_json:
-            say_json({"toml": told})
-        else:
-            say(told)
-        return
-    lines = [line for line in _all_lines(models, episodes) if line.tool in tools]
-    if as_json:
-        say_json({"transitions": models.transitions, "rules": [line.to_json() for line in lines]})
-    elif explain is not None:
-        _explain(models, lines, explain)
-    else:
-        _show(lines, path, len(episodes))
+    known = sorted({name for name, _ in models.answers} | set(stated))
+    if tool is not None and tool not in known:
+        raise UnknownName("tool", tool, known=known, source=str(path), where="the recordings")
+    return _Known(models, episodes, [tool] if tool is not None else known, path)
 
 
 def recorded(settings: "Settings", *, needed: bool = True) -> "list[Recording]":
@@ -176,9 +204,9 @@ def _show(lines: "list[RuleLine]", path: "Place", episodes: int) -> None:
         say(f" and {rest} more, most of them reads that a write leaves alone: --json lists all")
     wrong = sorted({line.tool for line in lines if line.contradiction and line.source.startswith("declared")})
     if wrong:
-        say(f"\n Contradicted by recordings, see --explain: {_one_line(', '.join(wrong))}")
-    say("\n One tool  dreamgym-kit buffer rules --explain TOOL")
-    say(" Correct   dreamgym-kit buffer rules --toml --explain TOOL   as tables for dreamgym.toml")
+        say(f"\n Contradicted by recordings, see rules show TOOL: {_one_line(', '.join(wrong))}")
+    say("\n One tool  dreamgym-kit rules show TOOL")
+    say(" Correct   dreamgym-kit rules export TOOL   as tables for dreamgym.toml")
 
 
 def _one_line(text: str) -> str:

@@ -18,7 +18,7 @@ CODES = (
     "executed in one of them."
 )
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Run directories: put shards together.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List runs; merge shards.")
 
 Directories = Annotated[
     list[Path], typer.Argument(metavar="DIR...", help="The run directories of all shards.")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.crawling import Yes
 from dreamgym_kit.cli.output import say, say_json, tell
-from dreamgym_kit.cli.record import Yes
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest, S2rResult
@@ -60,7 +60,7 @@ def command(
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Let a policy that was trained in the dream go on learning on the REAL tools.
+    """Continue training on the REAL tools, supervised.
 
     First a gate in the dream, then canaries in shadow. No real call passes the budget, a tool's own limit,
     the stage or an approval; it stops by itself where dream and reality part. All is in the audit log.

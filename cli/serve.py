@@ -75,7 +75,9 @@ def command(
     tool_parser: Parser = "hermes",
     ready_within: Within = 1800.0,
 ) -> None:
-    """Serve a model by vLLM: on this machine alone, asking every caller for a key, no development routes.
+    """Serve a model with vLLM.
+
+    On this machine alone, asking every caller for a key, without development routes.
 
     A role of the kit is watched, drained before it stops, and logged to a file. What is deployed is first
     held against its digest.

@@ -36,7 +36,7 @@ def command(
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Dry-run an agent: its tasks are run, a dream answers every tool call, no real tool runs.
+    """Run the tasks in a dream. No real tool runs.
 
     Shows what it would have done, what to look at first, and how much of it rests on recordings.
     """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.crawling import Yes
 from dreamgym_kit.cli.output import say, say_json, tell
-from dreamgym_kit.cli.record import Yes
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult
@@ -47,7 +47,7 @@ def command(
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Train the agent's own model in the dream: no real tool runs while it learns.
+    """Train the agent's model in the dream.
 
     Groups of episodes are dreamed, judged and learned from, step by step; the result is what the policy does
     on held-out tasks, before and after. It stops by itself where the figures cannot be trusted.

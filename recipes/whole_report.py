@@ -78,7 +78,7 @@ def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
         "your own. Tool calls inside the third are kept for the next training."
     )
     if outcome.promoted:
-        yield Code([f"dreamgym-kit deploy --back --into {shlex.quote(outcome.pointing.shelf)}"])
+        yield Code([f"dreamgym-kit deploy rollback --registry {shlex.quote(outcome.pointing.shelf)}"])
     else:
         yield Paragraph("There is nothing to undo: what is in use is the first version here.")
     yield Paragraph(f"The card of what is in use: {outcome.card}")

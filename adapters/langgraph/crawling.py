@@ -340,5 +340,5 @@ def nothing_to_read(plan: CrawlPlan) -> str:
     names = "; ".join(f"{name}: {why}" for name, why in plan.left_out)
     return (
         f"no tool of this graph is known to be a read ({names}). Confirm them in dreamgym.toml "
-        '([tools.NAME] effect = "read"), or agree to the guesses with --trust-guesses. Nothing was run.'
+        '([tools.NAME] effect = "read"), or agree to the guesses with --allow-guessed. Nothing was run.'
     )

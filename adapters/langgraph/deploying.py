@@ -218,7 +218,7 @@ def _evaluation(
 ) -> Evaluation | None:
     if evaluated is None:
         if against is not None:
-            raise UserError("deploy: --against goes with --evaluated RUN, the run of these weights.")
+            raise UserError("deploy: --baseline goes with --evaluation RUN, the run of these weights.")
         return None
     if isinstance(evaluated, Evaluation):
         return evaluated

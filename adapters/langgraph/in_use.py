@@ -17,9 +17,9 @@ def deployed(
 ) -> Iterator[str]:
     """Run one piece of the agent's work on the real tools; gives the name of the version in use.
 
-    While `dreamgym-kit deploy --record BUFFER` is in force each tool call of the block is kept there, as an
-    episode that is called after the version: the next training begins with it. Otherwise nothing is kept, and
-    nothing is hooked. The tools run for real either way.
+    While `dreamgym-kit deploy promote --record BUFFER` is in force each tool call of the block is kept
+    there, as an episode that is called after the version: the next training begins with it. Otherwise
+    nothing is kept, and nothing is hooked. The tools run for real either way.
 
     Args:
         folder: the folder of versions.

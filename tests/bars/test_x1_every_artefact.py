@@ -124,7 +124,7 @@ def gone(tmp_path_factory: pytest.TempPathFactory) -> Person:
         person.types("simulate", "--json", codes=(0, 1, 3))
         person.types("report", "--last", "--otel", "spans.jsonl")
         person.types("report", "--last", "--html")
-        person.types("deploy", trained, "--force", f"since {IN_TASK} said so", "--name", "desk")
+        person.types("deploy", "promote", trained, "--force", f"since {IN_TASK} said so", "--name", "desk")
         (folder / "serve.log").write_text(person.types("serve", "--vllm", "./vllm-double"))
     return person
 

@@ -156,7 +156,7 @@ def told(project: Path) -> str:
         ("report", "--episode", "t1.1"),
         ("report", "--json"),
         ("buffer", "stats"),
-        ("buffer", "rules"),
+        ("rules", "show"),
         ("buffer", "search", "shop order"),
         ("buffer", "export", "exported.jsonl"),
     ):

@@ -1,12 +1,13 @@
 """What is each part of the dream worth? The table of the paper, for our desk: fidelity and success.
 
 Colleagues work the desk and are recorded; every second world is read through as well, the others are known
-by what was worked in them. `dreamgym-kit ablate --learn` measures the whole dream, then one without each
-part: recorded calls of held-out episodes are put to it (`answered`, `exact`), and the package's nano policy
-learns in it by GRPO, always from the same start, and is tried on the *real* tools on held-out tasks (`real`).
-The whole dream has a curriculum, one call in ten that fails, and the package's nano experience model. Without
-`reasoning` a model decides that was taught the same lessons without their reasons. `faulty`: the same
-success with one real call in ten made to fail, for what learned with faults and without.
+by what was worked in them. `dreamgym-kit experience ablate --learn` measures the whole dream, then one
+without each part: recorded calls of held-out episodes are put to it (`answered`, `exact`), and the
+package's nano policy learns in it by GRPO, always from the same start, and is tried on the *real* tools on
+held-out tasks (`real`). The whole dream has a curriculum, one call in ten that fails, and the package's
+nano experience model. Without `reasoning` a model decides that was taught the same lessons without their
+reasons. `faulty`: the same success with one real call in ten made to fail, for what learned with faults and
+without.
 
 Each part runs in its own process and keeps what it found in `$DREAMGYM_ABLATIONS`, where that names a folder:
 a measurement that was broken off goes on there, a training at its last checkpoint. Full size takes about half

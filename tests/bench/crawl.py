@@ -1,4 +1,4 @@
-"""What does one crawl of a world add to the dream? `record --crawl` on the desk's real database, then dreams.
+"""What does one crawl of a world add to the dream? `crawl` on the desk's real database, then dreams.
 
 Rules are mined in other worlds. The dreamed worlds are met without any recording of them (`_unseen`), after a
 crawl that began with the words of the world's task alone (`_crawled`), and after one that was given the names

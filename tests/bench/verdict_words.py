@@ -189,7 +189,7 @@ def by_command(case: Case, folder: Path, environ: dict[str, str]) -> list[str]:
 def against(case: Case, folder: Path, environ: dict[str, str]) -> list[str]:
     """What `evaluate` says of the run against itself, and `compare` of the two."""
     (before,) = (folder / "runs").iterdir()
-    asked = ("evaluate", "--against", f"runs/{before.name}", "--must-be", "not-worse")
+    asked = ("evaluate", "--baseline", f"runs/{before.name}", "--require", "not-worse")
     held = child(folder, environ, "-m", "dreamgym_kit.cli.main", *asked)
     after = next(one for one in (folder / "runs").iterdir() if one != before)
     both = child(folder, environ, "-m", "dreamgym_kit.cli.main", "compare", str(before), str(after))

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.mark.slow
 def test_each_part_is_left_out_and_what_was_measured_is_kept(run, recorded: Path) -> None:
-    asked = ("ablate", "agent:graph", "--without", "history", "--json")
+    asked = ("experience", "ablate", "agent:graph", "--without", "history", "--json")
     done = run(*asked)
     assert done.returncode == 0, done.stderr
     rows = {row["part"]: row for row in json.loads(done.stdout)["rows"]}
@@ -28,7 +28,7 @@ def test_a_part_that_this_dream_does_not_have_is_not_left_out(run, recorded: Pat
         ("curriculum", "tasks go in turn (curriculum.enabled)"),
         ("faults", "nothing fails by plan (train.faults)"),
     ):
-        done = run("ablate", "agent:graph", "--without", part)
+        done = run("experience", "ablate", "agent:graph", "--without", part)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"error: ablate: there is no '{part}' to leave out: {why}.\n"
     assert not (recorded / "ablation").exists()
@@ -37,10 +37,10 @@ def test_a_part_that_this_dream_does_not_have_is_not_left_out(run, recorded: Pat
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_rows_of_another_measurement_are_not_taken_for_this_one(run, recorded: Path) -> None:
-    assert run("ablate", "agent:graph", "--json").returncode == 0
-    rows = json.loads(run("ablate", "agent:graph", "--json").stdout)["rows"]
+    assert run("experience", "ablate", "agent:graph", "--json").returncode == 0
+    rows = json.loads(run("experience", "ablate", "agent:graph", "--json").stdout)["rows"]
     assert [row["part"] for row in rows] == ["nothing", "history", "state", "retrieval"]  # no model decides
-    done = run("ablate", "agent:graph", "--calls", "2")
+    done = run("experience", "ablate", "agent:graph", "--calls", "2")
     assert (done.returncode, done.stdout) == (2, "")
     assert "ablation: holds rows of another measurement (calls: 400 there, 2 here); name" in done.stderr
-    assert run("ablate", "agent:graph", "--calls", "2", "--out", "other").returncode == 0
+    assert run("experience", "ablate", "agent:graph", "--calls", "2", "--out", "other").returncode == 0

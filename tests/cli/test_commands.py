@@ -117,26 +117,26 @@ def test_record_keeps_every_call(run, project: Path) -> None:
 
 @pytest.mark.slow
 def test_a_crawl_says_what_it_will_call_and_calls_only_what_is_known_to_read(run, project: Path) -> None:
-    refused = run("record", "agent:graph", "--crawl", "--yes")
+    refused = run("crawl", "agent:graph", "--yes")
     assert refused.returncode == 2
     assert "get_order: that it reads is only a guess" in refused.stderr
     (project / "dreamgym.toml").write_text('graph = "agent:graph"\n[tools.get_order]\neffect = "read"\n')
     (project / "ids.txt").write_text("A-1\nA-2\n")
-    asked = run("record", "--crawl", "--ids", "ids.txt")
+    asked = run("crawl", "--ids", "ids.txt")
     assert asked.returncode == 2
     assert "These REAL tools will be called, at most 1000 times, 5 a second; nothing else" in asked.stderr
     assert "  read   get_order\n" in asked.stderr
     assert "agree with --yes. Nothing was run." in asked.stderr
     assert not (project / "dreamgym.db").exists()
-    done = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--max-calls", "1", "--json")
+    done = run("crawl", "--ids", "ids.txt", "--yes", "--max-calls", "1", "--json")
     assert json.loads(done.stdout)["by_tool"] == {"get_order": 1}
     assert json.loads(done.stdout)["stopped"] == "the budget of 1 calls"
-    rest = run("record", "--crawl", "--ids", "ids.txt", "--yes", "--per-second", "0")
+    rest = run("crawl", "--ids", "ids.txt", "--yes", "--rate", "0")
     assert " 0 of them the tools refused, 1 were there from before; " in rest.stdout
     assert not (project / "REAL").exists()
     with (project / "dreamgym.toml").open("a") as file:
         file.write('[worlds.shop]\nref = "agent:Shop"\n')
-    slip = run("record", "--crawl", "--world", "shp", "--yes")
+    slip = run("crawl", "--environment", "shp", "--yes")
     assert slip.returncode == 2
     assert "--world: world 'shp' is not in [worlds] and the tasks; did you mean 'shop'?" in slip.stderr
 
@@ -185,7 +185,7 @@ def test_init_offers_what_the_recordings_show_as_comments(run, recorded: Path) -
     assert '# [tools.refund_payment.model]\n# answer = "refunded"\n' in offered
     taken = file.read_text() + "\n".join(line[2:] for line in offered.splitlines())
     file.write_text(taken)
-    assert "  declared  answers " in run("buffer", "rules").stdout
+    assert "  declared  answers " in run("rules", "show").stdout
     assert run("simulate").returncode == 1
 
 

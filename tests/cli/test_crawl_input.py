@@ -1,4 +1,4 @@
-"""`record --crawl` with wrong input: named before a graph is loaded or a tool runs."""
+"""`crawl` with wrong input: named before a graph is loaded or a tool runs."""
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +10,7 @@ from dreamgym_kit.errors import UserError
 def refused(tmp_path, *arguments):
     (tmp_path / "dreamgym.toml").write_text('graph = "nowhere_at_all:graph"\n')
     settings = ("--settings", str(tmp_path / "dreamgym.toml"))
-    done = CliRunner().invoke(app, ["record", "--crawl", "--yes", *settings, *arguments])
+    done = CliRunner().invoke(app, ["crawl", "--yes", *settings, *arguments])
     assert isinstance(done.exception, UserError)
     return str(done.exception)
 
@@ -31,6 +31,6 @@ def test_ids_that_cannot_be_read_are_named(tmp_path, content, message) -> None:
 
 
 def test_a_world_that_is_none_is_named(tmp_path) -> None:
-    assert refused(tmp_path, "--world", "shop:three").startswith(
-        "--world shop:three: expected NAME or NAME:SEED"
+    assert refused(tmp_path, "--environment", "shop:three").startswith(
+        "--environment shop:three: expected NAME or NAME:SEED"
     )

@@ -41,45 +41,45 @@ def told(measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return told
 
 
-COMPARED = ("--tasks", "held.jsonl", "--evaluated", "runs/new", "--against", "runs/old")
+COMPARED = ("--tasks", "held.jsonl", "--evaluation", "runs/new", "--baseline", "runs/old")
 
 
 def test_promoted_told_and_rolled_back(told) -> None:
-    assert told("old", "--force", "the first", "--name", "desk")[0] == 0
-    code, out, _ = told("new", *COMPARED, "--record", "calls.db")
+    assert told("promote", "old", "--force", "the first", "--name", "desk")[0] == 0
+    code, out, _ = told("promote", "new", *COMPARED, "--record", "calls.db")
     assert code == 0
     assert out.startswith(" IN USE  Promoted: v002 is in use, in place of v001. It solves 100 points")
     assert "  dreamgym-kit serve --from deployed\n" in out
     assert 'api_key=os.environ["VLLM_API_KEY"])' in out
     assert "  with dreamgym_kit.deployed('deployed'):\n" in out
-    state = json.loads(told("--json")[1])
+    state = json.loads(told("status", "--json")[1])
     assert (state["in_use"], [one["deed"] for one in state["history"]]) == ("v002", ["forced", "promoted"])
-    assert told("--back")[1].startswith(" IN USE  Rolled back: v001 is in use again")
-    assert " IN USE  v001\n" in told()[1]
-    assert told("--back")[0] == 2
+    assert told("rollback")[1].startswith(" IN USE  Rolled back: v001 is in use again")
+    assert " IN USE  v001\n" in told("status")[1]
+    assert told("rollback")[0] == 2
 
 
 def test_calls_are_kept_at_an_address_too_and_never_at_one_with_a_key(told) -> None:
     address = "weaviate://h?tenant=a"
-    assert told("old", "--force", "the first", "--record", address)[0] == 0
+    assert told("promote", "old", "--force", "the first", "--record", address)[0] == 0
     kept = "".join(path.read_text("utf-8") for path in Path("deployed").rglob("*.json*"))
     assert f'"{address}"' in kept
-    code, _, err = told("new", "--force", "x", "--record", "weaviate://me:hunter2@h")
+    code, _, err = told("promote", "new", "--force", "x", "--record", "weaviate://me:hunter2@h")
     assert (code, "hunter2" in err) == (2, False)
 
 
 def test_what_does_not_beat_it_is_code_1_and_without_a_comparison_code_2(told) -> None:
-    told("new", "--force", "the first")
-    code, out, _ = told("old", "--tasks", "held.jsonl", "--evaluated", "runs/old", "--against", "runs/new")
+    told("promote", "new", "--force", "the first")
+    code, out, _ = told(
+        "promote", "old", "--tasks", "held.jsonl", "--evaluation", "runs/old", "--baseline", "runs/new"
+    )
     assert code == 1
     assert out.startswith(" NOT PROMOTED  Not promoted: v001 stays in use. The candidate solves 100")
-    code, out, err = told("old")
+    code, out, err = told("promote", "old")
     assert (code, out) == (2, "")
-    assert "There is no evaluation of these weights: name the run of one (--evaluated RUN)." in err
+    assert "There is no evaluation of these weights: name the run of one (--evaluation RUN)." in err
 
 
-def test_flags_of_deploy_that_do_not_go_together_are_named(told) -> None:
-    assert "--to goes with --back" in told("old", "--to", "v001")[2]
-    assert "is neither the run directory of a training nor a model directory" in told("nowhere")[2]
-    assert "name the weights" in told("--force", "x")[2]
-    assert "nothing is deployed there" in told()[2]
+def test_what_cannot_be_promoted_is_named(told) -> None:
+    assert "is neither the run directory of a training nor a model directory" in told("promote", "nowhere")[2]
+    assert "nothing is deployed there" in told("status")[2]

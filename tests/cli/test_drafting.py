@@ -1,4 +1,4 @@
-"""`buffer rules --draft`: a draft is kept only where no recording contradicts it, with who said it."""
+"""`rules draft`: a draft is kept only where no recording contradicts it, with who said it."""
 
 import json
 
@@ -37,7 +37,7 @@ def settle(project, server):
 @pytest.mark.slow
 def test_drafts_are_held_against_the_recordings_and_kept_with_who_said_them(run, recorded, server) -> None:
     settle(recorded, server)
-    done = run("buffer", "rules", "--draft")
+    done = run("rules", "draft")
     assert done.returncode == 0, done.stderr
     assert "dropped  get_order answer: default/default:0, " in done.stdout
     assert 'said "lost", recorded "captured"' in done.stdout
@@ -46,7 +46,7 @@ def test_drafts_are_held_against_the_recordings_and_kept_with_who_said_them(run,
     assert set(drafts) == {"refund_payment"}
     assert drafts["refund_payment"].keeps == ("get_order",)
     assert drafts["refund_payment"].said_by.startswith("m at 127.0.0.1:")
-    listed = run("buffer", "rules", "--json")
+    listed = run("rules", "show", "--json")
     sources = {one["source"].partition(" ")[0] for one in json.loads(listed.stdout)["rules"]}
     assert sources == {"mined", "drafted"}
     assert all("source" not in json.dumps(sent["messages"][1]) for sent in server.requests[1:])
@@ -54,11 +54,11 @@ def test_drafts_are_held_against_the_recordings_and_kept_with_who_said_them(run,
 
 @pytest.mark.slow
 def test_without_an_endpoint_it_says_how_to_name_one(run, project) -> None:
-    done = run("buffer", "rules", "--draft")
+    done = run("rules", "draft")
     assert done.returncode == 2
     assert "no graph: name one" in done.stderr
     (project / "dreamgym.toml").write_text('graph = "agent:graph"\n')
-    done = run("buffer", "rules", "--draft")
+    done = run("rules", "draft")
     assert done.returncode == 2
     assert "[endpoint] urls = " in done.stderr
 
@@ -66,9 +66,9 @@ def test_without_an_endpoint_it_says_how_to_name_one(run, project) -> None:
 @pytest.mark.slow
 def test_tools_without_recordings_are_dreamt_from_their_drafts(run, project, server) -> None:
     settle(project, server)
-    assert run("buffer", "rules", "--draft", "--explain", "refund_payment").returncode == 0
+    assert run("rules", "draft", "refund_payment").returncode == 0
     assert set(read_drafts(project / "dreamgym.drafts.toml")) == {"refund_payment"}
-    assert run("buffer", "rules", "--draft").returncode == 0
+    assert run("rules", "draft").returncode == 0
     server.content = lambda body: "ready"  # from here on the model decides nothing
     done = run("simulate", "--tasks", "tasks.jsonl", "--json")
     assert "holds no recordings yet, so the dream goes by what was declared or drafted" in done.stderr
@@ -76,11 +76,7 @@ def test_tools_without_recordings_are_dreamt_from_their_drafts(run, project, ser
     assert told["trust"]["provenance"] == {"composed": 6}
     assert told["counts"]["inconclusive"] == 0
     assert not (project / "REAL").exists()
-    assert (
-        run("buffer", "rules", "--draft", "--explain", "refund_paymnt")
-        .stderr.strip()
-        .endswith("did you mean 'refund_payment'?")
-    )
+    assert run("rules", "draft", "refund_paymnt").stderr.strip().endswith("did you mean 'refund_payment'?")
 
 
 PRICED = "usd_per_million_output = 100.0\n"  # 0.001 USD an answer of the double
@@ -103,7 +99,7 @@ def test_drafting_stops_at_the_budget_and_keeps_what_it_has(
     settle(project, server)
     text = (project / "dreamgym.toml").read_text().replace('model = "m"\n', f'model = "m"\n{PRICED}')
     (project / "dreamgym.toml").write_text(f"{text}[budget]\n{budget}\n")
-    done = run("buffer", "rules", "--draft", "--json")
+    done = run("rules", "draft", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (len(server.requests), told["stopped"]) == (questions, said)

@@ -36,13 +36,13 @@ def test_a_dreamed_evaluation_is_scored_and_held_against_an_earlier_one(run, rec
     assert "  Real calls    0 executed, 0 blocked, of 12 tool calls\n" in done.stdout
     assert not (recorded / "REAL").exists()
     (first,) = (recorded / "runs").iterdir()
-    again = run("evaluate", *FLAGS, "-n", "2", "--against", str(first), "--json", "--must-be", "not-worse")
+    again = run("evaluate", *FLAGS, "-n", "2", "--baseline", str(first), "--json", "--require", "not-worse")
     said = json.loads(again.stdout)
     assert again.returncode == 0, again.stderr
     assert said["kind"] == "evaluate"
     assert said["comparison"]["word"] == "no_difference"
     assert said["sentence"].startswith("No difference can be seen: B solves as many as A on the same 2 tasks")
-    better = run("evaluate", *FLAGS, "--against", str(first), "--must-be", "better")
+    better = run("evaluate", *FLAGS, "--baseline", str(first), "--require", "better")
     assert better.returncode == 1
     assert better.stdout.startswith("NO DIFFERENCE  No difference can be seen:")
     assert "\n  gate must_be: no difference, required better\n" in better.stdout
@@ -90,10 +90,10 @@ def test_a_world_that_nobody_puts_back_is_refused_with_what_to_do(run, project: 
 
 
 def test_flags_that_do_not_go_together_are_named(run, recorded: Path) -> None:
-    done = run("evaluate", *FLAGS, "--must-be", "better")
+    done = run("evaluate", *FLAGS, "--require", "better")
     assert (done.returncode, done.stderr) == (
         2,
-        "error: evaluate: --must-be goes with --against RUN, or with --policy-b DIR.\n",
+        "error: evaluate: --require goes with --baseline RUN, or with --baseline MODEL.\n",
     )
     done = run("evaluate", *FLAGS, "--split", "held_out")
     assert done.stderr == "error: split: none of the 2 tasks is held_out. Nothing was run.\n"
@@ -119,9 +119,9 @@ def test_two_model_directories_are_tried_one_after_the_other(run, recorded: Path
     for seed, name in enumerate(("start", "trained")):
         write_double(tmp_path / name, seed)
     flags = (
-        "--policy",
+        "--baseline",
         str(tmp_path / "start"),
-        "--policy-b",
+        "--policy",
         str(tmp_path / "trained"),
         "--set",
         "limits.recursion_limit=6",

@@ -144,7 +144,7 @@ def ran(
     )
     run("search", "buffer", "search", "session")
     run("stats", "buffer", "stats")
-    run("rules", "buffer", "rules")
+    run("rules", "rules", "show")
     run("export", "buffer", "export", "export.jsonl")
     run("broken", "simulate", "agent:broken", "--tasks", "tasks.jsonl")
     run("doctor", "doctor", "agent:broken")

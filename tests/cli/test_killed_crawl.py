@@ -1,4 +1,4 @@
-"""`record --crawl`, killed again and again: what was acknowledged is there and not asked again."""
+"""`crawl`, killed again and again: what was acknowledged is there and not asked again."""
 
 from collections import Counter
 from contextlib import closing
@@ -51,7 +51,7 @@ graph = graph.add_edge(START, "tools").compile()
 SETTINGS = (
     'graph = "reading:graph"\n[tools.list_orders]\neffect = "read"\n[tools.get_order]\neffect = "read"\n'
 )
-CRAWL = ("record", "--crawl", "--yes", "--per-second", "0")
+CRAWL = ("crawl", "--yes", "--rate", "0")
 
 
 def calls(project: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""`buffer rules`: a table with evidence, one tool explained, and a near name for a wrong one."""
+"""`rules show`: a table with evidence, one tool explained, and a near name for a wrong one."""
 
 import json
 from contextlib import closing
@@ -35,8 +35,8 @@ def buffer(tmp_path):
     return path
 
 
-def rules(buffer, *arguments):
-    return CliRunner().invoke(app, ["buffer", "rules", "--buffer", str(buffer), *arguments])
+def rules(buffer, *arguments, how="show"):
+    return CliRunner().invoke(app, ["rules", how, "--buffer", str(buffer), *arguments])
 
 
 def test_the_table_shows_what_a_write_changes_with_its_evidence(buffer) -> None:
@@ -49,11 +49,11 @@ def test_the_table_shows_what_a_write_changes_with_its_evidence(buffer) -> None:
 
 
 def test_one_tool_is_explained(buffer) -> None:
-    assert "card_id = args.card_id" in rules(buffer, "--explain", "freeze").stdout
+    assert "card_id = args.card_id" in rules(buffer, "freeze").stdout
 
 
 def test_what_was_mined_is_told_in_the_settings_form_and_can_be_taken_over(buffer, tmp_path) -> None:
-    told = rules(buffer, "--toml").stdout
+    told = rules(buffer, how="export").stdout
     assert "# freeze, mined: answer 6 right 0 wrong, changes.1 6 right 0 wrong" in told
     settings = tmp_path / "dreamgym.toml"
     settings.write_text(f'[tools.freeze]\neffect = "write"\n{told}'.replace('"frozen"', '"cold"'))
@@ -64,8 +64,8 @@ def test_what_was_mined_is_told_in_the_settings_form_and_can_be_taken_over(buffe
         "declared  changes      0      6       -  get_card(card_id = args.card_id): sets status to"
         in done.stdout
     )
-    assert "Contradicted by recordings, see --explain: freeze" in done.stdout
-    explained = rules(buffer, "--settings", str(settings), "--explain", "freeze").stdout
+    assert "Contradicted by recordings, see rules show TOOL: freeze" in done.stdout
+    explained = rules(buffer, "--settings", str(settings), "freeze").stdout
     assert "but None/bank:" not in explained
     assert '"status":"cold"}, recorded {"card_id":"C0","status":"frozen"}' in explained
 
@@ -87,7 +87,7 @@ def test_an_argument_without_a_name_is_left_out_of_what_is_offered(tmp_path) -> 
             rows.append(Transition(call, Answer(seen), effect, f"e{number}", step, world, after=after))
     with closing(SqliteStore(path)) as store:
         store.put(rows)
-    done = rules(path, "--toml")
+    done = rules(path, how="export")
     assert done.exit_code == 0
     assert "args." not in done.stdout
     assert '""' not in done.stdout
@@ -98,7 +98,7 @@ def test_a_declared_tool_is_shown_without_any_recording(tmp_path) -> None:
     (settings := tmp_path / "dreamgym.toml").write_text(
         '[tools.pay]\neffect = "write"\n[tools.pay.model]\nanswer = "paid"\nkeeps = ["get_*"]\n'
     )
-    done = CliRunner().invoke(app, ["buffer", "rules", "--settings", str(settings), "--json"])
+    done = CliRunner().invoke(app, ["rules", "show", "--settings", str(settings), "--json"])
     said = json.loads(done.stdout)["rules"]
     assert [(one["kind"], one["says"], one["source"]) for one in said] == [
         ("answers", '"paid"', "declared"),
@@ -107,6 +107,6 @@ def test_a_declared_tool_is_shown_without_any_recording(tmp_path) -> None:
 
 
 def test_a_tool_that_was_not_recorded_gets_the_nearest_name(buffer) -> None:
-    error = rules(buffer, "--explain", "freze").exception
+    error = rules(buffer, "freze").exception
     assert isinstance(error, UnknownName)
     assert "did you mean 'freeze'?" in str(error)

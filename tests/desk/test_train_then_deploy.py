@@ -169,7 +169,7 @@ def test_the_whole_way_and_the_same_when_it_is_killed_in_every_phase(weights: Pa
     assert page.startswith("<!doctype html>")
     assert "It is not in use: the start stays." in page or "It is in use." in page
     # There is a way back only where something else was in use before.
-    assert ("dreamgym-kit deploy --back" in page) == ("It is in use." in page)
+    assert ("dreamgym-kit deploy rollback" in page) == ("It is in use." in page)
     assert "read the key from VLLM_API_KEY" in page
     assert (
         (whole / "report.md").read_text().startswith("# The support desk: from recordings to weights in use")

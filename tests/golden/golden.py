@@ -111,7 +111,7 @@ def scenario(shape: str, folder: Path) -> dict[str, Any]:
     made["faults"] = _ran(folder, "simulate", "--repeats", "2")
     _typed(folder, "buffer", "export", "rows.jsonl")
     made["export"] = sorted(_lines(folder / "rows.jsonl"))
-    made["rules"] = _typed(folder, "buffer", "rules", "--toml").splitlines()
+    made["rules"] = _typed(folder, "rules", "export").splitlines()
     return made
 
 

@@ -1,4 +1,4 @@
-"""`record --crawl`: reads and nothing but reads, and what was left is gone on with."""
+"""`crawl`: reads and nothing but reads, and what was left is gone on with."""
 
 import asyncio
 import time

@@ -104,7 +104,7 @@ def _families(found: Promotion) -> str:
 
 def _use(facts: CardFacts) -> str:
     lines = "\n".join(f"    {line}" for line in facts.pointing.lines)
-    back = f"    dreamgym-kit deploy --back --into {facts.pointing.shelf}"
+    back = f"    dreamgym-kit deploy rollback --registry {facts.pointing.shelf}"
     key = f"Server and agent read the key from `{KEY}`: set it to a secret of your own."
     return f"## Use\n\n{lines}\n\n{key} Back to the version before:\n\n{back}"
 

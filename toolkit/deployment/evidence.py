@@ -32,10 +32,10 @@ def gaps(evidence: Evidence) -> tuple[str, ...]:
     """Why it is no comparison to promote by, sentence by sentence; empty where it is one."""
     found = evidence.evaluation
     if found is None:
-        return ("There is no evaluation of these weights: name the run of one (--evaluated RUN).",)
+        return ("There is no evaluation of these weights: name the run of one (--evaluation RUN).",)
     if found.a is None:
         return (
-            "The evaluation is held against nothing: name the run of what it is to replace (--against RUN).",
+            "The evaluation is held against nothing: name the run of what it is to replace (--baseline RUN).",
         )
     return (
         *_of_weights(evidence, found.b, found.a),

@@ -34,7 +34,7 @@ _EFFECTS = """\
 #   destructive  cannot be undone: mail, payment, delete
 # What a tool answers, when it fails and what it changes can be said as well, in [tools.NAME.model] (see
 # docs/dream.md);
-# `dreamgym-kit buffer rules --toml` writes down what recordings show of it.
+# `dreamgym-kit rules export` writes down what recordings show of it.
 """
 _GUESSED = "guessed = true  # nobody has confirmed it yet: delete this line once you have"
 _EXAMPLES = """\

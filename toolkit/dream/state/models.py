@@ -2,7 +2,7 @@
 
 For each tool, under which facts its answer takes which form (a tree), how an answer of a form is put
 together (a template), and what a write of a form does to each read (rules). A person reads them with
-`dreamgym-kit buffer rules`.
+`dreamgym-kit rules show`.
 """
 
 from collections import Counter
