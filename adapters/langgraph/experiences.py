@@ -1,6 +1,7 @@
 """What a dream answers from: the experience models over a store, with what settings state of tools."""
 
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.matching import Match
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.gate import egress
@@ -9,7 +10,7 @@ from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.vocabulary import Transition, World
 
 
-def recorded_experience(store: TransitionStore | None) -> RecordedExperience:
+def recorded_experience(store: TransitionStore | None, settings: Settings) -> RecordedExperience:
     """The dream that repeats what a store holds."""
 
     def recordings(world: World, tenant: str) -> list[Transition]:
@@ -18,7 +19,12 @@ def recorded_experience(store: TransitionStore | None) -> RecordedExperience:
         with egress.exempt():  # the buffer is the kit's own file
             return list(store.scan(world=world, tenant=tenant))
 
-    return RecordedExperience(recordings)
+    return RecordedExperience(recordings, match_of(settings))
+
+
+def match_of(settings: Settings) -> Match:
+    """How settings have calls compared with recordings."""
+    return Match({pattern: said.ignore for pattern, said in settings.match.items()})
 
 
 def chained_experience(store: TransitionStore | None, settings: Settings) -> ExperienceModel | None:
@@ -40,4 +46,6 @@ def chained_experience(store: TransitionStore | None, settings: Settings) -> Exp
             return list(store.scan(tenant=tenant))
 
     threshold = settings.simulate.min_confidence
-    return ChainedExperience(recorded_experience(store), all_recordings, threshold=threshold, stated=stated)
+    return ChainedExperience(
+        recorded_experience(store, settings), all_recordings, threshold=threshold, stated=stated
+    )

@@ -132,10 +132,8 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "tenant": settings.tenant,
         "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
     }
-    if request.mode is Mode.DREAM and settings.simulate.disable:
-        matters["without"] = list(settings.simulate.disable)
-    if request.mode is Mode.DREAM and (stated := stated_models(settings)):
-        matters["models"] = {tool: [model.source, as_data(model.said)] for tool, model in stated.items()}
+    if request.mode is Mode.DREAM:
+        matters |= _of_the_dream(settings)
     if settings.learned.model is not None and request.mode is Mode.DREAM:
         plain = settings.learned.plain if "reasoning" in settings.simulate.disable else None
         matters["learned"] = plain or settings.learned.model
@@ -157,6 +155,17 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
     if request.experience is not None and not request.mode.bare:
         matters["experience"] = name_of_part(request.experience)
     return matters
+
+
+def _of_the_dream(settings: Settings) -> dict[str, Any]:
+    """What decides how a dream answers, where it is said."""
+    stated = stated_models(settings)
+    found = {
+        "without": list(settings.simulate.disable),
+        "match": {tool: list(said.ignore) for tool, said in settings.match.items()},
+        "models": {tool: [model.source, as_data(model.said)] for tool, model in stated.items()},
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:

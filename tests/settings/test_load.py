@@ -348,6 +348,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "checkers": '{"c": "a:b"}',
             "worlds": '{"w": {"ref": "a:b"}}',
             "faults": '{"t": {"rate": 0.5}}',
+            "match": '{"t": {"ignore": ["x"]}}',
         }
         odd = {
             "on_unanswered": "error",

@@ -13,10 +13,11 @@ past the question.
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dreamgym_kit.canonical import canonical
+from dreamgym_kit.dream.matching import Match
 from dreamgym_kit.plain import is_exact
 from dreamgym_kit.ports import Situation
 from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition, World
@@ -41,13 +42,21 @@ MOST_CITED = 8
 _LONG = 300  # characters of a reply that nobody recorded
 
 
+EXACTLY = Match()
+
+
 class RecordedExperience:
-    """Implements `ports.ExperienceModel` over recorded transitions; reads a world once, when first met."""
+    """Implements `ports.ExperienceModel` over recorded transitions; reads a world once, when first met.
+
+    Args:
+        recordings: gives them.
+        match: which arguments need not equal the recording.
+    """
 
     waits = False
 
-    def __init__(self, recordings: Recordings) -> None:
-        self._recordings = recordings
+    def __init__(self, recordings: Recordings, match: Match = EXACTLY) -> None:
+        self._recordings, self._match = recordings, match
         self._worlds: dict[tuple[World, str], _Known] = {}
         self._lock = threading.Lock()
 
@@ -59,23 +68,33 @@ class RecordedExperience:
         question = _question(call, situation, known) if call.tool in known.asking else None
         if question is not None:
             return question
-        told = known.told.get((call.key, situation.after))
+        if self._match.ignore:
+            situation = self._compared(call, situation)
+        told = known.told.get((self._match.key(call), situation.after))
         if not told:
-            return _abstain(call, situation, known)
+            return _abstain(call, situation, known, self._match)
         chosen = _choose(told, known.told, situation)
         if not chosen:
             where = f"recordings of {call.tool} in world {situation.world}"
             return _unsure(f"{where} disagree: was the world reset before each episode?")
+        answer = self._match.refilled(chosen[0].answer, chosen[0].call, call)
         return Answer(
-            content=chosen[0].answer.content,
-            artifact=chosen[0].answer.artifact,
-            error=chosen[0].answer.error,
-            error_type=chosen[0].answer.error_type,
-            update=chosen[0].answer.update,
+            content=answer.content,
+            artifact=answer.artifact,
+            error=answer.error,
+            error_type=answer.error_type,
+            update=answer.update,
             provenance=Provenance.RECORDED,
             support=1.0,
             cites=tuple(entry.id for entry in chosen[:MOST_CITED]),
         )
+
+    def _compared(self, call: Call, situation: Situation) -> Situation:
+        """The situation as calls are compared here: its state, and how often this call met it before."""
+        key, after = self._match.key(call), self._match.after(situation.history)
+        met = zip(situation.history, self._match.afters(situation.history), strict=True)
+        seen = sum(self._match.key(one.call) == key and state == after for one, state in met)
+        return replace(situation, after=after, seen=max(seen, situation.seen))
 
     def _world(self, world: World, tenant: str) -> _Known:
         known = self._worlds.get((world, tenant))
@@ -83,21 +102,38 @@ class RecordedExperience:
             with self._lock:
                 known = self._worlds.get((world, tenant))
                 if known is None:
-                    known = self._worlds[world, tenant] = _known(self._recordings(world, tenant))
+                    known = self._worlds[world, tenant] = _known(self._recordings(world, tenant), self._match)
         return known
 
 
-def _known(recorded: Iterable[Transition]) -> _Known:
-    real = [entry for entry in recorded if entry.answer.provenance is Provenance.REAL]
+def _known(recorded: Iterable[Transition], match: Match) -> _Known:
+    everything = list(recorded)
+    real = [entry for entry in everything if entry.answer.provenance is Provenance.REAL]
     asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
     asked = [entry for entry in real if entry.call.tool in asking]
-    return _Known(_by_state(real, lambda call: call.key), _by_state(asked, _bare_key), asking)
+    after = _afters(everything, match) if match.ignore else {}
+    return _Known(_by_state(real, match.key, after), _by_state(asked, _bare_key, {}), asking)
 
 
-def _by_state(entries: Iterable[Transition], key: Callable[[Call], str]) -> dict[_State, _Told]:
+def _afters(recorded: Iterable[Transition], match: Match) -> dict[str, str]:
+    """The states that recorded calls met, by their ids, as `match` compares them."""
+    episodes: dict[str, list[Transition]] = defaultdict(list)
+    for entry in recorded:
+        episodes[entry.episode].append(entry)
+    found: dict[str, str] = {}
+    for entries in episodes.values():
+        entries.sort(key=lambda entry: entry.step)
+        found.update(zip((entry.id for entry in entries), match.afters(entries), strict=True))
+    return found
+
+
+def _by_state(
+    entries: Iterable[Transition], key: Callable[[Call], str], after: Mapping[str, str]
+) -> dict[_State, _Told]:
     groups: dict[_State, _Told] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
-        groups[key(entry.call), entry.after][entry.episode].append(entry)
+        state = after.get(entry.id, entry.after) if after else entry.after
+        groups[key(entry.call), state][entry.episode].append(entry)
     return {state: dict(told) for state, told in groups.items()}
 
 
@@ -190,8 +226,9 @@ def _unsure(why: str) -> Answer:
     return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
 
 
-def _abstain(call: Call, situation: Situation, known: _Known) -> Answer:
-    elsewhere = any(key == call.key for key, _ in known.told)
+def _abstain(call: Call, situation: Situation, known: _Known, match: Match) -> Answer:
+    wanted = match.key(call)
+    elsewhere = any(key == wanted for key, _ in known.told)
     if elsewhere:
         why = f"{call.tool} was recorded in world {situation.world}, but after other writes than these"
     elif call.replies:

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -89,11 +90,12 @@ def check_tools(settings: Settings, known: Iterable[str]) -> list[UnknownName]:
 
 
 def check_models(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
-    """Check the tool models of settings against the tools that there are.
+    """Check the tool models and `[match]` of settings against the tools that there are.
 
     Raises:
-        UnknownName: a model names a read or an argument that the graph does not have.
+        UnknownName: one names a tool, a read or an argument that the graph does not have.
     """
+    _check_match(settings, specs)
     for name, said in settings.tools.items():
         if said.model is None or name not in specs:
             continue
@@ -113,6 +115,22 @@ def check_models(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
                     source=source,
                     where=f"those of {name}",
                 )
+
+
+def _check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
+    for pattern, said in settings.match.items():
+        source = settings.where("match", pattern)
+        fitting = [spec for name, spec in specs.items() if fnmatchcase(name, pattern)]
+        if not fitting:
+            raise UnknownName("tool", pattern, known=sorted(specs), source=source, where="the graph")
+        schemas = [spec.args_schema.get("properties") for spec in fitting]
+        if not all(isinstance(one, Mapping) for one in schemas):
+            continue
+        arguments = sorted({name for one in schemas for name in one or ()})
+        for name in said.ignore:
+            if name not in arguments:
+                where = f"those of {pattern}"
+                raise UnknownName("argument", name, known=arguments, source=source, where=where)
 
 
 def check_nodes(settings: Settings, known: Iterable[str]) -> list[UnknownName]:

@@ -150,6 +150,9 @@ def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
     said = {name: node.effect for name, node in settings.nodes.items()}
     for name, effect in ({spec.name: spec.effect for spec in nodes} | said).items():
         lines += [f"[nodes.{_name(name)}]", f"effect = {_value(effect)}", ""]
+    if settings.match:
+        ignored = [(name, _value(one.ignore)) for name, one in settings.match.items()]
+        lines += ["[match]", *(f"{_name(name)} = {{ ignore = {names} }}" for name, names in ignored), ""]
     if settings.checkers:
         lines += [
             "[checkers]",

@@ -153,6 +153,13 @@ class NodeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MatchSettings:
+    """Arguments of a tool that do not change its answer."""
+
+    ignore: tuple[str, ...] = key((), 'arguments that need not equal the recording: ["reason"]')
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSettings:
     """What the agent's chat model costs."""
 
@@ -509,6 +516,7 @@ class Settings:
     s2r: S2rSettings = S2rSettings()
     policy: PolicySettings = PolicySettings()
     tools: Mapping[str, ToolSettings] = key(dict, "by the tool's name")
+    match: Mapping[str, MatchSettings] = key(dict, 'by tool pattern: submit_leave = { ignore = ["reason"] }')
     functions: Mapping[str, FunctionSettings] = key(dict, 'by "pkg.mod:function"')
     nodes: Mapping[str, NodeSettings] = key(dict, "by the node's name")
     checkers: Mapping[str, str] = key(dict, 'name = "module:function"', form="reference")
