@@ -4,7 +4,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,12 +21,16 @@ EXAMPLES = (
     "dreamgym-kit init langgraph.json",
     "dreamgym-kit init my_agent:graph --update",
     "dreamgym-kit init --confirm",
+    "dreamgym-kit init --all-settings",
 )
 
 _MOST_MINED = 20_000  # recorded calls; mining more would keep a person waiting
 _MOST_NAMED = 8
 _TASKS = "tasks.jsonl"
+_REFERENCE = "dreamgym.reference.toml"
 _GUESSED = re.compile(r"\s*guessed\s*=\s*true\s*(#.*)?$")
+_TOOLS_HEADER = re.compile(r"\s*\[\s*tools\s*\]\s*(#.*)?$")
+_TOOL_TABLE = re.compile(r"\s*\[\s*tools\s*\.")
 _OFFER = (
     "# Mined from the recordings; a dream goes by it anyway. To correct a rule, or to keep it whatever is",
     "# recorded later, remove the # in front of it: what is said here is believed before what is mined.",
@@ -65,11 +69,20 @@ Confirm = Annotated[
 ]
 
 
+AllSettings = Annotated[
+    bool,
+    typer.Option(
+        "--all-settings", help=f"Write {_REFERENCE}: every setting with its words.", show_default=False
+    ),
+]
+
+
 def command(
     graph: Spec = None,
     tasks: options.Tasks = None,
     update: Update = False,
     confirm: Confirm = False,
+    all_settings: AllSettings = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Read your graph, list its tools, write dreamgym.toml.
@@ -84,6 +97,9 @@ def command(
     file = Path.cwd() / SETTINGS_FILE
     if confirm:
         _confirm(file, as_json=as_json)
+        return
+    if all_settings:
+        _write_reference(file.with_name(_REFERENCE), as_json=as_json)
         return
     if update and file.exists() and _renamed(file):
         return
@@ -123,6 +139,17 @@ def _renamed(file: Path) -> bool:
     return True
 
 
+def _write_reference(file: Path, *, as_json: bool) -> None:
+    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.settings.render import render_reference
+
+    write_atomically(file, render_reference().encode("utf-8"))
+    if as_json:
+        say_json({"reference": str(file)})
+    else:
+        say(f" Written: {file}. It is not read; copy lines of it into dreamgym.toml.")
+
+
 def _look(graph: str, settings: "Settings") -> "GraphFacts":
     import asyncio
 
@@ -134,10 +161,14 @@ def _look(graph: str, settings: "Settings") -> "GraphFacts":
 def _write(file: Path, settings: "Settings", facts: "GraphFacts", *, as_json: bool) -> None:
     from dreamgym_kit.rollout.files import write_atomically
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, write_lock
+    from dreamgym_kit.settings.load import text_of
     from dreamgym_kit.settings.render import render_settings
 
-    offered = _offered(settings)
-    written = "\n".join([render_settings(settings, facts.tools), *offered])
+    offered = [] if file.exists() else _offered(settings)
+    if file.exists():
+        written = _added_to(text_of(file), settings, facts)
+    else:
+        written = "\n".join([render_settings(settings, facts.tools), *offered])
     write_atomically(file, written.encode("utf-8"))
     write_lock(file.with_name(LOCK_FILE), str(settings.graph), facts.locked)
     told = _Written(file, _first_task(settings, facts), sum(line.startswith("# [tools.") for line in offered))
@@ -145,6 +176,39 @@ def _write(file: Path, settings: "Settings", facts: "GraphFacts", *, as_json: bo
         say_json(_as_json(told, facts))
     else:
         _show(told, facts, settings)
+
+
+def _added_to(text: str, settings: "Settings", facts: "GraphFacts") -> str:
+    """The file with what it lacks: tools, the graph, the tasks and hosts of models; all else as it is."""
+    import tomlkit
+
+    from dreamgym_kit.settings.render import render_effects
+
+    new = [spec for spec in facts.tools if spec.kind == "tool" and spec.name not in settings.tools]
+    lines = render_effects(new)
+    header = next((at for at, line in enumerate(text.split("\n")) if _TOOLS_HEADER.match(line)), None)
+    if header is not None:
+        before = text.split("\n")
+        text = "\n".join([*before[: header + 1], *lines, *before[header + 1 :]])
+    elif any(_TOOL_TABLE.match(line) for line in text.split("\n")):  # no [tools] after its tables
+        for spec in new:
+            guessed = "guessed = true\n" if spec.source == "guessed" else ""
+            name = tomlkit.key(spec.name).as_string()
+            text = f'{text.rstrip()}\n\n[tools.{name}]\neffect = "{spec.effect}"\n{guessed}'
+    elif lines:
+        text = "\n".join([text.rstrip(), "", "[tools]", *lines, ""])
+    document = tomlkit.parse(text)
+    tops = {"graph": settings.graph, "tasks": settings.tasks}
+    missing = [
+        f"{name} = {tomlkit.item(value).as_string()}" for name, value in tops.items() if name not in document
+    ]
+    for name, value in tops.items():
+        if name in document and document[name] != value:
+            document[name] = value
+    hosts = list(settings.guard.allow_hosts)
+    if hosts != list(document.get("guard", {}).get("allow_hosts", [])):
+        document.setdefault("guard", tomlkit.table())["allow_hosts"] = hosts
+    return "\n".join([*missing, tomlkit.dumps(document)])
 
 
 def _only_one_here(folder: Path) -> str:
@@ -194,14 +258,22 @@ def _confirm(file: Path, *, as_json: bool) -> None:
 
 
 def _without_guesses(text: str) -> tuple[str, int]:
-    """Settings without the guesses that stand beside other keys, as in {effect = "read", guessed = true}."""
+    """Settings without guesses such as `name = "read?"` and `name = {effect = "read", guessed = true}`."""
     import tomlkit
 
     document = tomlkit.parse(text)
-    guessed = [tool for tool in document.get("tools", {}).values() if tool.get("guessed")]
-    for tool in guessed:
-        del tool["guessed"]
-    return (tomlkit.dumps(document), len(guessed)) if guessed else (text, 0)
+    tools: Any = document.get("tools", {})
+    guessed = 0
+    for name, said in tools.items():
+        if not isinstance(said, dict) and str(said).endswith("?"):
+            item = tomlkit.string(str(said).removesuffix("?"))
+            item.trivia.comment_ws, item.trivia.comment = said.trivia.comment_ws, said.trivia.comment
+            tools[name] = item
+            guessed += 1
+        elif isinstance(said, dict) and said.get("guessed"):
+            del said["guessed"]
+            guessed += 1
+    return (tomlkit.dumps(document), guessed) if guessed else (text, 0)
 
 
 def _usual_tasks(settings: "Settings") -> str | None:
@@ -232,8 +304,8 @@ def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
     if not update:
         said = ["dreamgym-kit", "init", *([graph] if graph else [])]
         raise UserError(
-            f"{file} is there already and was left alone; --update keeps what it says (but not its comments) "
-            f"and adds the tools that it lacks.\nThen: {shlex.join([*said, '--update'])}"
+            f"{file} is there already and was left alone; --update keeps what it says and "
+            f"adds the tools that it lacks.\nThen: {shlex.join([*said, '--update'])}"
         )
     return load_settings(file=file, environ={})
 

@@ -27,6 +27,7 @@ NAMED = {
     "functions": '"pkg.mod:function"',
     "nodes": "NAME of a node",
     "faults": '"PATTERN" of tools',
+    "match": '"PATTERN" of tools',
 }
 
 

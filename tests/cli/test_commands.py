@@ -146,7 +146,7 @@ def test_init_writes_settings_that_the_other_commands_use(run, project: Path) ->
     assert done.returncode == 0, done.stderr
     assert "  destructive  refund_payment?\n" in done.stdout
     written = (project / "dreamgym.toml").read_text()
-    assert '# Refund a payment.\n[tools.refund_payment]\neffect = "destructive"  # guessed: ' in written
+    assert 'refund_payment = "destructive?"\n' in written
     assert run("simulate").returncode == 3  # nothing is recorded
 
 
@@ -173,7 +173,21 @@ def test_init_leaves_an_existing_file_alone_unless_asked_to_update_it(run, proje
     assert run("init", "agent:graph", "--update").returncode == 0
     written = (project / "dreamgym.toml").read_text()
     assert '[tools.refund_payment]\neffect = "write"\n' in written
-    assert '[tools.get_order]\neffect = "read"  # guessed' in written
+    assert '[tools.get_order]\neffect = "read"\nguessed = true\n' in written
+    assert written.startswith('graph = "agent:graph"\n')
+
+
+def test_init_adds_tools_in_place_and_keeps_comments(run, project: Path) -> None:
+    before = '# ours\ngraph = "agent:graph"\n\n[tools]  # seen by ann\nrefund_payment = "write"  # sure\n'
+    (project / "dreamgym.toml").write_text(before)
+    assert run("init", "--update").returncode == 0
+    now = (project / "dreamgym.toml").read_text()
+    assert '\n[tools]  # seen by ann\nget_order = "read?"\nrefund_payment = "write"  # sure\n' in now
+    assert "# ours\n" in now
+    assert run("init", "--confirm").returncode == 0
+    assert '\nget_order = "read"\n' in (project / "dreamgym.toml").read_text()
+    assert run("init", "--all-settings").returncode == 0
+    assert "# repeats = 1  # episodes per task\n" in (project / "dreamgym.reference.toml").read_text()
 
 
 @pytest.mark.slow

@@ -138,7 +138,10 @@ def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
     assert process.returncode == 130, err
     assert "NOT FINISHED" in out
     (directory,) = (folder / "runs").iterdir()
-    assert f"dreamgym-kit train --plain --steps 5000 --eval-every 0 --resume runs/{directory.name}" in out
+    assert (
+        f"dreamgym-kit train --plain --steps 5000 --set train.eval_every=0 --resume runs/{directory.name}"
+        in out
+    )
     checkpoints = sorted(path.name for path in (directory / "checkpoints").glob("step-*"))
     assert checkpoints[-1] == f"step-{steps():06d}"
 

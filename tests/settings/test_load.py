@@ -121,8 +121,8 @@ def test_a_whole_file_is_read() -> None:
             ),
         ),
         (
-            "[tools]\ncancel_order = 'write'",
-            "dreamgym.toml:2: tools.cancel_order wants a table, found the text 'write'.",
+            "[tools]\ncancel_order = 3",
+            "dreamgym.toml:2: tools.cancel_order wants a table, found the number 3.",
         ),
         (
             "[tools.x]\neffect = 'read'\neffects = 'read'",

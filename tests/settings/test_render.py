@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.holes import escaped
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.render import render_model, render_settings
+from dreamgym_kit.settings.read import sections
+from dreamgym_kit.settings.render import render_model, render_reference, render_settings
 from dreamgym_kit.settings.schema import (
     FAULT_KINDS,
     BudgetSettings,
@@ -30,6 +31,7 @@ from dreamgym_kit.settings.schema import (
     Settings,
     SimulateSettings,
     ToolSettings,
+    declared,
 )
 from dreamgym_kit.settings.secrets import looks_secret
 from dreamgym_kit.settings.tool_models import (
@@ -170,12 +172,27 @@ def test_what_is_written_reads_back_the_same(settings: Settings) -> None:
     assert parse_settings(render_settings(settings)) == settings
 
 
-def test_every_line_of_the_written_file_is_known(tmp_path: Path) -> None:
-    written = render_settings(Settings(graph="a:b", tools={"x y": ToolSettings(Effect.READ)}))
-    settings = parse_settings(written, path=tmp_path / "dreamgym.toml")
-    line = written.splitlines().index('[tools."x y"]') + 1
-    assert settings.where("tools", "x y", "effect") == f"dreamgym.toml:{line + 1}"
-    assert settings.where("tools", "x y", "nothing") == f"dreamgym.toml:{line}"
+def test_the_file_of_an_agent_with_eight_tools_has_at_most_25_lines_and_every_line_is_known() -> None:
+    said = {"type": "string"}
+    free = {"properties": {"order": said, "reason": said, "kind": {"type": "string", "enum": ["a"]}}}
+    specs = [ToolSpec(f"tool_{at}", Effect.WRITE, args_schema=free if at < 2 else {}) for at in range(8)]
+    guard = GuardSettings(allow_hosts=("api.openai.com",))
+    written = render_settings(Settings(graph="a:b", tasks="tasks.jsonl", guard=guard), specs)
+    lines = written.splitlines()
+    assert len(lines) <= 25
+    settings = parse_settings(written, path=Path("dreamgym.toml"))
+    assert settings.tools == {spec.name: ToolSettings(Effect.WRITE, guessed=True) for spec in specs}
+    line = lines.index('tool_3 = "write?"') + 1
+    assert settings.where("tools", "tool_3") == f"dreamgym.toml:{line}"
+    assert '# tool_0 = { ignore = ["reason"] }' in lines
+    assert settings.match == {}
+
+
+def test_the_reference_names_every_key_and_sets_none() -> None:
+    reference = render_reference()
+    assert parse_settings(reference) == Settings()
+    keys = [name for record in (Settings, *sections().values()) for name in declared(record)]
+    assert [name for name in keys if f"# {name} = " not in reference and f"# [{name}]" not in reference] == []
 
 
 @given(any_settings)
@@ -198,17 +215,10 @@ def test_lines_survive_strings_that_look_like_keys(tmp_path: Path) -> None:
     assert str(refused.value) == "dreamgym.toml:9: simulate.seed must be at least 0; found -1."
 
 
-def test_guesses_are_written_with_their_reasons() -> None:
-    spec = ToolSpec(
-        "cancel_order",
-        Effect.DESTRUCTIVE,
-        "Cancel an order.",
-        source="guessed",
-        reason="its name says 'cancel'",
-    )
+def test_a_guess_is_written_with_a_question_mark() -> None:
+    spec = ToolSpec("cancel_order", Effect.DESTRUCTIVE, "Cancel an order.", source="guessed")
     written = render_settings(Settings(graph="desk:graph"), [spec])
-    assert "# Cancel an order.\n[tools.cancel_order]\n" in written
-    assert "effect = \"destructive\"  # guessed: its name says 'cancel'\n" in written
+    assert '\n[tools]\ncancel_order = "destructive?"\n' in written
     assert parse_settings(written).tools == {"cancel_order": ToolSettings(Effect.DESTRUCTIVE, guessed=True)}
 
 

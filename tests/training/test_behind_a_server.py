@@ -112,7 +112,9 @@ def stopped_after_a_step(server: VllmDouble, folder: Path, *arguments: str) -> N
             stopping.set()
         _, said = running.communicate(timeout=600)
     assert running.returncode == 130, said
-    (kept,) = (folder / arguments[arguments.index("--runs") + 1]).glob("*/steps.jsonl")
+    (kept,) = (folder / next(one for one in arguments if one.startswith("runs=")).removeprefix("runs=")).glob(
+        "*/steps.jsonl"
+    )
     assert kept.read_text().count("\n") == 1
 
 

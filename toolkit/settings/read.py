@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.settings.lines import lines_of
-from dreamgym_kit.settings.schema import RENAMED_SECTIONS, Key, Settings, declared
+from dreamgym_kit.settings.schema import RENAMED_SECTIONS, Key, Settings, ToolSettings, declared
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.vocabulary import Effect
@@ -159,6 +159,9 @@ class _Reader:
             kind = next(option for option in get_args(kind) if option is not NoneType)
         if kind is ToolModelSettings:
             return read_model(value, key, self.where)
+        if kind is ToolSettings and isinstance(value, str):
+            effect = value.removesuffix("?")
+            return ToolSettings(self._effect(effect, key), guessed=effect != value)
         if is_dataclass(kind) and isinstance(kind, type):
             return kind(**self.record(kind, value, key))
         if get_origin(kind) is tuple:

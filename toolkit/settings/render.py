@@ -1,8 +1,7 @@
-"""Writes `dreamgym.toml`: every key with a word on it, guesses with their reasons, for a person to correct.
+"""Writes `dreamgym.toml`: what differs from the defaults, and the effects of the graph's tools.
 
-A key at its default stands as a comment, so that a later default reaches the user; reading what was
-written gives the same settings. Texts from the graph (descriptions, names) can only ever be comments
-or quoted: they cannot add a key.
+Reading what was written gives the same settings. Texts from the graph (names) can only ever be quoted or
+comments: they cannot add a key. `render_reference` writes all keys with their words.
 """
 
 import re
@@ -14,99 +13,139 @@ from typing import Any
 import tomlkit
 
 from dreamgym_kit.settings.read import sections
-from dreamgym_kit.settings.schema import Settings, declared
+from dreamgym_kit.settings.schema import Settings, ToolSettings, declared
 from dreamgym_kit.settings.tool_models import ToolModelSettings, as_data
 from dreamgym_kit.vocabulary import Effect, ToolSpec
 
-_WIDTH = 96
-_HEAD = """\
-# Settings of dreamgym-kit. Paths are relative to this file. What starts with # is off or at its default.
-# Every key has an environment variable, DREAMGYM_<SECTION>_<KEY>: DREAMGYM_SIMULATE_REPEATS=4.
-# No secrets here: keys and tokens belong in environment variables that your graph reads.
+_HEAD = (
+    "# Written by `dreamgym-kit init`. All settings: `dreamgym-kit init --all-settings` or "
+    "docs/reference/settings."
+)
+_EFFECTS = (
+    "# read: looks. write: can be undone. destructive: cannot. pure: computes only, so it really runs. "
+    '"?": a guess to confirm.'
+)
+_WHY = {
+    "match": "arguments that do not change a tool's answer, so they need not equal the recording",
+    "guard": "other hosts than these are blocked in a dream",
+    "gate": "exit code 1: failed, 3: inconclusive",
+}
+_ALWAYS = {"gate": ("min_pass_rate", "max_inconclusive")}
+"""Keys that are written also at their default: a team changes them first."""
+_FREE_TEXT = re.compile(
+    r"(^|_)(body|comment|comments|description|message|note|notes|reason|subject|summary|text)$"
+)
+"""Names of arguments that usually hold free text."""
+_REFERENCE = """\
+# All settings of dreamgym-kit, at their defaults. This file is not read: copy lines into dreamgym.toml.
+# Every key has an environment variable, DREAMGYM_<SECTION>_<KEY>, and `--set section.key=value` sets it.
+# Keys and tokens belong in environment variables that your graph reads, not here.
 """
-_EFFECTS = """\
-
-# What each tool does to its world. Correct the guesses: this is what a dry run rests on.
-#   pure         computes from its arguments alone; runs for real in a dream
-#   control      the framework's own: hand-off, todo list; runs for real in a dream
-#   read         looks, changes nothing
-#   write        changes something, can be undone
-#   destructive  cannot be undone: mail, payment, delete
-# What a tool answers, when it fails and what it changes can be said as well, in [tools.NAME.model] (see
-# docs/dream.md);
-# `dreamgym-kit rules export` writes down what recordings show of it.
-"""
-_GUESSED = "guessed = true  # nobody has confirmed it yet: delete this line once you have"
-_EXAMPLES = """\
-
-# Plain functions that act on the world without being tools:
-# [functions."my_agent.mail:send"]
-# effect = "destructive"
-
-# Nodes that act on the world by themselves:
-# [nodes.notify]
-# effect = "write"
-
-# Checkers that tasks name, and worlds that can be put up for `record`:
-# [checkers]
-# refunded_once = "my_agent.checks:refunded_once"
-# [worlds.desk]
-# ref = "my_agent.worlds:Desk"
-"""
-
 
 _UNPAIRED = re.compile("[\ud800-\udfff]")  # half a character: TOML has no form for it
-_FAULT_EXAMPLE = """\
-
-# What breaks in the dream, by tool pattern (error, timeout, timeout_applied, rate_limit, slow, malformed,
-# stale_read, outage); a timeout_applied had taken effect:
-# [faults."*"]
-# rate = 0.05
-# kinds = ["timeout", "timeout_applied"]
-"""
 
 
 def render_settings(settings: Settings, specs: Sequence[ToolSpec] = ()) -> str:
-    """Write settings as commented TOML, with the tools of a graph where settings do not name them yet."""
-    parts = [_HEAD, *_keys(settings, Settings())]
+    """Write settings as TOML, with the tools of a graph where settings do not name them yet."""
+    tools = [spec for spec in specs if spec.kind == "tool"]
+    parts = [_HEAD, *_pairs(_changed(settings, Settings())), "", *_tools(settings, tools)]
+    parts += _match(settings, tools)
     for name, record in sections().items():
         section = getattr(settings, name)
-        parts += ["", f"# {cleandoc(record.__doc__ or '')}", f"[{name}]", *_keys(section, record())]
-    parts.append(_EFFECTS)
-    parts += _tools(settings, [spec for spec in specs if spec.kind == "tool"])
+        said = _changed(section, record(), always=_ALWAYS.get(name, ()) if specs else ())
+        if said:
+            why = f"  # {_WHY[name]}" if name in _WHY and specs else ""
+            parts += [f"[{name}]{why}", *_pairs(said), ""]
     parts += _others(settings, [spec for spec in specs if spec.kind == "node"])
-    if not (settings.functions or settings.nodes or settings.checkers or settings.worlds):
-        parts.append(_EXAMPLES)
-    parts += _faults(settings) if settings.faults else [_FAULT_EXAMPLE]
+    parts += _faults(settings)
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _keys(record: Any, default: Any) -> list[str]:
+def render_reference() -> str:
+    """Every key at its default, as a comment with its words."""
+    parts = [_REFERENCE, *_described(Settings())]
+    for name, record in sections().items():
+        parts += ["", f"# {cleandoc(record.__doc__ or '')}", f"# [{name}]", *_described(record())]
+    return "\n".join(parts) + "\n"
+
+
+def _described(record: Any) -> list[str]:
     lines = []
     for name, key in declared(record).items():
-        value, usual = getattr(record, name), getattr(default, name)
-        if isinstance(record, Settings) and isinstance(value, Mapping):  # the user's own names, written below
-            continue
-        text = f"{name} = {_value(key.example if value is None else value)}"
-        lines.append(f"{text}  # {key.says}" if value != usual else f"# {text}  # {key.says}")
+        value = getattr(record, name)
+        if isinstance(record, Settings) and isinstance(value, Mapping):
+            lines.append(f"# [{name}]  {key.says}")
+        else:
+            lines.append(f"# {name} = {_value(key.example if value is None else value)}  # {key.says}")
     return lines
+
+
+def _changed(record: Any, default: Any, *, always: Sequence[str] = ()) -> dict[str, str]:
+    """The keys that differ from their defaults, as TOML; not tables of the user's own names."""
+    found = {}
+    for name in declared(record):
+        value = getattr(record, name)
+        own_names = isinstance(record, Settings) and isinstance(value, Mapping)
+        if not own_names and (value != getattr(default, name) or name in always) and value is not None:
+            found[name] = _value(value)
+    return found
+
+
+def _pairs(said: Mapping[str, str]) -> list[str]:
+    """Lines of keys and values, in a column."""
+    width = max(map(len, said), default=0)
+    return [f"{name:<{width}} = {value}" for name, value in said.items()]
+
+
+def render_effects(specs: Iterable[ToolSpec]) -> list[str]:
+    """Lines of `[tools]` for these tools."""
+    effects = {spec.name: f"{spec.effect}{'?' if spec.source == 'guessed' else ''}" for spec in specs}
+    return _pairs({_name(name): _value(effect) for name, effect in sorted(effects.items())})
 
 
 def _tools(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
-    known = {spec.name: spec for spec in specs}
-    lines: list[str] = []
-    for name in [*known, *(name for name in settings.tools if name not in known)]:
-        spec, said = known.get(name), settings.tools.get(name)
-        if spec is not None and spec.description.strip():
-            lines.append(f"# {_comment(spec.description)}")
-        lines.append(f"[tools.{_name(name)}]")
-        if said is not None:
-            lines += [f"effect = {_value(said.effect)}", *([_GUESSED] if said.guessed else []), ""]
-            lines += render_model(name, said.model) if said.model is not None else []
-        elif spec is not None:
-            guessed = [_GUESSED] if spec.source == "guessed" else []
-            lines += [f"effect = {_value(spec.effect)}{_reason(spec)}", *guessed, ""]
-    return lines
+    """`[tools]`: a line for each effect; one that has a model gets a table of its own."""
+    effects: dict[str, str] = {}
+    tables: list[str] = []
+    known = {spec.name: ToolSettings(spec.effect, guessed=spec.source == "guessed") for spec in specs}
+    for name, said in {**dict(sorted(known.items())), **settings.tools}.items():
+        if said.model is None:
+            effects[_name(name)] = _value(f"{said.effect}{'?' if said.guessed else ''}")
+            continue
+        guessed = ["guessed = true"] if said.guessed else []
+        tables += [f"[tools.{_name(name)}]", f"effect = {_value(said.effect)}", *guessed, ""]
+        tables += render_model(name, said.model)
+    lines = [_EFFECTS, "[tools]", *_pairs(effects), ""] if effects else []
+    return [*lines, *tables]
+
+
+def _match(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
+    """`[match]`: what was said, and as comments the arguments that look like free text."""
+    said = {_name(name): f"{{ ignore = {_value(one.ignore)} }}" for name, one in settings.match.items()}
+    free = {
+        _name(spec.name): f"{{ ignore = {_value(names)} }}"
+        for spec in sorted(specs, key=lambda one: one.name)
+        if spec.name not in settings.match and (names := _free_texts(spec))
+    }
+    if not said and not free:
+        return []
+    width = max(map(len, [*said, *free]))
+    offered = [f"# {name:<{width}} = {value}" for name, value in free.items()]
+    return [f"[match]  # {_WHY['match']}", *_pairs(said), *offered, ""]
+
+
+def _free_texts(spec: ToolSpec) -> tuple[str, ...]:
+    properties = spec.args_schema.get("properties")
+    if not isinstance(properties, Mapping) or spec.effect.runs_in_dream:
+        return ()
+    return tuple(
+        name
+        for name, schema in properties.items()
+        if isinstance(schema, Mapping)
+        and schema.get("type") == "string"
+        and "enum" not in schema
+        and _FREE_TEXT.search(name)
+    )
 
 
 def render_model(name: str, model: ToolModelSettings) -> list[str]:
@@ -137,11 +176,6 @@ def _inline(value: Any) -> str:
     return _value(value)
 
 
-def _reason(spec: ToolSpec) -> str:
-    said = f"{spec.source}: {spec.reason}" if spec.reason else spec.source
-    return f"  # {_comment(said)}"
-
-
 def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
     lines: list[str] = []
     for name, function in settings.functions.items():
@@ -150,9 +184,6 @@ def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
     said = {name: node.effect for name, node in settings.nodes.items()}
     for name, effect in ({spec.name: spec.effect for spec in nodes} | said).items():
         lines += [f"[nodes.{_name(name)}]", f"effect = {_value(effect)}", ""]
-    if settings.match:
-        ignored = [(name, _value(one.ignore)) for name, one in settings.match.items()]
-        lines += ["[match]", *(f"{_name(name)} = {{ ignore = {names} }}" for name, names in ignored), ""]
     if settings.checkers:
         lines += [
             "[checkers]",
@@ -165,7 +196,7 @@ def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
 
 
 def _faults(settings: Settings) -> list[str]:
-    lines = ["", "# What breaks in the dream, by tool pattern."]
+    lines = []
     for pattern, rule in settings.faults.items():
         lines.append(f"[faults.{_name(pattern)}]")
         lines += [f"{known.name} = {_value(getattr(rule, known.name))}" for known in fields(rule)]
@@ -195,10 +226,3 @@ def _escaped(quoted: str) -> str:
         one if one.isprintable() else f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"
         for one in quoted
     )
-
-
-def _comment(text: str) -> str:
-    """One printable line: what a tool says about itself must not become a key."""
-    plain = "".join(character if character.isprintable() else " " for character in text)
-    line = " ".join(plain.split())
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."
