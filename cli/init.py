@@ -164,14 +164,14 @@ def _write(file: Path, settings: "Settings", facts: "GraphFacts", *, as_json: bo
     from dreamgym_kit.settings.load import text_of
     from dreamgym_kit.settings.render import render_settings
 
-    offered = [] if file.exists() else _offered(settings)
+    offered, described = ([], []) if file.exists() else _offered(settings)
     if file.exists():
         written = _added_to(text_of(file), settings, facts)
     else:
-        written = "\n".join([render_settings(settings, facts.tools), *offered])
+        written = "\n".join([render_settings(settings, facts.tools, tables=described), *offered])
     write_atomically(file, written.encode("utf-8"))
     write_lock(file.with_name(LOCK_FILE), str(settings.graph), facts.locked)
-    told = _Written(file, _first_task(settings, facts), sum(line.startswith("# [tools.") for line in offered))
+    told = _Written(file, _first_task(settings, facts), len(described))
     if as_json:
         say_json(_as_json(told, facts))
     else:
@@ -310,8 +310,8 @@ def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
     return load_settings(file=file, environ={})
 
 
-def _offered(settings: "Settings") -> list[str]:
-    """What recordings show of tools that settings do not describe, as comments to take over."""
+def _offered(settings: "Settings") -> tuple[list[str], list[str]]:
+    """What recordings show of tools that settings do not describe, as comments to take over; and which."""
     from dreamgym_kit.cli.rules import recorded, settings_lines
     from dreamgym_kit.dream.state.mining import mine
 
@@ -320,12 +320,14 @@ def _offered(settings: "Settings") -> list[str]:
     if calls > _MOST_MINED:
         tell(f"{calls} recorded calls: what they show is told by dreamgym-kit rules export")
     if not 0 < calls <= _MOST_MINED:
-        return []
+        return [], []
     models = mine(episodes)
     said = {name for name, tool in settings.tools.items() if tool.model is not None}
     tools = sorted({tool for tool, _ in models.answers} - said)
     lines = settings_lines(models, episodes, tools)
-    return ["", *_OFFER, *(f"# {line}".rstrip() for line in lines), ""] if lines else []
+    described = [tool for tool in tools if any(line.startswith(f"[tools.{tool}.") for line in lines)]
+    offer = ["", *_OFFER, *(f"# {line}".rstrip() for line in lines), ""] if lines else []
+    return offer, described
 
 
 def _with_hosts(settings: "Settings", facts: "GraphFacts") -> "Settings":

@@ -86,10 +86,10 @@ PRICED = "usd_per_million_output = 100.0\n"  # 0.001 USD an answer of the double
 @pytest.mark.parametrize(
     ("budget", "questions", "said"),
     [
-        ("calls = 1", 2, "budget spent: calls (limit 1)"),
-        ("usd = 0.0015", 2, "budget spent: spend in USD (limit 0.0015)"),
-        ("usd = 0.001", 1, "budget spent: spend in USD (limit 0.001)"),
-        ("calls = 2", 3, None),
+        ("max_calls = 1", 2, "budget spent: calls (limit 1)"),
+        ("max_usd = 0.0015", 2, "budget spent: spend in USD (limit 0.0015)"),
+        ("max_usd = 0.001", 1, "budget spent: spend in USD (limit 0.001)"),
+        ("max_calls = 2", 3, None),
     ],
 )
 def test_drafting_stops_at_the_budget_and_keeps_what_it_has(

@@ -67,7 +67,8 @@ def parse_settings(text: str, *, path: Path | None = None) -> Settings:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{name}: not TOML: {error}") from None
+        own = "; a tool with a table of its own has its effect there, not in [tools]" * ("[tools." in text)
+        raise UserError(f"{name}: not TOML: {error}{own}") from None
     except RecursionError:
         raise UserError(f"{name}: not TOML that we read: nested too deep") from None
     except ValueError as error:  # an integer of more than 4,300 digits

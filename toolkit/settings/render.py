@@ -5,7 +5,7 @@ comments: they cannot add a key. `render_reference` writes all keys with their w
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from inspect import cleandoc
 from typing import Any
@@ -45,10 +45,15 @@ _REFERENCE = """\
 _UNPAIRED = re.compile("[\ud800-\udfff]")  # half a character: TOML has no form for it
 
 
-def render_settings(settings: Settings, specs: Sequence[ToolSpec] = ()) -> str:
-    """Write settings as TOML, with the tools of a graph where settings do not name them yet."""
+def render_settings(
+    settings: Settings, specs: Sequence[ToolSpec] = (), *, tables: Collection[str] = ()
+) -> str:
+    """Write settings as TOML, with the tools of a graph where settings do not name them yet.
+
+    `tables`: tools that get a table of their own, to which a model can be added.
+    """
     tools = [spec for spec in specs if spec.kind == "tool"]
-    parts = [_HEAD, *_pairs(_changed(settings, Settings())), "", *_tools(settings, tools)]
+    parts = [_HEAD, *_pairs(_changed(settings, Settings())), "", *_tools(settings, tools, tables)]
     parts += _match(settings, tools)
     for name, record in sections().items():
         section = getattr(settings, name)
@@ -103,18 +108,18 @@ def render_effects(specs: Iterable[ToolSpec]) -> list[str]:
     return _pairs({_name(name): _value(effect) for name, effect in sorted(effects.items())})
 
 
-def _tools(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
+def _tools(settings: Settings, specs: Iterable[ToolSpec], own: Collection[str]) -> list[str]:
     """`[tools]`: a line for each effect; one that has a model gets a table of its own."""
     effects: dict[str, str] = {}
     tables: list[str] = []
     known = {spec.name: ToolSettings(spec.effect, guessed=spec.source == "guessed") for spec in specs}
     for name, said in {**dict(sorted(known.items())), **settings.tools}.items():
-        if said.model is None:
+        if said.model is None and name not in own:
             effects[_name(name)] = _value(f"{said.effect}{'?' if said.guessed else ''}")
             continue
         guessed = ["guessed = true"] if said.guessed else []
         tables += [f"[tools.{_name(name)}]", f"effect = {_value(said.effect)}", *guessed, ""]
-        tables += render_model(name, said.model)
+        tables += render_model(name, said.model) if said.model is not None else []
     lines = [_EFFECTS, "[tools]", *_pairs(effects), ""] if effects else []
     return [*lines, *tables]
 
