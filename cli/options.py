@@ -129,6 +129,13 @@ OLD_FLAGS: Mapping[str, str] = {
     "--workers": "--set workers.count=...",
 }
 """Flags of earlier versions, and what to type now; a command that has one keeps it."""
+OLD_COMMANDS: Mapping[str, str] = {
+    "ablate": "experience ablate",
+    "buffer rules": "rules show, rules export or rules draft",
+    "deploy --back": "deploy rollback",
+}
+"""Commands of earlier versions, and what to type now."""
+_DEPLOY = ("promote", "rollback", "status", "--help")
 _OLD_VERDICTS = {"success": "passed", "failure": "failed", "undetermined": "inconclusive"}
 
 
@@ -302,7 +309,7 @@ def finite(flags: Mapping[str, object]) -> None:
 
 
 def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
-    """Say of flags of an earlier version what to type now, all at once.
+    """Say of commands and flags of an earlier version what to type now, all at once.
 
     Args:
         arguments: the command line.
@@ -313,6 +320,12 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
     """
     from dreamgym_kit.errors import UserError
 
+    typed = " ".join(arguments[:2])
+    for old, command in OLD_COMMANDS.items():
+        if f"{typed} ".startswith(f"{old} "):
+            raise UserError(f"{old} is now {command}.")
+    if arguments[:1] == ["deploy"] and arguments[1:2] and arguments[1] not in _DEPLOY:
+        raise UserError(f"deploy {arguments[1]} is now deploy promote {arguments[1]}.")
     flags = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
     told = [f"{flag} is now {OLD_FLAGS[flag]}." for flag in flags if flag in OLD_FLAGS and flag not in known]
     for argument, after in zip(arguments, [*arguments[1:], ""], strict=False):

@@ -143,10 +143,8 @@ class Codec(Generic[Record]):
     def _convert(self, record: dict[str, Any], at: "_Place") -> Record:
         try:
             return msgspec.convert(record, self.kind)
-        except (
-            msgspec.ValidationError,
-            UnicodeError,
-        ):  # its message quotes values: ours is made from the fields
+        except (msgspec.ValidationError, UnicodeError):
+            # msgspec's message quotes values, which may look like a path: ours is made from the fields
             raise NotJson(self._fault(record, at) or f"{_path(*at)}: cannot be read") from None
 
     def _fault(self, value: Mapping[str, Any], at: "_Place") -> str:

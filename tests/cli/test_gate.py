@@ -72,6 +72,23 @@ def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
     assert told.startswith("before\n## FAILED  0 passed, 2 failed, 0 inconclusive, 0 errors\n")
 
 
+@pytest.mark.parametrize(
+    ("typed", "now"),
+    [
+        (("ablate", "--learn"), "ablate is now experience ablate."),
+        (("buffer", "rules"), "buffer rules is now rules show, rules export or rules draft."),
+        (("deploy", "--back"), "deploy --back is now deploy rollback."),
+        (("deploy", "models/desk", "--force", "x"), "deploy models/desk is now deploy promote models/desk."),
+        (("record", "--crawl"), "--crawl is now the command crawl."),
+    ],
+)
+def test_an_old_command_is_code_2_and_names_the_new_one(
+    project: Path, run, typed: tuple[str, ...], now: str
+) -> None:
+    done = run(*typed)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {now}\n")
+
+
 @pytest.mark.parametrize("old", [("--only", "success"), ("--only=undetermined",)])
 def test_an_old_verdict_is_code_2_and_names_the_new_one(project: Path, run, old: tuple[str, ...]) -> None:
     done = run("report", *old)

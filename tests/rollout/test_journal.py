@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from dreamgym_kit.errors import NotJson, RunDirectoryError
 from dreamgym_kit.rollout import files, journal
 from dreamgym_kit.rollout.journal import Journal, JournalReader, TornLine
-from dreamgym_kit.vocabulary import Episode, Executed, Verdict, World
+from dreamgym_kit.vocabulary import (
+    Answer,
+    Call,
+    Effect,
+    Episode,
+    Executed,
+    Transition,
+    Verdict,
+    World,
+)
 
 
 def episode(number: int, reason: str = "paid", final: object = None) -> Episode:
@@ -172,6 +181,33 @@ def test_a_line_with_a_right_sum_and_wrong_content_is_named(path: Path, body: by
     path.write_bytes(b'{"journal":1,"sum":"%s","episode":%s}\n' % (journal._checksum(body), body))
     with pytest.raises(RunDirectoryError, match=r"episodes.jsonl:1: this line is damaged: "):
         list(JournalReader(path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"elapsed_s":0.0', '"elapsed_s":1e999', "number 1e999 is not finite"),
+        ('"messages":[]', '"messages":[{"tool_calls":5}]', "digest: "),
+        ('"verdict":"success"', '"verdict":"\\ud800"', "verdict: "),
+        ('"messages":[]', '"messages":"\\ud800"', "messages: expected "),
+    ],
+)
+def test_a_hostile_value_with_a_right_sum_is_named(path: Path, old: str, new: str, said: str) -> None:
+    body = write(path, 1).partition(b'"episode":')[2].removesuffix(b"}\n")
+    changed = body.replace(old.encode(), new.encode(), 1)
+    assert changed != body
+    path.write_bytes(b'{"journal":1,"sum":"%s","episode":%s}\n' % (journal._checksum(changed), changed))
+    with pytest.raises(RunDirectoryError) as caught:
+        list(JournalReader(path))
+    assert said in str(caught.value)
+
+
+def test_an_episode_that_could_not_be_read_again_is_not_written(path: Path) -> None:
+    before = write(path, 1)
+    unsure = Transition(Call("look", {}), Answer("x", support=1.5), Effect.READ, "t.2", 1)
+    with Journal(path) as opened, pytest.raises(NotJson, match=r"transitions\[0\].answer.support: "):
+        opened.append(replace(episode(2), transitions=(unsure,)))
+    assert path.read_bytes() == before
 
 
 def test_what_cannot_be_written_as_json_leaves_no_trace(path: Path) -> None:

@@ -545,7 +545,7 @@ class Settings:
         return self.path.name
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Settings":
-        """Lay values over these settings: {"graph": ..., "simulate.n": 4}. None leaves a key as it is.
+        """Lay values over these settings, by dotted keys ("simulate.repeats"); None leaves a key as it is.
 
         Raises:
             KeyError: no such key; overrides come from our own code, which must know.
