@@ -6,6 +6,7 @@ Heavy packages stay out: `--help` imports this module, typer and the declaration
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
@@ -199,30 +200,42 @@ def keyed(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(command).parameters.values())[1:]
-        hints = get_type_hints(command, include_extras=True)
-        added = {key: _parameter(key) for key in keys}
-        shared = [("graph", Graph), ("assigned", Set), ("settings_file", SettingsFile)]
-        first, *last = [_plain(name, kind) for name, kind in shared]
-        parameters = [
-            first,
-            *added.values(),
-            *last,
-            *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own),
-        ]
-
-        def called(**typed: Any) -> None:
-            flags = {key: typed.pop(one.name) for key, one in added.items()}
-            graph, assigned, file = typed.pop("graph"), typed.pop("assigned"), typed.pop("settings_file")
-            command(Given(graph, file, flags, tuple(assigned or ())), **typed)
-
-        called.flags = {key: _flag(key) for key in keys}  # type: ignore[attr-defined]
-        called.__doc__, called.__name__ = command.__doc__, command.__name__
-        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {one.name: one.annotation for one in parameters}
-        return called
+        return _Keyed(command, keys)
 
     return wrap
+
+
+class _Keyed:
+    """A command with options of settings; they are made when its parameters are asked for."""
+
+    def __init__(self, command: Callable[..., None], keys: Sequence[str]) -> None:
+        self._command, self._keys = command, keys
+        self.__doc__, self.__name__ = command.__doc__, command.__name__
+        self.flags = {key: _flag(key) for key in keys}
+
+    @cached_property
+    def _added(self) -> dict[str, inspect.Parameter]:
+        return {key: _parameter(key) for key in self._keys}
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        own = list(inspect.signature(self._command).parameters.values())[1:]
+        hints = get_type_hints(self._command, include_extras=True)
+        shared = [("graph", Graph), ("assigned", Set), ("settings_file", SettingsFile)]
+        first, *last = [_plain(name, kind) for name, kind in shared]
+        typed_too = [
+            one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own
+        ]
+        return inspect.Signature([first, *self._added.values(), *last, *typed_too])
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {name: one.annotation for name, one in self.__signature__.parameters.items()}
+
+    def __call__(self, **typed: Any) -> None:
+        flags = {key: typed.pop(one.name) for key, one in self._added.items()}
+        graph, assigned, file = typed.pop("graph"), typed.pop("assigned"), typed.pop("settings_file")
+        self._command(Given(graph, file, flags, tuple(assigned or ())), **typed)
 
 
 def _plain(name: str, kind: Any) -> inspect.Parameter:
