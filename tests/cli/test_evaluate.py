@@ -101,7 +101,7 @@ def test_flags_that_do_not_go_together_are_named(run, recorded: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_resumed_and_nothing_is_run_twice(run, recorded: Path) -> None:
-    assert run("evaluate", *FLAGS, "-n", "2", "--max-calls", "5").returncode == 3
+    assert run("evaluate", *FLAGS, "-n", "2", "--set", "budget.max_calls=5").returncode == 3
     (first,) = (recorded / "runs").iterdir()
     journal = (first / "episodes.jsonl").read_text().splitlines()
     done = run("evaluate", *FLAGS, "-n", "2", "--resume", str(first))
