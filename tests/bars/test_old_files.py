@@ -66,6 +66,8 @@ def test_an_old_training_is_shown_and_goes_on(project: Path) -> None:
     kept = folder / "runs" / "old"
     for manifest in kept.rglob("manifest.json"):  # it names the policy by its place
         manifest.write_text(manifest.read_text().replace("FOLDER", str(folder)))
+    renamed = run(folder, "init", "--update")  # its dreamgym.toml has the names of that version
+    assert renamed.returncode == 0, renamed.stderr
     shown = run(folder, "report", str(kept))
     assert shown.returncode == 0, shown.stderr
     done = run(folder, "train", "--plain", "--json", "--steps", "3", "--resume", str(kept))

@@ -98,7 +98,7 @@ def test_a_way_is_gone_to_its_end_shown_again_and_verified(tmp_path: Path) -> No
 def test_a_shut_gate_ends_it_before_any_real_call(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
-    shut = OPEN.replace("success_low = 0.0", "success_low = 1.0")
+    shut = OPEN.replace("pass_rate_low = 0.0", "pass_rate_low = 1.0")
     workers = "[workers]\ncount = 2\n"  # of other commands: overseen calls stay in one process
     (folder / "dreamgym.toml").write_text(SETTINGS + shut + workers)
     done = run(folder, "s2r", "--yes", "--json")

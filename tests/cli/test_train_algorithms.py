@@ -44,7 +44,10 @@ def test_a_training_by_ppo_under_faults_says_what_its_value_head_learned(tmp_pat
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (("--algorithm", "pppo"), "algorithm 'pppo' is not in what can be trained with; did you mean 'ppo'?"),
+        (
+            ("--algorithm", "pppo"),
+            "value 'pppo' is not in the choices for train.algorithm; did you mean 'ppo'?",
+        ),
         (
             ("--algorithm", "sft", "--set", "train.beta=0.1"),
             'beta is of "grpo" and "ppo"; "sft" has a loss of its own',
