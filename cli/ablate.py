@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.crawling import Yes
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def command(
     learn: Learn = False,
     most: Most = 400,
     out: Out = Path("ablation"),
-    yes: Yes = False,
+    yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Leave out one part of the dream at a time: how true it is then, and how an agent fares in it.

@@ -50,9 +50,6 @@ AllowGuessed = Annotated[
         "--allow-guessed", help="Also call tools that were only guessed to read.", show_default=False
     ),
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
-]
 
 
 @options.keyed("buffer", "budget.max_calls")
@@ -62,7 +59,7 @@ def command(
     ids: Ids = None,
     rate: Rate = 5.0,
     allow_guessed: AllowGuessed = False,
-    yes: Yes = False,
+    yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Record all reads of an environment. Writes nothing.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.crawling import Yes
 from dreamgym_kit.cli.output import say, say_json
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ Require = Annotated[
 def command(
     given: options.Given,
     real: Real = False,
-    yes: Yes = False,
+    yes: options.Yes = False,
     baseline: Baseline = None,
     require: Require = None,
     policy: options.Policy = None,

@@ -318,7 +318,7 @@ def _offered(settings: "Settings") -> tuple[list[str], list[str]]:
     episodes = recorded(settings, needed=False)
     calls = sum(len(episode.steps) for episode in episodes)
     if calls > _MOST_MINED:
-        tell(f"{calls} recorded calls: what they show is told by dreamgym-kit rules export")
+        tell(f"{calls} recorded calls are too many to show here. Run: dreamgym-kit rules export")
     if not 0 < calls <= _MOST_MINED:
         return [], []
     models = mine(episodes)

@@ -71,6 +71,9 @@ Policy = Annotated[
 Plain = Annotated[
     bool, typer.Option("--plain", help="Progress as plain lines, as when it is piped.", show_default=False)
 ]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, nothing else.", show_default=False)
 ]

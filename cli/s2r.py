@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.crawling import Yes
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def command(
     resume: options.Resume = None,
     verify: Verify = None,
     head: Head = None,
-    yes: Yes = False,
+    yes: options.Yes = False,
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:

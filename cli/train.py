@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.crawling import Yes
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def command(
     given: options.Given,
     policy: Policy = None,
     resume: options.Resume = None,
-    yes: Yes = False,
+    yes: options.Yes = False,
     plain: options.Plain = False,
     as_json: options.AsJson = False,
 ) -> None:

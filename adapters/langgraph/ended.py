@@ -76,7 +76,7 @@ def say_error(
         )
     elif raised_by_us(first):
         course.stop, course.reason = "error", f"dreamgym-kit failed, please report it: {raised}"
-    elif wants_context:  # its own faults cannot be told from those of a None
+    elif wants_context:  # a fault of the agent's own looks the same
         course.stop = "error"
         course.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
     else:

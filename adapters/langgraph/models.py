@@ -106,7 +106,7 @@ def streaming(real: Any) -> Any:
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             for place, part in enumerate(turn.parts() or turn.keeping(leaf.parts_now(events=events))):
-                if not place:  # whoever reads a stream may leave it there
+                if not place:  # the caller may stop reading here
                     _answered(session)
                 _hear_part(session, self, part, kwargs, asked)
                 yield part

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.load import (
     check_nodes,
-    check_tools,
     environment_names,
     find_settings,
     load_settings,
@@ -387,15 +386,6 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
         text = kinds.get(key[0], odd.get(key[-1], "0.5" if key[0] == "gate" else "17"))
         text = "17" if key[-1] == "max_contradictions" else text
         assert load_settings(tmp_path, environ={variable: text}) != Settings(), variable
-
-
-def test_a_tool_that_the_graph_lacks_gets_the_nearest_name() -> None:
-    settings = parse_settings("\n[tools.cancel_ordr]\neffect = 'write'\n", path=Path("dreamgym.toml"))
-    (unknown,) = check_tools(settings, ["get_order", "cancel_order"])
-    assert str(unknown) == (
-        "dreamgym.toml:2: tool 'cancel_ordr' is not in the graph; did you mean 'cancel_order'?"
-    )
-    assert check_tools(settings, ["cancel_ordr"]) == []
 
 
 def test_a_node_that_the_graph_lacks_gets_the_nearest_name() -> None:

@@ -80,16 +80,6 @@ def parse_settings(text: str, *, path: Path | None = None) -> Settings:
     return settings if path is None else with_whole_paths(settings, path.absolute().parent)
 
 
-def check_tools(settings: Settings, known: Iterable[str]) -> list[UnknownName]:
-    """List the tools that settings name and the graph does not have, with the nearest that it has."""
-    names = sorted(known)
-    return [
-        UnknownName("tool", name, known=names, source=settings.where("tools", name), where="the graph")
-        for name in settings.tools
-        if name not in names
-    ]
-
-
 def check_models(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
     """Check the tool models and `[match]` of settings against the tools that there are.
 
