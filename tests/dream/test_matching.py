@@ -1,5 +1,6 @@
 """`[match]`: an argument that does not change an answer need not equal the recording."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,21 @@ async def test_the_same_call_again_gets_the_next_recording() -> None:
         Call("look", {"why": "then"}), Situation(World(), "ben", "ben.2", (first,), "", look)
     )
     assert (answer.content, answer.cites) == ("then", (told[1].id,))
+
+
+async def test_an_equal_recording_answers_before_others_that_differ_in_ignored_arguments() -> None:
+    other = Transition(
+        Call("submit_leave", {"days": 4, "reason": "ill"}), Answer({"id": 9}), Effect.WRITE, "ana.1", 1
+    )
+    dream = RecordedExperience(lambda world, tenant: [other, FIRST], BY_REASON)
+    answer = await dream.answer(OURS, Situation(World(), "ben", "ben.2", (), "", LEAVE))
+    assert answer.cites == (FIRST.id,)
+    read = [replace(LISTED, episode=f"{at}.1", answer=Answer([at]), after="") for at in ("x", "y")]
+    look = [replace(one, call=Call("list_leaves", {"why": at})) for at, one in zip("xy", read, strict=True)]
+    dream = RecordedExperience(lambda world, tenant: look, Match({"list_leaves": ("why",)}))
+    asked_now = Situation(World(), "ben", "ben.2", (), "", LIST)
+    assert (await dream.answer(look[1].call, asked_now)).content == ["y"]
+    assert (await dream.answer(Call("list_leaves", {"why": "z"}), asked_now)).abstained
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,25 @@ def test_the_file_of_an_agent_with_eight_tools_has_at_most_25_lines_and_every_li
     assert settings.match == {}
 
 
+@pytest.mark.parametrize(
+    ("schema", "offered"),
+    [
+        ({"type": "string"}, True),
+        ({"default": None, "title": "Body"}, True),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, True),
+        ({"type": ["string", "null"]}, True),
+        ({"type": "string", "enum": ["a"]}, False),
+        ({"anyOf": [{"const": "a"}, {"type": "null"}]}, False),
+        ({"type": "integer"}, False),
+    ],
+)
+def test_arguments_that_look_like_free_text_are_offered_for_match(schema: object, offered: bool) -> None:
+    spec = ToolSpec(
+        "send", Effect.WRITE, args_schema={"properties": {"body": schema, "to": {"type": "string"}}}
+    )
+    assert ('# send = { ignore = ["body"] }' in render_settings(Settings(), [spec])) is offered
+
+
 def test_the_reference_names_every_key_and_sets_none() -> None:
     reference = render_reference()
     assert parse_settings(reference) == Settings()

@@ -34,6 +34,7 @@ class _Known:
     """The recordings of one world."""
 
     told: dict[_State, _Told]
+    compared: dict[_State, _Told]  # the same without the arguments that `[match]` ignores
     asked: dict[_State, _Told]  # of tools that asked a person: by the key of the call without replies
     asking: frozenset[str]  # these tools
 
@@ -68,12 +69,12 @@ class RecordedExperience:
         question = _question(call, situation, known) if call.tool in known.asking else None
         if question is not None:
             return question
-        if self._match.ignore:
-            situation = self._compared(call, situation)
-        told = known.told.get((self._match.key(call), situation.after))
-        if not told:
-            return _abstain(call, situation, known, self._match)
-        chosen = _choose(told, known.told, situation)
+        told = known.told.get((call.key, situation.after))
+        chosen = _choose(told, known.told, situation) if told else None
+        if chosen is None and self._match.ignore:
+            chosen = self._alike(call, situation, known)
+        if chosen is None:
+            return _abstain(call, situation, known)
         if not chosen:
             where = f"recordings of {call.tool} in world {situation.world}"
             return _unsure(f"{where} disagree: was the world reset before each episode?")
@@ -89,12 +90,15 @@ class RecordedExperience:
             cites=tuple(entry.id for entry in chosen[:MOST_CITED]),
         )
 
-    def _compared(self, call: Call, situation: Situation) -> Situation:
-        """The situation as calls are compared here: its state, and how often this call met it before."""
+    def _alike(self, call: Call, situation: Situation, known: _Known) -> list[Transition] | None:
+        """As `_choose`, of recordings that differ only in ignored arguments; None where there are none."""
         key, after = self._match.key(call), self._match.after(situation.history)
+        told = known.compared.get((key, after))
+        if not told:
+            return None
         met = zip(situation.history, self._match.afters(situation.history), strict=True)
         seen = sum(self._match.key(one.call) == key and state == after for one, state in met)
-        return replace(situation, after=after, seen=max(seen, situation.seen))
+        return _choose(told, known.compared, replace(situation, after=after, seen=seen))
 
     def _world(self, world: World, tenant: str) -> _Known:
         known = self._worlds.get((world, tenant))
@@ -111,8 +115,8 @@ def _known(recorded: Iterable[Transition], match: Match) -> _Known:
     real = [entry for entry in everything if entry.answer.provenance is Provenance.REAL]
     asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
     asked = [entry for entry in real if entry.call.tool in asking]
-    after = _afters(everything, match) if match.ignore else {}
-    return _Known(_by_state(real, match.key, after), _by_state(asked, _bare_key, {}), asking)
+    compared = _by_state(real, match.key, _afters(everything, match)) if match.ignore else {}
+    return _Known(_by_state(real, _exact_key, {}), compared, _by_state(asked, _bare_key, {}), asking)
 
 
 def _afters(recorded: Iterable[Transition], match: Match) -> dict[str, str]:
@@ -135,6 +139,10 @@ def _by_state(
         state = after.get(entry.id, entry.after) if after else entry.after
         groups[key(entry.call), state][entry.episode].append(entry)
     return {state: dict(told) for state, told in groups.items()}
+
+
+def _exact_key(call: Call) -> str:
+    return call.key
 
 
 def _bare_key(call: Call) -> str:
@@ -226,9 +234,8 @@ def _unsure(why: str) -> Answer:
     return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
 
 
-def _abstain(call: Call, situation: Situation, known: _Known, match: Match) -> Answer:
-    wanted = match.key(call)
-    elsewhere = any(key == wanted for key, _ in known.told)
+def _abstain(call: Call, situation: Situation, known: _Known) -> Answer:
+    elsewhere = any(key == call.key for key, _ in known.told)
     if elsewhere:
         why = f"{call.tool} was recorded in world {situation.world}, but after other writes than these"
     elif call.replies:

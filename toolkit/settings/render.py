@@ -144,13 +144,19 @@ def _free_texts(spec: ToolSpec) -> tuple[str, ...]:
     if not isinstance(properties, Mapping) or spec.effect.runs_in_dream:
         return ()
     return tuple(
-        name
-        for name, schema in properties.items()
-        if isinstance(schema, Mapping)
-        and schema.get("type") == "string"
-        and "enum" not in schema
-        and _FREE_TEXT.search(name)
+        name for name, schema in properties.items() if _FREE_TEXT.search(name) and _takes_text(schema)
     )
+
+
+def _takes_text(schema: Any) -> bool:
+    """Whether an argument may be any text: it is a string, perhaps among others, or of no stated type."""
+    if not isinstance(schema, Mapping) or "enum" in schema or "const" in schema:
+        return False
+    ways = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(ways, list):
+        return any(map(_takes_text, ways))
+    said = schema.get("type", "string")
+    return said == "string" or (isinstance(said, list) and "string" in said)
 
 
 def render_model(name: str, model: ToolModelSettings) -> list[str]:
