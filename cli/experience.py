@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dreamgym_kit.cli import experience_shown, options
+from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dreamgym_kit.adapters.distilling.annotating import Annotated as Outcome
+    from dreamgym_kit.adapters.distilling.material import Material
     from dreamgym_kit.rollout.spending import RunAccount
     from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.training.annotation import Annotator, Trajectory
+    from dreamgym_kit.training.distil.exactness import Exactness
+    from dreamgym_kit.training.distil.gate import Gate
     from dreamgym_kit.vocabulary import Spend
 
 EXAMPLES = (
@@ -127,7 +130,7 @@ def annotate_command(
             )
         finally:
             close()
-    experience_shown.annotated(done, known, out, spend=earlier + account.spend, as_json=as_json)
+    _show_annotated(done, known, out, spend=earlier + account.spend, as_json=as_json)
     if done.stopped or done.unusable:
         raise typer.Exit(1)
 
@@ -226,14 +229,10 @@ def train_command(
     say(f" {done.folder}  {told['lessons']} lessons, loss {told['loss']}")
     if told["unsayable"]:
         tools = ", ".join(f"{name} {count}" for name, count in sorted(told["unsayable"].items()))
-        say(f" not taught, since no decision makes the answer: {experience_shown.one_line(tools)}")
+        say(f" not taught, since no decision makes the answer: {_one_line(tools)}")
     if done.rows.too_long:
         say(f" not taught, since longer than the model reads: {done.rows.too_long}")
-    say(
-        experience_shown.following(
-            "Try", f"dreamgym-kit experience eval {shlex.quote(str(out))}", "on held-out recordings"
-        )
-    )
+    say(_following("Try", f"dreamgym-kit experience eval {shlex.quote(str(out))}", "on held-out recordings"))
 
 
 @app.command("eval")
@@ -294,7 +293,7 @@ def eval_command(
             }
         )
     else:
-        experience_shown.exact(found, gate, path)
+        _show_exact(found, gate, path)
     if any(one.verdict == NEVER for one in gate.tools.values()):
         raise typer.Exit(1)
 
@@ -364,3 +363,64 @@ def _server(settings: "Settings") -> "Any":
         )
     asyncio.run(check_endpoint(endpoint))
     return endpoint
+
+
+def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Spend", as_json: bool) -> None:
+    """What came of an annotating, what all of it has cost so far, and what follows."""
+    taught, measured = known.sides.taught, known.sides.measured
+    if as_json:
+        say_json(
+            {
+                "episodes": len(taught),
+                "annotated": done.before + done.made,
+                "made": done.made,
+                "held_out": len(measured),
+                "groups": known.sides.groups,
+                "unusable": done.unusable,
+                "stopped": done.stopped or None,
+                "spend": {"answers": spend.calls, "tokens": spend.tokens, "usd": round(spend.cost_usd, 6)},
+            }
+        )
+        return
+    for name, why in list(done.unusable.items())[:20]:
+        tell(f"not annotated: {_one_line(name)}: {_one_line(why)}")
+    if done.stopped:
+        tell(f"stopped: {_one_line(done.stopped)}; run it again to go on")
+    by = ", ".join(known.begun.by)
+    say(f" {out}  {done.before + done.made} of {len(taught)} episodes annotated, {done.made} of them now")
+    say(f" held out {len(measured)} episodes: {known.sides.groups} groups apart by {by}")
+    if spend.calls:
+        say(f" teacher so far: {spend.calls} answers, {spend.tokens:,} tokens, {spend.cost_usd:.4f} USD")
+    train = f"dreamgym-kit experience train {shlex.quote(str(out))} --model DIR"
+    say(_following("Train", train, "a model on them"))
+
+
+def _show_exact(found: "Exactness", gate: "Gate", path: Path) -> None:
+    """Exactness and verdict of each tool."""
+    from dreamgym_kit.training.distil.exactness import WAYS
+
+    width = max(4, *(len(_one_line(tool.tool)) for tool in found.tools))
+    say(f" {found.calls} held-out calls; share answered exactly as recorded\n")
+    say(f" {'tool':{width}}  {'calls':>5}  " + "  ".join(f"{way:>8}" for way in WAYS) + "  gate")
+    for tool in found.tools:
+        shares = "  ".join(f"{tool.exact[way] / tool.calls:8.3f}" for way in WAYS)
+        one = gate.tools[tool.tool]
+        say(f" {_one_line(tool.tool):{width}}  {tool.calls:5}  {shares}  {one.verdict}: {one.why}")
+    say(f" {'all':{width}}  {found.calls:5}  " + "  ".join(f"{found.share(way):8.3f}" for way in WAYS))
+    if found.calibration is not None:
+        say(f"\n calibration error {found.calibration:.3f}")
+    say(f" gate  {path}")
+
+
+def _following(name: str, command: str, what: str) -> str:
+    """The next command to type."""
+    from dreamgym_kit.report.terminal import next_steps
+
+    return next_steps([(name, command, what)])
+
+
+def _one_line(text: str) -> str:
+    """Text of others on one line, nothing in it acted on."""
+    from dreamgym_kit.report.clean import one_line as cleaned
+
+    return cleaned(text)

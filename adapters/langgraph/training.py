@@ -17,9 +17,9 @@ from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
 from dreamgym_kit.adapters.langgraph.run_request import RunRequest
 from dreamgym_kit.adapters.langgraph.servers_watched import servers_watched
 from dreamgym_kit.adapters.langgraph.training_directory import goes_on, training_directory, write_report
-from dreamgym_kit.adapters.langgraph.training_options import options_of
 from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult, model_of, sides_of
 from dreamgym_kit.adapters.trainers.extra import require_extra
+from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
 from dreamgym_kit.gate.policy import GatePolicy, Mode, Stage
 from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.ports import EventSink, PolicyServer
@@ -29,6 +29,7 @@ from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.masked import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory, half_made
 from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.aside import LoopAside
 from dreamgym_kit.training.attestation import KNOWN_TEXT
 from dreamgym_kit.training.learned_from import write_learned_from
@@ -38,7 +39,6 @@ from dreamgym_kit.training.staleness import version_of
 from dreamgym_kit.vocabulary import Task
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.trainers.options import GrpoOptions
     from dreamgym_kit.adapters.trainers.together import Others
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 
@@ -256,3 +256,30 @@ def impatience(batches: int) -> list[str]:
         "in the last bits; a tool or node that takes minutes is the usual cause"
     )
     return [told]
+
+
+def options_of(settings: Settings) -> GrpoOptions:
+    """How a trainer is to learn, by `[train]` and `[policy]`."""
+    said = settings.train
+    return GrpoOptions(
+        algorithm=said.algorithm,
+        loss=said.loss_type,
+        learning_rate=said.lr,
+        warmup_steps=said.warmup,
+        clip=said.clip_ratio,
+        beta=said.beta,
+        gae=said.gae_lambda,
+        value_rate=said.value_lr,
+        value_weight=said.value_weight,
+        dpo_beta=said.dpo_beta,
+        max_grad_norm=said.grad_clip,
+        temperature=settings.policy.temperature,
+        micro_batches=said.micro_batches,
+        max_completion=settings.policy.max_output,
+        lora=None if said.lora_rank is None else LoraOptions(rank=said.lora_rank, alpha=2 * said.lora_rank),
+        adapter_beside=said.lora_rank is not None and bool(settings.policy.urls),
+        seed=said.seed,
+        save_every=said.save_every,
+        keep=said.keep_checkpoints,
+        report_to=said.report_to,
+    )
